@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The vocabulary: every ``ghsched:`` flavor extra spec, as data.
+
+The parser (:mod:`ghsched_placement.policy`), Nova's API validators
+(:mod:`ghsched_nova.api.extra_specs`) and the generated reference page all
+read this one table.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+NAMESPACE = 'ghsched'
+
+
+@dataclass(frozen=True)
+class Key:
+    """One extra spec.
+
+    :param name: the word after ``ghsched:``.
+    :param kind: ``int`` or ``bool``.
+    :param per_node: whether ``ghsched:<name>.N`` sets it for guest NUMA node N
+        alone.
+    :param summary: one sentence, shown by the API and in the reference.
+    :param default_text: what holds when the key is absent, in words.
+    :param minimum: lowest value of an ``int`` key, inclusive.
+    :param maximum: highest value of an ``int`` key, inclusive.
+    :param details: what an admin needs to know before using it.
+    """
+
+    name: str
+    kind: Literal['int', 'bool']
+    per_node: bool
+    summary: str
+    default_text: str
+    minimum: int | None = None
+    maximum: int | None = None
+    details: str = ''
+
+    @property
+    def extra_spec(self) -> str:
+        """The whole extra spec, e.g. ``ghsched:mem_bw_min``."""
+        return f'{NAMESPACE}:{self.name}'
+
+    def for_node(self, node: int) -> str:
+        """The extra spec of one guest NUMA node."""
+        return f'{self.extra_spec}.{node}'
+
+
+MEM_BW_MIN = Key(
+    name='mem_bw_min', kind='int', per_node=True, minimum=0, maximum=100,
+    default_text='0, no guarantee',
+    summary='Guaranteed memory bandwidth, in percent of what one host NUMA '
+            'node can deliver in theory.',
+    details='A reservation: Placement counts it on the host NUMA node that '
+            'backs the guest node, and the host raises the priority of the '
+            'guest while it gets less.')
+
+MEM_BW_MAX = Key(
+    name='mem_bw_max', kind='int', per_node=True, minimum=1, maximum=100,
+    default_text='100, no cap',
+    summary='Cap on memory bandwidth, in percent of what one host NUMA node '
+            'can deliver in theory.',
+    details='Rounded up to the next step that the host can hold; the '
+            'effective value is reported beside the one asked for. Must not '
+            'be below ghsched:mem_bw_min.')
+
+MEM_BW_HARDLIMIT = Key(
+    name='mem_bw_hardlimit', kind='bool', per_node=True,
+    default_text='true',
+    summary='Whether the cap holds even while the host NUMA node has '
+            'bandwidth to spare.',
+    details='With false the guest may exceed ghsched:mem_bw_max as long as '
+            'nobody else wants the bandwidth; only hosts that can do that '
+            'are chosen. It is always written to the host explicitly, '
+            'because the defaults of the hardware differ.')
+
+MEM_BW_PRIORITY = Key(
+    name='mem_bw_priority', kind='int', per_node=True, minimum=0, maximum=7,
+    default_text="the host's own default",
+    summary='Priority of the guest when memory bandwidth is short; the '
+            'higher value wins.')
+
+MONITOR = Key(
+    name='monitor', kind='bool', per_node=False, default_text='false',
+    summary='Measure the memory bandwidth of the guest even when it has no '
+            'limit.',
+    details='Takes a monitoring group, which hosts have many of, and no '
+            'control group.')
+
+KEYS: tuple[Key, ...] = (
+    MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR)
+
+BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}

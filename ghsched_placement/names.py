@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every name that ghsched puts into Placement, and the rules that make them.
+
+Nothing else in the tree spells a resource class, a trait, a provider name or
+a request group suffix, so that moving a name upstream (os-traits,
+os-resource-classes) is one edit here.
+"""
+
+import uuid
+
+# -- resource classes ---------------------------------------------------------
+
+#: Share of one host NUMA node's theoretical memory bandwidth, in percent.
+#: Lives on the NUMA node provider.
+MEM_BW_PCT = 'CUSTOM_MEM_BW_PCT'
+
+#: One resctrl control group (a CLOSID on x86, a PARTID on Arm). Lives on the
+#: root provider, because the hardware's set is one per host.
+RESCTRL_GROUP = 'CUSTOM_RESCTRL_GROUP'
+
+# -- traits -------------------------------------------------------------------
+
+#: Marks the providers that ghsched made for a host NUMA node.
+NUMA_NODE_TRAIT = 'CUSTOM_GHSCHED_NUMA_NODE'
+
+#: os-traits' own marker of the root of a NUMA node's subtree.
+NUMA_ROOT_TRAIT = 'HW_NUMA_ROOT'
+
+#: Nova's scheduler skips providers without it once every compute service is
+#: new enough (nova.scheduler.request_filter.owner_nova_filter).
+OWNER_TRAIT = 'OWNER_NOVA'
+
+_CAPABILITY_PREFIX = 'CUSTOM_GHSCHED_'
+
+#: What a host can hold, by capability name; see ghsched_placement.policy for
+#: which part of a policy needs which.
+CAPABILITY_TRAITS = {
+    name: _CAPABILITY_PREFIX + name
+    for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
+                 'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR')
+}
+
+# -- providers ----------------------------------------------------------------
+
+_NAMESPACE = uuid.UUID('c2a9d6c4-0d6f-5c56-9a40-6f1f4d8b8d0e')
+
+
+def numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
+    """UUID of the provider of one host NUMA node.
+
+    It follows from the compute node's UUID, so that nova-compute (which makes
+    the provider) and nova-scheduler (which meets it in an allocation
+    candidate) agree without asking anybody.
+
+    :param compute_node_uuid: UUID of the Nova compute node, which is also the
+        UUID of the root resource provider.
+    :param node: the host's NUMA node number.
+    """
+    return str(uuid.uuid5(_NAMESPACE, f'{compute_node_uuid}/numa/{node}'))
+
+
+def numa_provider_name(root_name: str, node: int) -> str:
+    """Name of the provider of one host NUMA node, unique like its root's."""
+    return f'{root_name}_NUMA{node}'
+
+
+def group_slot(number: int) -> str:
+    """Identifier of one named CUSTOM_RESCTRL_GROUP unit, counted from 1."""
+    return f'ghsched-group-{number}'
+
+
+# -- allocation candidate request ---------------------------------------------
+
+#: Every request group suffix of ours starts so; Placement accepts
+#: ``[a-zA-Z0-9_-]{1,64}`` as a suffix from microversion 1.33.
+GROUP_PREFIX = '_ghsched_'
+
+#: Suffix of the group that asks for the guest's control group.
+RESCTRL_GROUP_SUFFIX = GROUP_PREFIX + 'resctrl'
+
+
+def bandwidth_suffix(guest_node: int) -> str:
+    """Suffix of the group that asks for a guest NUMA node's bandwidth."""
+    return f'{GROUP_PREFIX}bw{guest_node}'
+
+
+# -- the seam into the compute claim ------------------------------------------
+
+
+def node_physnet(node: int) -> str:
+    """Pseudo physical network that stands for a host NUMA node.
+
+    Nova's claim keeps a guest on host cells that have the physnets named in
+    the limits that the scheduler sends; see doc/source/contributor/design.
+    """
+    return f'ghsched-numa{node}'

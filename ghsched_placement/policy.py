@@ -1,0 +1,220 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Flavor extra specs -> what one guest asks of its host.
+
+Everything here is pure: the same extra specs give the same
+:class:`GuestPolicy` in nova-scheduler, in nova-compute and in
+``ghsched explain``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import re
+from typing import Literal
+
+from oslo_utils import strutils
+
+from ghsched_placement import keys
+
+#: What Placement counts: the guarantee, or the cap (hard partitioning).
+Accounting = Literal['min', 'max']
+
+_PREFIX = keys.NAMESPACE + ':'
+_KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
+_NODE = re.compile(r'0|[1-9][0-9]{0,3}')
+_INT = re.compile(r'[+-]?[0-9]{1,9}')
+
+Value = int | bool
+
+
+class PolicyError(ValueError):
+    """An extra spec that can not be honoured; says which one and why."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f'{key}: {reason}')
+        self.key = key
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class NodePolicy:
+    """Memory bandwidth of one guest NUMA node.
+
+    Shares are percent of the theoretical bandwidth of the one host NUMA node
+    that backs the guest node.
+
+    :param minimum: guaranteed share, 0..100.
+    :param maximum: cap, 1..100; 100 is no cap.
+    :param hardlimit: whether the cap holds while bandwidth is idle.
+    :param priority: 0..7, the higher wins; None leaves the host's default.
+    """
+
+    minimum: int = 0
+    maximum: int = 100
+    hardlimit: bool = True
+    priority: int | None = None
+
+    @property
+    def capped(self) -> bool:
+        return self.maximum < 100
+
+
+@dataclass(frozen=True)
+class GuestPolicy:
+    """All that one guest asks for.
+
+    :param nodes: one entry per guest NUMA node, empty when the guest has no
+        ``ghsched:mem_bw_*`` key (it then needs no control group).
+    :param monitor: whether a monitoring group was asked for.
+    """
+
+    nodes: tuple[NodePolicy, ...] = ()
+    monitor: bool = False
+
+    @property
+    def controlled(self) -> bool:
+        """Whether the guest takes a control group of the host."""
+        return bool(self.nodes)
+
+    def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
+        """Percent that Placement counts, by guest NUMA node; zeros left out.
+        """
+        shares = {
+            number: node.minimum if accounting == 'min' else node.maximum
+            for number, node in enumerate(self.nodes)}
+        return {number: share for number, share in shares.items() if share}
+
+    def capabilities(self) -> frozenset[str]:
+        """Names (:data:`names.CAPABILITY_TRAITS`) of what the host must hold.
+        """
+        needed = set()
+        for node in self.nodes:
+            if node.minimum:
+                needed.add('MEM_BW_MIN')
+            if node.capped:
+                needed.add('MEM_BW_MAX')
+                needed.add('MEM_BW_HARDLIMIT' if node.hardlimit
+                           else 'MEM_BW_SOFTLIMIT')
+            if node.priority is not None:
+                needed.add('MEM_BW_PRIORITY')
+        if self.monitor:
+            needed.add('MEM_BW_MONITOR')
+        return frozenset(needed)
+
+
+def wanted(extra_specs: Mapping[str, str]) -> bool:
+    """Whether the flavor has any extra spec of ours, valid or not."""
+    return any(key.startswith(_PREFIX) for key in extra_specs)
+
+
+def parse(extra_specs: Mapping[str, str],
+          guest_nodes: int) -> GuestPolicy | None:
+    """The policy in a flavor's extra specs; None when there is none.
+
+    :param extra_specs: all extra specs of the flavor; those of other
+        namespaces are ignored.
+    :param guest_nodes: number of guest NUMA nodes, 0 when the guest has no
+        NUMA topology.
+    :raises PolicyError: for an unknown key, a bad value, a key of a guest
+        node that the flavor has not, or keys that contradict each other.
+    """
+    ours = {key: value for key, value in sorted(extra_specs.items())
+            if key.startswith(_PREFIX)}
+    if not ours:
+        return None
+    general: dict[str, Value] = {}
+    special: dict[tuple[str, int], Value] = {}
+    for extra_spec, text in ours.items():
+        key, node = _split(extra_spec)
+        value = _value(extra_spec, key, text)
+        if node is None:
+            general[key.name] = value
+        else:
+            special[key.name, node] = value
+    _check_nodes(ours, guest_nodes)
+    monitor = bool(general.pop(keys.MONITOR.name, False))
+    if not general and not special:
+        return GuestPolicy(monitor=monitor)
+    nodes = tuple(_node_policy(general, special, node)
+                  for node in range(guest_nodes))
+    return GuestPolicy(nodes=nodes, monitor=monitor)
+
+
+def _split(extra_spec: str) -> tuple[keys.Key, int | None]:
+    match = _KEY.fullmatch(extra_spec[len(_PREFIX):])
+    key = keys.BY_NAME.get(match['name']) if match else None
+    if match is None or key is None:
+        known = ', '.join(k.extra_spec for k in keys.KEYS)
+        raise PolicyError(extra_spec, f'unknown key; known are {known}')
+    if match['node'] is None:
+        return key, None
+    if not key.per_node:
+        raise PolicyError(extra_spec, 'this key holds for the whole guest and '
+                                      'takes no guest NUMA node')
+    if not _NODE.fullmatch(match['node']):
+        raise PolicyError(extra_spec, 'the part after the dot must be the '
+                                      'number of a guest NUMA node')
+    return key, int(match['node'])
+
+
+def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
+    text = str(text).strip()
+    if key.kind == 'bool':
+        try:
+            return bool(strutils.bool_from_string(text, strict=True))
+        except ValueError:
+            raise PolicyError(
+                extra_spec, f'{text!r} is neither true nor false') from None
+    if not _INT.fullmatch(text):
+        raise PolicyError(extra_spec, f'{text!r} is not a whole number')
+    number = int(text)
+    if key.minimum is not None and number < key.minimum:
+        raise PolicyError(extra_spec, f'{number} is less than {key.minimum}')
+    if key.maximum is not None and number > key.maximum:
+        raise PolicyError(extra_spec,
+                          f'{number} is greater than {key.maximum}')
+    return number
+
+
+def _check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
+    for extra_spec in ours:
+        key, node = _split(extra_spec)
+        if key.per_node and not guest_nodes:
+            raise PolicyError(extra_spec, 'needs a guest NUMA topology; set '
+                                          'hw:numa_nodes in the flavor')
+        if node is not None and node >= guest_nodes:
+            raise PolicyError(
+                extra_spec, f'the guest has no NUMA node {node}, it has '
+                            f'{guest_nodes} (counted from 0)')
+
+
+def _node_policy(general: Mapping[str, Value],
+                 special: Mapping[tuple[str, int], Value],
+                 node: int) -> NodePolicy:
+    def get(key: keys.Key, default: Value | None) -> Value | None:
+        return special.get((key.name, node), general.get(key.name, default))
+
+    minimum = get(keys.MEM_BW_MIN, 0)
+    maximum = get(keys.MEM_BW_MAX, 100)
+    assert minimum is not None and maximum is not None  # noqa: S101
+    if minimum > maximum:
+        key = (keys.MEM_BW_MIN.for_node(node)
+               if (keys.MEM_BW_MIN.name, node) in special
+               else keys.MEM_BW_MIN.extra_spec)
+        raise PolicyError(
+            key, f'{minimum} is more than {keys.MEM_BW_MAX.extra_spec}, which '
+                 f'is {maximum} for guest NUMA node {node}')
+    return NodePolicy(
+        minimum=minimum, maximum=maximum,
+        hardlimit=bool(get(keys.MEM_BW_HARDLIMIT, True)),
+        priority=get(keys.MEM_BW_PRIORITY, None))
