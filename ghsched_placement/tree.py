@@ -1,0 +1,177 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Host description -> the provider tree that Placement should hold (pure).
+
+::
+
+    <compute node>         CUSTOM_RESCTRL_GROUP, capability traits
+     +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, HW_NUMA_ROOT, ...
+     +- <node>_NUMA1       ...
+
+Two rules shape the result. Inventory never goes below what is in use: what a
+host can no longer offer is *reserved* while somebody holds it and removed
+only when nobody does. And the result depends on its arguments alone, so that
+an unchanged host gives an unchanged tree, which Nova's report client does not
+write.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+import math
+
+from ghsched_placement import names
+from ghsched_placement.host import HostDescription
+
+#: An inventory record as Placement's API spells it.
+Inventory = Mapping[str, int | float]
+
+#: Percent of a node's theoretical bandwidth is what is counted.
+WHOLE_NODE = 100
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the admin of the host decides.
+
+    :param reserved_bandwidth: percent kept for the host itself, by NUMA node;
+        nodes left out keep nothing.
+    :param allocation_ratio: how far guarantees may be overcommitted.
+    """
+
+    reserved_bandwidth: Mapping[int, int] = field(default_factory=dict)
+    allocation_ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class Current:
+    """What Placement holds of one provider now.
+
+    :param total: total of our resource class, 0 when there is none.
+    :param used: how much of it is allocated.
+    """
+
+    total: int = 0
+    used: int = 0
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One provider as it should be, as far as it is ours.
+
+    :param parent_uuid: None for the compute node itself.
+    :param inventories: our resource classes only, by name; a class of ours
+        that is absent here should be absent there.
+    :param traits: our traits only.
+    """
+
+    uuid: str
+    name: str
+    parent_uuid: str | None
+    inventories: Mapping[str, Inventory]
+    traits: frozenset[str]
+
+
+def desired(root_uuid: str, root_name: str, host: HostDescription,
+            config: Config,
+            current: Mapping[str, Current] | None = None,
+            ) -> tuple[Provider, ...]:
+    """The providers of one host, the compute node first.
+
+    :param root_uuid: UUID of the compute node's provider.
+    :param root_name: its name.
+    :param current: what Placement holds, by provider UUID; a NUMA provider
+        that is in use stays in the result even when the host lost the node.
+    """
+    current = current or {}
+    capabilities = frozenset(names.CAPABILITY_TRAITS[capability]
+                             for capability in host.capabilities)
+    root = Provider(
+        uuid=root_uuid, name=root_name, parent_uuid=None,
+        inventories=_group_inventories(host.control_groups,
+                                       current.get(root_uuid, Current())),
+        traits=capabilities)
+    offered = [
+        _numa_provider(root, node, config, capabilities)
+        for node in sorted(host.nodes)]
+    return (root, *offered)
+
+
+def retired(provider: Provider, current: Current) -> Provider:
+    """A NUMA provider that the host no longer has but guests still hold.
+
+    Nothing can be allocated from it any more, and nothing is lost: Placement
+    refuses to drop an inventory in use (409 InventoryInUse).
+    """
+    total = max(current.total, 1)
+    return Provider(
+        uuid=provider.uuid, name=provider.name,
+        parent_uuid=provider.parent_uuid, traits=provider.traits,
+        inventories={names.MEM_BW_PCT: inventory(total, reserved=total)})
+
+
+def inventory(total: int, reserved: int = 0,
+              allocation_ratio: float = 1.0) -> dict[str, int | float]:
+    """One inventory record; any amount up to the total may be asked for."""
+    return {
+        'total': total, 'reserved': reserved, 'min_unit': 1,
+        'max_unit': total, 'step_size': 1,
+        'allocation_ratio': allocation_ratio,
+    }
+
+
+def slots(provider: Provider) -> frozenset[str]:
+    """Identifiers of the named control group units of a root provider."""
+    record = provider.inventories.get(names.RESCTRL_GROUP)
+    if record is None:
+        return frozenset()
+    return frozenset(names.group_slot(number)
+                     for number in range(1, int(record['total']) + 1))
+
+
+def free(record: Inventory, used: int) -> int:
+    """How much more can be allocated, by Placement's own arithmetic."""
+    capacity = ((record['total'] - record['reserved'])
+                * record['allocation_ratio'])
+    return max(0, math.floor(capacity) - used)
+
+
+def _numa_provider(root: Provider, node: int, config: Config,
+                   capabilities: frozenset[str]) -> Provider:
+    reserved = min(WHOLE_NODE, config.reserved_bandwidth.get(node, 0))
+    return Provider(
+        uuid=names.numa_provider_uuid(root.uuid, node),
+        name=names.numa_provider_name(root.name, node),
+        parent_uuid=root.uuid,
+        inventories={names.MEM_BW_PCT: inventory(
+            WHOLE_NODE, reserved=reserved,
+            allocation_ratio=config.allocation_ratio)},
+        traits=capabilities | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT,
+                               names.OWNER_TRAIT})
+
+
+def _group_inventories(usable: int,
+                       current: Current) -> Mapping[str, Inventory]:
+    """Inventory of the control groups, never fewer slots than are held.
+
+    A slot that a guest holds has a name, and nova-compute refuses to start
+    when an assigned name is gone (AssignedResourceNotFound), so while
+    anything is used the old total stays and the difference is reserved.
+    """
+    total = usable
+    if current.used:
+        total = max(usable, current.total)
+    if total == 0:
+        return {}
+    record = inventory(total, reserved=total - usable)
+    return {names.RESCTRL_GROUP: record}
