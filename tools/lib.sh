@@ -1,0 +1,304 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+# What the scripts of this directory share; to be sourced by bash.
+#
+# GHSCHED_HOME  everything that these scripts make lives below it
+# GHSCHED_TOP   the top of this source tree
+# VENV          the one Python environment
+# SETUP_LOG     the output of every step
+
+GHSCHED_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+GHSCHED_HOME=${GHSCHED_HOME:-/var/lib/ghsched}
+PYTHON=${PYTHON:-/usr/bin/python3}
+VENV=$GHSCHED_HOME/venv
+SETUP_LOG=$GHSCHED_HOME/log/setup.log
+export GHSCHED_TOP GHSCHED_HOME VENV
+
+# Byte code is what makes the second start of a service fast.
+unset PYTHONDONTWRITEBYTECODE
+export no_proxy="127.0.0.1,localhost${no_proxy:+,$no_proxy}"
+
+# -- talking to the user -----------------------------------------------------
+
+die() {
+    echo "$(basename "$0"): $*" >&2
+    exit 1
+}
+
+heading() {
+    printf '\n== %s ==\n' "$*"
+}
+
+# step TEXT COMMAND [ARGUMENT...]: one line with the seconds it took. The
+# command's output goes to SETUP_LOG; its end is shown when the command fails.
+# A function run as a step must return its failures itself: "set -e" does not
+# hold inside.
+step() {
+    local text=$1 begin=$EPOCHREALTIME rc=0 from
+    shift
+    printf '  %-52s' "$text"
+    mkdir -p "$(dirname "$SETUP_LOG")"
+    printf '### %(%F %T)T %s\n' -1 "$text" >> "$SETUP_LOG"
+    from=$(wc -l < "$SETUP_LOG")
+    "$@" >> "$SETUP_LOG" 2>&1 < /dev/null || rc=$?
+    if [ "$rc" = 0 ]; then
+        printf '%7.1f s\n' "$(seconds_since "$begin")"
+        return 0
+    fi
+    printf '%7.1f s  FAILED\n' "$(seconds_since "$begin")"
+    {
+        echo "'$text' failed (exit status $rc). Last lines of $SETUP_LOG:"
+        tail -n +$((from + 1)) "$SETUP_LOG" | tail -n 25 | sed 's/^/    /'
+    } >&2
+    return "$rc"
+}
+
+seconds_since() {
+    awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }'
+}
+
+# need_root "$@": go on as root, through sudo if there is one.
+need_root() {
+    [ "$(id -u)" = 0 ] && return 0
+    command -v sudo > /dev/null ||
+        die "must be run as root (there is no sudo on this machine)"
+    exec sudo GHSCHED_HOME="$GHSCHED_HOME" PYTHON="$PYTHON" \
+        bash "$0" "$@"
+}
+
+# -- Debian packages ---------------------------------------------------------
+
+# packages_of FILE [PROFILE...]: the Debian packages that a bindep file names
+# for these profiles. A line counts if it has no profile or one of those
+# asked for, if no "!profile" of it is asked for, and if it is for dpkg.
+packages_of() {
+    awk -v wanted=" ${*:2} " '
+        { sub(/#.*/, "") }
+        NF == 0 { next }
+        {
+            name = $1
+            selector = ""
+            if (match($0, /\[[^]]*\]/))
+                selector = substr($0, RSTART + 1, RLENGTH - 2)
+            platforms = 0; fits_platform = 0
+            profiles = 0; fits_profile = 0; refused = 0
+            n = split(selector, words, /[ \t]+/)
+            for (i = 1; i <= n; i++) {
+                word = words[i]
+                if (word == "") continue
+                negated = (sub(/^!/, "", word) == 1)
+                if (word ~ /^platform:/) {
+                    mine = (word ~ /^platform:(dpkg|debian)/)
+                    if (negated) { if (mine) refused = 1; continue }
+                    platforms++
+                    if (mine) fits_platform++
+                    continue
+                }
+                gsub(/[()]/, "", word)
+                asked = index(wanted, " " word " ") > 0
+                if (negated) { if (asked) refused = 1; continue }
+                profiles++
+                if (asked) fits_profile++
+            }
+            if (refused) next
+            if (platforms && !fits_platform) next
+            if (profiles && !fits_profile) next
+            print name
+        }' "$1" | sort -u
+}
+
+_is_installed() {
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = \
+        installed ]
+}
+
+missing_packages() {
+    local package
+    for package in $(packages_of "$@"); do
+        _is_installed "$package" || echo "$package"
+    done
+}
+
+_apt_get() {
+    DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+        -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@"
+}
+
+# _with_services_asleep COMMAND...: Debian starts a service when its package
+# is installed. Ours run privately, so for as long as the command runs
+# policy-rc.d forbids the start; a policy of the machine's own is respected.
+_with_services_asleep() (
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e $policy ]; then
+        trap 'rm -f $policy' EXIT
+        printf '#!/bin/sh\n# %s\nexit 101\n' \
+            'ghsched: no service start while packages are installed' \
+            > $policy
+        chmod 755 $policy
+    fi
+    "$@"
+)
+
+# _disable_units PACKAGE...: a freshly installed package enables its units for
+# the next boot. Nobody on this machine asked for that service.
+_disable_units() {
+    local package unit
+    command -v systemctl > /dev/null || return 0
+    for package in "$@"; do
+        for unit in $(dpkg -L "$package" 2> /dev/null |
+                grep -E '/lib/systemd/system/[^/@]+\.(service|socket)$'); do
+            systemctl disable "$(basename "$unit")" 2> /dev/null || true
+        done
+    done
+}
+
+_installed_names() {
+    dpkg-query -W -f='${db:Status-Status} ${Package}\n' |
+        awk '$1 == "installed" { print $2 }' | sort -u
+}
+
+# The packages of a machine that got a unit from us are those which were not
+# there before. Only the ones that we run ourselves are put to sleep.
+_install_missing() {
+    local before after
+    before=$(_installed_names)
+    _with_services_asleep _apt_get install --no-install-recommends "$@" ||
+        return
+    after=$(_installed_names)
+    # shellcheck disable=SC2046
+    _disable_units $(comm -13 <(echo "$before") <(echo "$after") |
+        grep -E '^(mariadb-|rabbitmq-|erlang-|libvirt-|qemu-)')
+    return 0
+}
+
+_update_lists_and_install() {
+    _apt_get update && _install_missing "$@"
+}
+
+# install_packages FILE [PROFILE...]: install what is missing of a bindep
+# file's packages; no network is touched when nothing is.
+install_packages() {
+    local missing
+    missing=$(missing_packages "$@")
+    [ -n "$missing" ] || return 0
+    command -v apt-get > /dev/null ||
+        die "needs Debian packages, and there is no apt-get:" $missing
+    # shellcheck disable=SC2086
+    if apt-get -s install --no-install-recommends $missing \
+            > /dev/null 2>&1 && [ -z "${_lists_are_old:-$(_old_lists)}" ]; then
+        step "Debian packages ($(wc -w <<< "$missing"))" \
+            _install_missing $missing
+    else
+        step "package lists, Debian packages ($(wc -w <<< "$missing"))" \
+            _update_lists_and_install $missing
+        _lists_are_old=
+    fi
+}
+
+# Lists older than a day may name packages that the archive has replaced.
+_old_lists() {
+    [ -n "$(find /var/lib/apt/lists -maxdepth 1 -name '*Packages*' \
+        -mtime -1 2> /dev/null | head -n 1)" ] || echo old
+}
+
+# -- Python ------------------------------------------------------------------
+
+REQUIREMENT_FILES=(
+    "$GHSCHED_TOP/tools/cloud-requirements.txt"
+    "$GHSCHED_TOP/requirements.txt"
+    "$GHSCHED_TOP/test-requirements.txt"
+)
+
+_present_requirements() {
+    local file
+    for file in "${REQUIREMENT_FILES[@]}"; do
+        [ -f "$file" ] && echo "$file"
+    done
+    return 0
+}
+
+_requirements_hash() {
+    # shellcheck disable=SC2046
+    { "$PYTHON" --version; cat $(_present_requirements); } | sha256sum |
+        cut -c 1-16
+}
+
+# Every file of the project that git would know of; all of them where the
+# tree is not a git work tree.
+project_files() {
+    if git -C "$GHSCHED_TOP" rev-parse > /dev/null 2>&1; then
+        git -C "$GHSCHED_TOP" ls-files -z -co --exclude-standard
+    else
+        (cd "$GHSCHED_TOP" && find . -type f \
+            -not -path '*/.*' -not -name '*.pyc' -printf '%P\0')
+    fi
+}
+
+# What an installed wheel depends on: the Python packages and their metadata.
+_project_hash() {
+    (cd "$GHSCHED_TOP" && project_files | sort -z |
+        grep -z -E '^(ghsched_|tempest_plugin/|etc/|setup\.|pyproject|README)' |
+        xargs -0 -r sha256sum 2> /dev/null | sha256sum | cut -c 1-16)
+}
+
+_make_venv() {
+    local hash=$1 file args=()
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        { echo "$PYTHON is older than 3.11"; return 1; }
+    rm -rf "$VENV"
+    "$PYTHON" -m venv "$VENV" || return
+    while read -r file; do args+=(-r "$file"); done < <(_present_requirements)
+    "$VENV/bin/pip" install -q --upgrade pip wheel pbr 'setuptools<82' \
+        || return
+    "$VENV/bin/pip" install -q "${args[@]}" || return
+    echo "$hash" > "$VENV/ghsched-requirements"
+}
+
+# The wheel is built from a copy, so that the tree stays as it is.
+_install_project() {
+    local hash=$1 work version rc=0
+    work=$(mktemp -d) || return
+    (cd "$GHSCHED_TOP" && project_files |
+        while IFS= read -r -d '' file; do
+            [ -e "$file" ] && printf '%s\0' "$file"
+        done | tar --null --files-from=- -cf -) | tar -xf - -C "$work"
+    version=$(git -C "$GHSCHED_TOP" describe --tags 2> /dev/null |
+        sed -n 's/^\([0-9][0-9.]*\).*/\1/p')
+    PBR_VERSION=${version:-0.0.1} "$VENV/bin/pip" wheel -q --no-deps \
+        --no-build-isolation -w "$work/dist" "$work" &&
+        "$VENV/bin/pip" install -q --no-deps --force-reinstall \
+            "$work"/dist/*.whl || rc=$?
+    rm -rf "$work"
+    [ "$rc" != 0 ] || echo "$hash" > "$VENV/ghsched-project"
+    return "$rc"
+}
+
+# ensure_venv: $VENV with everything that the cloud and the tests need, and
+# with this project as a wheel. Made anew when a requirements file changed;
+# the wheel is made anew when the project changed.
+ensure_venv() {
+    local hash
+    mkdir -p "$GHSCHED_HOME/log"
+    exec 9> "$GHSCHED_HOME/venv.lock"
+    flock 9
+    hash=$(_requirements_hash)
+    if [ "$(cat "$VENV/ghsched-requirements" 2> /dev/null)" != "$hash" ]; then
+        step "Python packages, in $VENV" _make_venv "$hash" || return
+    fi
+    hash=$(_project_hash)
+    if [ -f "$GHSCHED_TOP/setup.cfg" ] &&
+            [ "$(cat "$VENV/ghsched-project" 2> /dev/null)" != "$hash" ]; then
+        step "this project's wheel" _install_project "$hash" || return
+    fi
+    exec 9>&-
+}
