@@ -1,0 +1,71 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""libvirt's text for a set of CPUs, e.g. ``0-3,8``."""
+
+from collections.abc import Iterable
+import re
+
+#: libvirt takes no CPU number beyond it (VIR_DOMAIN_CPUMASK_LEN).
+MAX_CPUS = 16384
+
+_RULE = re.compile(r'(?P<no>\^?)(?P<first>[0-9]{1,5})'
+                   r'(?:-(?P<last>[0-9]{1,5}))?')
+
+
+class CpuListError(ValueError):
+    """Text that names no set of CPUs."""
+
+
+def parse(text: str) -> frozenset[int]:
+    """The CPUs that a list names.
+
+    Blanks around a rule are allowed, and ``^N`` or ``^N-M`` takes CPUs out
+    again wherever it stands, as Nova and libvirt have it. Empty text is the
+    empty set.
+
+    :raises CpuListError: for anything else, and for a CPU number of
+        :data:`MAX_CPUS` or more.
+    """
+    taken: dict[str, set[int]] = {'': set(), '^': set()}
+    for rule in filter(None, map(str.strip, text.split(','))):
+        match = _RULE.fullmatch(rule)
+        if match is None:
+            raise CpuListError(f'{rule!r} in the CPU list {text!r} is neither '
+                               'a CPU number nor a range like 0-3')
+        first = int(match['first'])
+        last = int(match['last'] or first)
+        if first > last:
+            raise CpuListError(f'{rule!r} in the CPU list {text!r} runs '
+                               'backwards')
+        if last >= MAX_CPUS:
+            raise CpuListError(f'{rule!r} in the CPU list {text!r} is beyond '
+                               f'CPU {MAX_CPUS - 1}')
+        taken[match['no']].update(range(first, last + 1))
+    return frozenset(taken[''] - taken['^'])
+
+
+def render(cpus: Iterable[int]) -> str:
+    """The one text that libvirt itself writes for these CPUs.
+
+    Two neighbours make a range (``0-1``), as in virBitmapFormat. libvirt
+    also names control groups by this text (``vcpus_0-3``).
+    """
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ','.join(f'{first}' if first == last else f'{first}-{last}'
+                    for first, last in ranges)

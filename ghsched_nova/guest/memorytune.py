@@ -1,0 +1,337 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``<memorytune>`` in a libvirt domain: text in, text out.
+
+Upstream libvirt knows ``<node id= bandwidth=/>`` and ``<monitor/>``
+(docs/formatdomain, "CPU Tuning"). openEuler's libvirt knows three more
+attributes of a node: ``hardlimit``, ``priority`` and ``min_bandwidth``; the
+XML that has them is called *extended* here. Upstream libvirt drops attributes
+it does not know without a word when it defines a domain, which is why
+:func:`probe_xml` and :func:`keeps_extended` exist.
+
+Nothing but the element in question changes: all other elements, comments and
+blanks of a document stay as they were.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import re
+
+from lxml import etree
+
+from ghsched_nova.guest import cpulist
+
+_TAG = 'memorytune'
+_COUNT = re.compile(r'[0-9]{1,9}')
+_DECLARATION = re.compile(r'\s*<\?xml\s[^>]*\?>')
+
+#: cputune stands after all of these in the XML that libvirt itself writes.
+_BEFORE_CPUTUNE = frozenset((
+    'name', 'uuid', 'genid', 'title', 'description', 'metadata', 'maxMemory',
+    'memory', 'currentMemory', 'blkiotune', 'memtune', 'memoryBacking',
+    'vcpu', 'vcpus', 'iothreads', 'iothreadids', 'defaultiothread'))
+
+#: Differs from every default, so that a libvirt that made values up would
+#: not pass for one that kept ours.
+_PROBE_NODE = {'id': '0', 'bandwidth': '90', 'hardlimit': '0',
+               'priority': '5', 'min_bandwidth': '10'}
+
+
+class MemoryTuneError(ValueError):
+    """A domain XML or a tune that can not be worked with; says why."""
+
+
+@dataclass(frozen=True)
+class NodeTune:
+    """Memory bandwidth on one resctrl domain of the host.
+
+    :param id: number of the resctrl domain, as in the ``MB:`` line.
+    :param bandwidth: cap in percent. libvirt has no node without it.
+    :param hardlimit: whether the cap holds while bandwidth is idle; None
+        only in what was read from XML that does not say.
+    :param priority: 0..7; None leaves the host's default.
+    :param min_bandwidth: guarantee in percent; None leaves the host's
+        default.
+    """
+
+    id: int
+    bandwidth: int
+    hardlimit: bool | None = None
+    priority: int | None = None
+    min_bandwidth: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryTune:
+    """One ``<memorytune>``: some vCPUs, and what holds for them.
+
+    :param vcpus: guest CPUs of the control group; must not be empty.
+    :param nodes: one entry per resctrl domain; empty makes no control group.
+    :param monitor: whether a monitor for the same vCPUs is wanted.
+    """
+
+    vcpus: frozenset[int]
+    nodes: tuple[NodeTune, ...] = ()
+    monitor: bool = False
+
+
+# -- writing ------------------------------------------------------------------
+
+
+def render(xml: str, tune: MemoryTune, extended: bool) -> str:
+    """Put a ``<memorytune>`` into a domain, in place of any that is there.
+
+    :param xml: a ``<domain>`` document.
+    :param extended: whether this libvirt keeps hardlimit, priority and
+        min_bandwidth; without, only the bandwidth is written.
+    :raises MemoryTuneError: when the document is no domain, or when the tune
+        is one that libvirt would drop or refuse.
+    """
+    element = _element(tune, extended)
+    root = _parse(xml)
+    _remove_all(root)
+    cputune = root.find('cputune')
+    if cputune is None:
+        cputune = etree.Element('cputune')
+        _insert(root, cputune, _cputune_position(root))
+    _insert(cputune, element, len(cputune))
+    return _text(root)
+
+
+def fragment(tune: MemoryTune, extended: bool) -> str:
+    """The ``<memorytune>`` alone, indented, without a newline at its end.
+
+    :raises MemoryTuneError: as for :func:`render`.
+    """
+    element = _element(tune, extended)
+    etree.indent(element)
+    return etree.tostring(element, encoding='unicode')
+
+
+def strip(xml: str) -> str:
+    """Take every ``<memorytune>`` out, and a ``<cputune>`` left empty by it.
+
+    :raises MemoryTuneError: when the document is no domain.
+    """
+    root = _parse(xml)
+    cputune = root.find('cputune')
+    if _remove_all(root) and cputune is not None and not len(cputune):
+        _remove(cputune)
+    return _text(root)
+
+
+def remap(xml: str, nodes: Mapping[int, int]) -> str:
+    """Renumber the resctrl domains, as a live migration needs.
+
+    :param nodes: new number by old number; must name every node of the XML.
+    :raises MemoryTuneError: when a node has no new number, or when two would
+        get the same one: libvirt refuses that.
+    """
+    root = _parse(xml)
+    for element in root.findall(f'cputune/{_TAG}'):
+        seen: set[int] = set()
+        for node in element.findall('node'):
+            old = _count(node, 'id')
+            if old not in nodes:
+                raise MemoryTuneError(
+                    f'memorytune node {old} has no counterpart on the '
+                    'destination')
+            new = nodes[old]
+            if new in seen:
+                raise MemoryTuneError(
+                    f'two memorytune nodes would become node {new}')
+            seen.add(new)
+            node.set('id', str(new))
+    return _text(root)
+
+
+def _element(tune: MemoryTune, extended: bool) -> etree._Element:
+    _check(tune, extended)
+    vcpus = cpulist.render(tune.vcpus)
+    element = etree.Element(_TAG, {'vcpus': vcpus})
+    for node in tune.nodes:
+        etree.SubElement(element, 'node', _attributes(node, extended))
+    if tune.monitor:
+        etree.SubElement(element, 'monitor', {'vcpus': vcpus})
+    return element
+
+
+def _check(tune: MemoryTune, extended: bool) -> None:
+    if not tune.vcpus:
+        raise MemoryTuneError('a memorytune needs at least one vCPU')
+    if not tune.nodes and not tune.monitor:
+        raise MemoryTuneError('a memorytune needs a node or a monitor; '
+                              'libvirt drops one without')
+    ids = [node.id for node in tune.nodes]
+    if len(set(ids)) < len(ids):
+        raise MemoryTuneError('a memorytune names a node twice: '
+                              + ', '.join(map(str, ids)))
+    for node in tune.nodes:
+        if extended and node.hardlimit is None:
+            raise MemoryTuneError(
+                f'memorytune node {node.id} does not say whether its cap is '
+                'hard, and the defaults of hosts differ')
+
+
+def _attributes(node: NodeTune, extended: bool) -> dict[str, str]:
+    values: dict[str, int | None] = {
+        'id': node.id, 'bandwidth': node.bandwidth}
+    if extended:
+        values['hardlimit'] = node.hardlimit
+        values['priority'] = node.priority
+        values['min_bandwidth'] = node.min_bandwidth
+    return {name: str(int(value)) for name, value in values.items()
+            if value is not None}
+
+
+# -- reading ------------------------------------------------------------------
+
+
+def read(xml: str) -> MemoryTune | None:
+    """The tune in a domain; None when it has none.
+
+    :raises MemoryTuneError: when the document is no domain, has a second
+        ``<memorytune>`` (we never write one) or a value that is no number.
+    """
+    elements = _parse(xml).findall(f'cputune/{_TAG}')
+    if not elements:
+        return None
+    if len(elements) > 1:
+        raise MemoryTuneError('the domain has more than one memorytune')
+    element = elements[0]
+    try:
+        vcpus = cpulist.parse(element.get('vcpus', ''))
+    except cpulist.CpuListError as error:
+        raise MemoryTuneError(f'memorytune: {error}') from None
+    return MemoryTune(
+        vcpus=vcpus,
+        nodes=tuple(map(_node, element.findall('node'))),
+        monitor=element.find('monitor') is not None)
+
+
+def _node(element: etree._Element) -> NodeTune:
+    hardlimit = _optional_count(element, 'hardlimit')
+    return NodeTune(
+        id=_count(element, 'id'), bandwidth=_count(element, 'bandwidth'),
+        hardlimit=None if hardlimit is None else bool(hardlimit),
+        priority=_optional_count(element, 'priority'),
+        min_bandwidth=_optional_count(element, 'min_bandwidth'))
+
+
+def _count(element: etree._Element, name: str) -> int:
+    text = element.get(name, '').strip()
+    if not _COUNT.fullmatch(text):
+        raise MemoryTuneError(
+            f'memorytune node: {name}={text!r} is not a number')
+    return int(text)
+
+
+def _optional_count(element: etree._Element, name: str) -> int | None:
+    return None if element.get(name) is None else _count(element, name)
+
+
+# -- what this libvirt keeps --------------------------------------------------
+
+
+def probe_xml(name: str, uuid: str) -> str:
+    """A throw-away domain with every extended attribute.
+
+    Define it, read it back, undefine it, and give what came back to
+    :func:`keeps_extended`. It is never started. It must be of type kvm,
+    because libvirt refuses a memorytune for any other.
+    """
+    root = etree.Element('domain', {'type': 'kvm'})
+    etree.SubElement(root, 'name').text = name
+    etree.SubElement(root, 'uuid').text = uuid
+    etree.SubElement(root, 'memory', {'unit': 'MiB'}).text = '1'
+    etree.SubElement(root, 'vcpu').text = '1'
+    cputune = etree.SubElement(root, 'cputune')
+    tune = etree.SubElement(cputune, _TAG, {'vcpus': '0'})
+    etree.SubElement(tune, 'node', _PROBE_NODE)
+    etree.SubElement(etree.SubElement(root, 'os'), 'type').text = 'hvm'
+    return _text(root)
+
+
+def keeps_extended(returned_xml: str) -> bool:
+    """Whether the libvirt that returned the probe kept all attributes.
+
+    :raises MemoryTuneError: when it returned no domain.
+    """
+    node = _parse(returned_xml).find(f'cputune/{_TAG}/node')
+    return node is not None and all(
+        node.get(name) == value for name, value in _PROBE_NODE.items())
+
+
+# -- the document -------------------------------------------------------------
+
+
+def _parse(xml: str) -> etree._Element:
+    # lxml takes no declaration in text that is decoded already.
+    declaration = _DECLARATION.match(xml)
+    body = xml[declaration.end():] if declaration else xml
+    parser = etree.XMLParser(resolve_entities=False, no_network=True,
+                             strip_cdata=False, huge_tree=False)
+    try:
+        root = etree.fromstring(body.strip(), parser)
+    except etree.XMLSyntaxError as error:
+        raise MemoryTuneError(f'not a domain XML: {error}') from None
+    if root.tag != 'domain':
+        raise MemoryTuneError(f'not a domain XML but <{root.tag}>')
+    return root
+
+
+def _text(root: etree._Element) -> str:
+    return etree.tostring(root.getroottree(), encoding='unicode')
+
+
+def _cputune_position(root: etree._Element) -> int:
+    """Where libvirt itself has it; libvirt reads any order."""
+    return max((place for place, child in enumerate(root, start=1)
+                if child.tag in _BEFORE_CPUTUNE), default=0)
+
+
+def _insert(parent: etree._Element, child: etree._Element,
+            position: int) -> None:
+    """Insert, indented like the neighbours if they are indented."""
+    depth = 1 + sum(1 for _ in parent.iterancestors())
+    if position:
+        before = parent[position - 1]
+        child.tail, before.tail = before.tail, parent.text
+    else:
+        child.tail = parent.text
+    if '\n' in (parent.getroottree().getroot().text or ''):
+        etree.indent(child, level=depth)
+        if not len(parent):
+            parent.text = '\n' + '  ' * depth
+            child.tail = '\n' + '  ' * (depth - 1)
+    parent.insert(position, child)
+
+
+def _remove_all(root: etree._Element) -> int:
+    found = root.findall(f'cputune/{_TAG}')
+    for element in found:
+        _remove(element)
+    return len(found)
+
+
+def _remove(element: etree._Element) -> None:
+    """Remove, and leave the blanks as if it had never been there."""
+    parent = element.getparent()
+    assert parent is not None  # noqa: S101
+    previous = element.getprevious()
+    if len(parent) == 1:
+        parent.text = None
+    elif element.getnext() is None and previous is not None:
+        previous.tail = element.tail
+    parent.remove(element)

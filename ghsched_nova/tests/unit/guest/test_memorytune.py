@@ -1,0 +1,300 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from ghsched_nova.guest import memorytune as mt
+from ghsched_nova.tests.unit.guest import samples
+
+UUID = '6f1c2b34-8f0a-4a52-9f2e-0c3d9a5b7e11'
+SCHEMA = '/usr/share/libvirt/schemas/domain.rng'
+
+NODES = st.lists(
+    st.builds(mt.NodeTune, id=st.integers(0, 999),
+              bandwidth=st.integers(0, 2048), hardlimit=st.booleans(),
+              priority=st.none() | st.integers(0, 7),
+              min_bandwidth=st.none() | st.integers(0, 100)),
+    max_size=5, unique_by=lambda node: node.id).map(tuple)
+VCPUS = st.frozensets(st.integers(0, 511), min_size=1, max_size=12)
+TUNES = st.builds(mt.MemoryTune, vcpus=VCPUS, nodes=NODES,
+                  monitor=st.booleans()).filter(
+                      lambda tune: tune.nodes or tune.monitor)
+DOMAINS = st.sampled_from(samples.ALL)
+
+TUNE = mt.MemoryTune(
+    vcpus=frozenset(range(4)),
+    nodes=(mt.NodeTune(0, 60, True, 5, 40), mt.NodeTune(1, 100, False)),
+    monitor=True)
+EXTENDED = '''
+    <memorytune vcpus="0-3">
+      <node id="0" bandwidth="60" hardlimit="1" priority="5" \
+min_bandwidth="40"/>
+      <node id="1" bandwidth="100" hardlimit="0"/>
+      <monitor vcpus="0-3"/>
+    </memorytune>'''
+PLAIN = '''
+    <memorytune vcpus="0-3">
+      <node id="0" bandwidth="60"/>
+      <node id="1" bandwidth="100"/>
+      <monitor vcpus="0-3"/>
+    </memorytune>'''
+
+
+def same(xml):
+    """The document as lxml writes it, untouched."""
+    parser = etree.XMLParser(strip_cdata=False)
+    return etree.tostring(etree.fromstring(xml, parser), encoding='unicode')
+
+
+def plain(tune):
+    """What is left of a tune when only the bandwidth is written."""
+    return mt.MemoryTune(
+        tune.vcpus, tuple(mt.NodeTune(node.id, node.bandwidth)
+                          for node in tune.nodes), tune.monitor)
+
+
+class RenderTest(unittest.TestCase):
+
+    def test_goes_last_into_the_cputune_that_is_there(self):
+        for extended, text in ((True, EXTENDED), (False, PLAIN)):
+            self.assertEqual(
+                samples.NOVA.replace('\n  </cputune>',
+                                     text + '\n  </cputune>'),
+                mt.render(samples.NOVA, TUNE, extended))
+
+    def test_makes_a_cputune_where_libvirt_has_it(self):
+        self.assertEqual(
+            samples.WITHOUT_CPUTUNE.replace(
+                '  <!-- by hand',
+                f'  <cputune>{PLAIN}\n  </cputune>\n  <!-- by hand'),
+            mt.render(samples.WITHOUT_CPUTUNE, TUNE, False))
+
+    def test_a_one_line_document_stays_on_one_line(self):
+        self.assertNotIn('\n', mt.render(samples.ONE_LINE, TUNE, True))
+
+    def test_monitor_alone_has_no_node(self):
+        tune = mt.MemoryTune(frozenset({0, 1, 5}), monitor=True)
+        self.assertEqual(
+            '<memorytune vcpus="0-1,5">\n  <monitor vcpus="0-1,5"/>\n'
+            '</memorytune>', mt.fragment(tune, True))
+
+    def test_an_empty_domain_gets_a_cputune(self):
+        tune = mt.MemoryTune(frozenset({0}), monitor=True)
+        self.assertEqual(
+            '<domain><cputune><memorytune vcpus="0"><monitor vcpus="0"/>'
+            '</memorytune></cputune></domain>',
+            mt.render('<domain/>', tune, True))
+
+    def test_takes_the_place_of_every_older_one(self):
+        xml = ('<domain><cputune><memorytune vcpus="0"/><shares>1</shares>'
+               '<memorytune vcpus="1"/></cputune></domain>')
+        tune = mt.MemoryTune(frozenset({7}), (mt.NodeTune(2, 30),))
+        self.assertEqual(
+            '<domain><cputune><shares>1</shares><memorytune vcpus="7">'
+            '<node id="2" bandwidth="30"/></memorytune></cputune></domain>',
+            mt.render(xml, tune, False))
+
+    def test_takes_a_document_with_a_declaration(self):
+        xml = '<?xml version="1.0" encoding="utf-8"?>\n' + samples.NOVA
+        self.assertEqual(mt.render(samples.NOVA, TUNE, True),
+                         mt.render(xml, TUNE, True))
+
+    @given(DOMAINS, TUNES)
+    def test_read_gives_back_what_was_rendered(self, xml, tune):
+        self.assertEqual(tune, mt.read(mt.render(xml, tune, True)))
+        self.assertEqual(plain(tune), mt.read(mt.render(xml, tune, False)))
+
+    @given(DOMAINS, TUNES, TUNES, st.booleans())
+    def test_the_last_tune_wins_and_twice_is_once(self, xml, old, new, ext):
+        once = mt.render(xml, new, ext)
+        self.assertEqual(once, mt.render(once, new, ext))
+        self.assertEqual(once, mt.render(mt.render(xml, old, True), new, ext))
+
+    @given(DOMAINS, TUNES, st.booleans())
+    def test_nothing_else_changes(self, xml, tune, extended):
+        self.assertEqual(same(xml),
+                         mt.strip(mt.render(xml, tune, extended)))
+
+    def test_refuses_what_libvirt_would_drop_or_refuse(self):
+        cpus = frozenset({0})
+        node = mt.NodeTune(0, 100, True)
+        for tune, reason in (
+                (mt.MemoryTune(frozenset(), (node,)), 'at least one vCPU'),
+                (mt.MemoryTune(cpus), 'a node or a monitor'),
+                (mt.MemoryTune(cpus, (node, node)), 'twice: 0, 0'),
+                (mt.MemoryTune(cpus, (mt.NodeTune(3, 100),)),
+                 'node 3 does not say')):
+            with self.assertRaisesRegex(mt.MemoryTuneError, reason):
+                mt.render(samples.NOVA, tune, True)
+
+    def test_refuses_a_document_that_is_no_domain(self):
+        for xml, reason in (('', 'not a domain XML'),
+                            ('<domain>', 'not a domain XML'),
+                            ('<network/>', '<network>')):
+            with self.assertRaisesRegex(mt.MemoryTuneError, reason):
+                mt.render(xml, TUNE, True)
+
+
+class ReadTest(unittest.TestCase):
+
+    def test_a_domain_without_has_none(self):
+        for xml in samples.ALL:
+            self.assertIsNone(mt.read(xml))
+
+    def test_reads_what_libvirt_writes(self):
+        xml = ("<domain type='kvm' id='3'><cputune><memorytune vcpus='0-1' "
+               "id='vcpus_0-1'><node id='1' bandwidth='20'/></memorytune>"
+               "</cputune></domain>")
+        self.assertEqual(
+            mt.MemoryTune(frozenset({0, 1}), (mt.NodeTune(1, 20),)),
+            mt.read(xml))
+
+    def test_refuses_what_it_can_not_read(self):
+        for tune, reason in (
+                ('<memorytune/><memorytune/>', 'more than one'),
+                ('<memorytune vcpus="a"/>', "'a'"),
+                ('<memorytune vcpus="0"><node bandwidth="1"/></memorytune>',
+                 "id='' is not a number"),
+                ('<memorytune vcpus="0"><node id="0" bandwidth="-1"/>'
+                 '</memorytune>', "bandwidth='-1'"),
+                ('<memorytune vcpus="0"><node id="0" bandwidth="1" '
+                 'priority="high"/></memorytune>', "priority='high'")):
+            xml = f'<domain><cputune>{tune}</cputune></domain>'
+            with self.assertRaisesRegex(mt.MemoryTuneError, reason):
+                mt.read(xml)
+
+
+class StripTest(unittest.TestCase):
+
+    def test_leaves_a_domain_without_alone(self):
+        for xml in (*samples.ALL, '<domain><cputune/></domain>'):
+            self.assertEqual(same(xml), mt.strip(xml))
+
+    def test_takes_a_cputune_along_that_held_nothing_else(self):
+        xml = mt.render('<domain/>', TUNE, True)
+        self.assertEqual('<domain/>', mt.strip(xml))
+
+
+class RemapTest(unittest.TestCase):
+
+    @given(DOMAINS, TUNES, st.permutations(range(1000)))
+    def test_only_the_node_numbers_change(self, xml, tune, targets):
+        remapped = mt.remap(mt.render(xml, tune, True),
+                            dict(enumerate(targets)))
+        expected = mt.MemoryTune(tune.vcpus, tuple(
+            mt.NodeTune(targets[node.id], node.bandwidth, node.hardlimit,
+                        node.priority, node.min_bandwidth)
+            for node in tune.nodes), tune.monitor)
+        self.assertEqual(mt.render(xml, expected, True), remapped)
+
+    def test_two_nodes_can_change_places(self):
+        xml = mt.remap(mt.render(samples.NOVA, TUNE, True), {0: 1, 1: 0})
+        self.assertEqual(
+            mt.MemoryTune(TUNE.vcpus, (mt.NodeTune(1, 60, True, 5, 40),
+                                       mt.NodeTune(0, 100, False)), True),
+            mt.read(xml))
+
+    def test_a_domain_without_is_left_alone(self):
+        self.assertEqual(same(samples.NOVA), mt.remap(samples.NOVA, {}))
+
+    def test_refuses_a_lost_or_shared_node(self):
+        xml = mt.render(samples.NOVA, TUNE, True)
+        for nodes, reason in (({0: 0}, 'node 1 has no counterpart'),
+                              ({0: 1, 1: 1}, 'would become node 1')):
+            with self.assertRaisesRegex(mt.MemoryTuneError, reason):
+                mt.remap(xml, nodes)
+
+
+class ProbeTest(unittest.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.probe = mt.probe_xml('ghsched-probe', UUID)
+
+    def test_a_libvirt_that_returns_everything_keeps_it(self):
+        self.assertTrue(mt.keeps_extended(self.probe))
+
+    def test_one_dropped_attribute_is_enough(self):
+        for name in ('hardlimit', 'priority', 'min_bandwidth'):
+            returned = re.sub(f' {name}="[0-9]+"', '', self.probe)
+            self.assertNotEqual(self.probe, returned)
+            self.assertFalse(mt.keeps_extended(returned))
+
+    def test_one_changed_attribute_is_enough(self):
+        self.assertFalse(mt.keeps_extended(
+            self.probe.replace('priority="5"', 'priority="3"')))
+
+    def test_a_dropped_element_is_enough(self):
+        self.assertFalse(mt.keeps_extended(mt.strip(self.probe)))
+
+
+@unittest.skipUnless(os.path.exists(SCHEMA), "libvirt's schemas are not "
+                                             'installed')
+class LibvirtSchemaTest(unittest.TestCase):
+    """libvirt's own grammar takes what is written for upstream libvirt."""
+
+    def check(self, xml):
+        schema = etree.RelaxNG(file=SCHEMA)
+        schema.validate(etree.fromstring(xml))
+        return [error.message for error in schema.error_log]
+
+    def test_upstream_xml_is_valid(self):
+        probe = mt.probe_xml('ghsched-probe', UUID)
+        for tune in (TUNE, mt.MemoryTune(frozenset({0}), monitor=True)):
+            self.assertEqual([], self.check(mt.render(probe, tune, False)))
+
+    def test_extended_xml_is_openeulers_alone(self):
+        probe = mt.probe_xml('ghsched-probe', UUID)
+        self.assertNotEqual([], self.check(mt.render(probe, TUNE, True)))
+
+
+@unittest.skipUnless(shutil.which('virsh'), 'virsh is not installed')
+class UpstreamLibvirtTest(unittest.TestCase):
+    """An upstream libvirt reads it; its test driver needs no daemon."""
+
+    def round_trip(self, xml):
+        with tempfile.NamedTemporaryFile('w', suffix='.xml') as file:
+            file.write(xml)
+            file.flush()
+            output = subprocess.run(
+                ['virsh', '-q', '-c', 'test:///default',
+                 f'define {file.name}; dumpxml ghsched-probe'],
+                check=True, capture_output=True, text=True).stdout
+        return output[output.index('<domain'):]
+
+    def test_the_extended_attributes_are_dropped(self):
+        probe = mt.probe_xml('ghsched-probe', UUID)
+        self.assertFalse(mt.keeps_extended(self.round_trip(probe)))
+
+    def test_it_reads_a_plain_tune_as_we_do(self):
+        probe = mt.probe_xml('ghsched-probe', UUID)
+        probe = probe.replace('<vcpu>1<', '<vcpu>8<')
+        tune = mt.MemoryTune(frozenset({0, 1, 4}),
+                             (mt.NodeTune(0, 20), mt.NodeTune(1, 100)), True)
+        for xml in (mt.render(probe, tune, False),
+                    mt.render(probe, plain(tune), False)):
+            self.assertEqual(tune, mt.read(self.round_trip(xml)))
+
+    def test_it_keeps_a_monitor_without_a_node(self):
+        tune = mt.MemoryTune(frozenset({0}), monitor=True)
+        xml = mt.render(mt.probe_xml('ghsched-probe', UUID), tune, False)
+        self.assertEqual(tune, mt.read(self.round_trip(xml)))
