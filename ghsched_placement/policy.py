@@ -117,6 +117,15 @@ def wanted(extra_specs: Mapping[str, str]) -> bool:
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
+def check(extra_spec: str, text: object) -> None:
+    """Check one extra spec of ours by itself, as far as that goes.
+
+    :raises PolicyError: for an unknown key or a value that it can not have.
+    """
+    key, _ = _split(extra_spec)
+    _value(extra_spec, key, str(text))
+
+
 def parse(extra_specs: Mapping[str, str],
           guest_nodes: int) -> GuestPolicy | None:
     """The policy in a flavor's extra specs; None when there is none.

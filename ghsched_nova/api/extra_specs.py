@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Our extra specs for nova-api, which refuses bad ones with HTTP 400.
+
+nova-api loads this module through the entry point group
+``nova.api.extra_spec_validators`` and checks flavor extra specs with it from
+API microversion 2.86 on. Nova refuses every unknown key of a namespace that
+has a validator, so no more is needed against misspelt keys.
+
+Rules between keys (a guest NUMA topology, min <= max) are checked when a
+server is scheduled: the API sees one request's keys, not the whole flavor.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nova.api.validation.extra_specs import base
+from nova import exception
+
+from ghsched_placement import keys
+from ghsched_placement import policy
+
+#: Guest NUMA node numbers, written as the parser takes them.
+_NODE = {'name': 'node', 'pattern': '(0|[1-9][0-9]{0,3})'}
+
+
+@dataclass
+class Validator(base.ExtraSpecValidator):
+    """Nova's validator, no laxer than the parser of the scheduler.
+
+    Nova alone would pass a value such as ``1_0`` or ``60.5``, and the flavor
+    would then be refused every time that a server is scheduled.
+    """
+
+    def validate(self, name: str, value: Any) -> None:
+        super().validate(name, value)
+        try:
+            policy.check(name, value)
+        except policy.PolicyError as error:
+            raise exception.ValidationError(
+                f'Validation failed; {error}.') from None
+
+
+def register() -> list[base.ExtraSpecValidator]:
+    """All validators; nova-api calls it once, when it starts."""
+    validators = []
+    for key in keys.KEYS:
+        validators.append(_validator(key, key.extra_spec, []))
+        if key.per_node:
+            validators.append(_validator(
+                key, f'{key.extra_spec}.{{node}}', [_NODE]))
+    return validators
+
+
+def _validator(key: keys.Key, name: str,
+               parameters: list[dict[str, str]]) -> Validator:
+    description = key.summary
+    if parameters:
+        description = f'For the guest NUMA node ``node``: {key.summary}'
+    return Validator(
+        name=name, description=f'{description} Default: {key.default_text}.',
+        value=_value(key), parameters=parameters)
+
+
+def _value(key: keys.Key) -> dict[str, Any]:
+    if key.kind == 'bool':
+        return {'type': bool}
+    limits = {'min': key.minimum, 'max': key.maximum}
+    return {'type': int, **{name: limit for name, limit in limits.items()
+                            if limit is not None}}

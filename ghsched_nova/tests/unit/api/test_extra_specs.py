@@ -1,0 +1,145 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from typing import Any
+import unittest
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+from nova.api.openstack import api_version_request
+from nova.api.openstack.compute import flavors_extraspecs
+from nova.api.openstack import wsgi
+from nova.api.validation.extra_specs import validators
+from nova import exception
+from stevedore import extension
+
+from ghsched_nova.api import extra_specs
+from ghsched_placement import keys
+from ghsched_placement import policy
+
+NAMES = [name for key in keys.KEYS
+         for name in ([key.extra_spec, key.for_node(0), key.for_node(17)]
+                      if key.per_node else [key.extra_spec])]
+TEXT = (st.text(max_size=6) | st.integers(-5, 130).map(str)
+        | st.sampled_from(['true', 'No', 'on', ' 60 ', '+5', '1_0', '6e1',
+                           '٣', '60.5', '', 'tru e', '0x10']))
+
+
+class LoadedTestCase(unittest.TestCase):
+    """Nova's registry as it is when our entry point is installed."""
+
+    def setUp(self):
+        super().setUp()
+        plugin: Any = extra_specs
+        ours: Any = extension.ExtensionManager.make_test_instance([
+            extension.Extension('ghsched', mock.Mock(), plugin, None)])
+        for patch in (
+                mock.patch.dict(validators.VALIDATORS),
+                mock.patch.object(validators, 'NAMESPACES',
+                                  set(validators.NAMESPACES)),
+                mock.patch.object(validators.extension, 'ExtensionManager',
+                                  return_value=ours)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        validators.load_validators()
+
+
+class ValidateTest(LoadedTestCase):
+
+    def refused(self, name, value, reason):
+        with self.assertRaisesRegex(exception.ValidationError, reason):
+            validators.validate(name, value)
+
+    def test_every_key_takes_the_ends_of_its_range(self):
+        for key in keys.KEYS:
+            values = (('true', 'false') if key.kind == 'bool'
+                      else (str(key.minimum), str(key.maximum)))
+            names = [key.extra_spec]
+            if key.per_node:
+                names += [key.for_node(0), key.for_node(11)]
+            for name in names:
+                for value in values:
+                    validators.validate(name, value)
+
+    def test_values_out_of_range(self):
+        self.refused('ghsched:mem_bw_min', '101', "'101' is greater")
+        self.refused('ghsched:mem_bw_min.1', '-1', "'-1' is less")
+        self.refused('ghsched:mem_bw_max', '0', "'0' is less")
+        self.refused('ghsched:mem_bw_priority.3', '8', "'8' is greater")
+
+    def test_values_of_the_wrong_kind(self):
+        self.refused('ghsched:mem_bw_max', 'most', 'not a valid integer')
+        self.refused('ghsched:mem_bw_hardlimit', 'hard', 'boolean-like')
+        self.refused('ghsched:monitor', '2', 'boolean-like')
+
+    def test_values_that_only_nova_takes_for_numbers(self):
+        for value in ('1_0', '٣', 60.5):
+            self.refused('ghsched:mem_bw_min', value, 'mem_bw_min: .*whole')
+
+    def test_a_number_in_the_request_is_as_good_as_its_text(self):
+        validators.validate('ghsched:mem_bw_min', 60)
+
+    def test_unknown_keys(self):
+        for name in ('ghsched:mem_bw', 'ghsched:mem_bw_mi', 'ghsched:',
+                     'ghsched:mem_bw_min:0', 'ghsched:mem_bw_min.',
+                     'ghsched:mem_bw_min.a', 'ghsched:mem_bw_min.01',
+                     'ghsched:mem_bw_min.-1', 'ghsched:mem_bw_min.0.0',
+                     'ghsched:MEM_BW_MIN'):
+            self.refused(name, '1', 'Validation failed')
+
+    def test_monitor_is_for_the_whole_guest(self):
+        self.refused('ghsched:monitor.0', 'true', 'not appear to be a valid')
+
+    def test_other_namespaces_are_not_ours(self):
+        validators.validate('other:mem_bw', 'x')
+        validators.validate('hw:numa_nodes', '2')
+
+    @given(st.sampled_from(NAMES), TEXT)
+    def test_the_api_takes_what_the_scheduler_takes(self, name, text):
+        try:
+            validators.validate(name, text)
+        except exception.ValidationError:
+            with self.assertRaises(policy.PolicyError):
+                policy.check(name, text)
+        else:
+            policy.check(name, text)
+
+
+class RegisterTest(unittest.TestCase):
+
+    def test_every_key_has_a_validator_with_a_description(self):
+        by_name = {v.name: v for v in extra_specs.register()}
+        for key in keys.KEYS:
+            self.assertIn(key.summary, by_name[key.extra_spec].description)
+            self.assertEqual(key.per_node,
+                             f'{key.extra_spec}.{{node}}' in by_name)
+
+
+class ControllerTest(LoadedTestCase):
+    """What a caller of the flavor API meets."""
+
+    def check(self, specs, version):
+        request = wsgi.Request.blank('/')
+        request.api_version_request = (
+            api_version_request.APIVersionRequest(version))
+        controller = flavors_extraspecs.FlavorExtraSpecsController()
+        controller._check_extra_specs_value(request, specs)
+
+    def test_a_bad_value_is_a_400(self):
+        with self.assertRaises(exception.ValidationError) as raised:
+            self.check({'ghsched:mem_bw_min': '101'}, '2.86')
+        self.assertEqual(400, raised.exception.code)
+
+    def test_an_old_microversion_is_not_checked(self):
+        self.check({'ghsched:mem_bw_min': '101'}, '2.85')

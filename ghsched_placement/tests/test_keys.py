@@ -1,0 +1,48 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import re
+import unittest
+
+from ghsched_placement import keys
+
+
+class KeysTest(unittest.TestCase):
+
+    def test_names_are_words_and_unique(self):
+        for key in keys.KEYS:
+            self.assertTrue(re.fullmatch('[a-z]+(_[a-z]+)*', key.name))
+        self.assertEqual(len(keys.KEYS), len(keys.BY_NAME))
+
+    def test_spelling_of_the_extra_spec(self):
+        self.assertEqual('ghsched:mem_bw_min', keys.MEM_BW_MIN.extra_spec)
+        self.assertEqual('ghsched:mem_bw_min.3', keys.MEM_BW_MIN.for_node(3))
+
+    def test_whole_numbers_have_a_range_and_truths_have_none(self):
+        for key in keys.KEYS:
+            if key.kind == 'int':
+                assert key.minimum is not None and key.maximum is not None
+                self.assertLess(key.minimum, key.maximum)
+            else:
+                self.assertEqual((None, None), (key.minimum, key.maximum))
+
+    def test_texts_are_whole_sentences(self):
+        for key in keys.KEYS:
+            for text in filter(None, (key.summary, key.details)):
+                self.assertTrue(text[0].isupper(), text)
+                self.assertTrue(text.endswith('.'), text)
+            self.assertTrue(key.default_text)
+
+    def test_only_the_monitor_is_for_the_whole_guest(self):
+        self.assertEqual([keys.MONITOR],
+                         [key for key in keys.KEYS if not key.per_node])

@@ -1,0 +1,256 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import keys
+from ghsched_placement import names
+from ghsched_placement import policy
+
+
+def _texts(key):
+    if key.kind == 'bool':
+        return st.sampled_from(['true', 'False', '1', '0', 'yes', 'Off'])
+    return st.integers(key.minimum, key.maximum).map(str)
+
+
+@st.composite
+def flavors(draw):
+    """Extra specs with good values, and the number of guest nodes."""
+    nodes = draw(st.integers(1, 4))
+    specs = {}
+    for key in keys.KEYS:
+        spellings = [key.extra_spec]
+        if key.per_node:
+            spellings += map(key.for_node, range(nodes))
+        for spelling in draw(st.sets(st.sampled_from(spellings))):
+            specs[spelling] = draw(_texts(key))
+    return specs, nodes
+
+
+def parsed(specs, nodes):
+    """A policy that must be there."""
+    result = policy.parse(specs, nodes)
+    assert result is not None
+    return result
+
+
+class RefusalTestCase(unittest.TestCase):
+
+    def refused(self, specs, nodes, key, reason):
+        with self.assertRaises(policy.PolicyError) as raised:
+            policy.parse(specs, nodes)
+        self.assertEqual(key, raised.exception.key)
+        self.assertRegex(raised.exception.reason, reason)
+        self.assertEqual(f'{key}: {raised.exception.reason}',
+                         str(raised.exception))
+
+
+class ParseTest(unittest.TestCase):
+
+    def test_a_flavor_without_our_keys_has_no_policy(self):
+        specs = {'hw:numa_nodes': '2', 'ghsched': 'x', 'x:ghsched:a': 'y'}
+        self.assertFalse(policy.wanted(specs))
+        self.assertIsNone(policy.parse(specs, 2))
+
+    def test_one_key_holds_for_every_guest_node(self):
+        node = policy.NodePolicy(minimum=60)
+        self.assertEqual(policy.GuestPolicy((node, node)),
+                         policy.parse({'ghsched:mem_bw_min': '60'}, 2))
+
+    def test_a_key_of_a_node_goes_before_the_general_one(self):
+        specs = {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_min.1': '0',
+                 'ghsched:mem_bw_max.1': '30',
+                 'ghsched:mem_bw_hardlimit.1': 'no',
+                 'ghsched:mem_bw_priority.0': '7'}
+        self.assertEqual(
+            policy.GuestPolicy((policy.NodePolicy(20, 100, True, 7),
+                                policy.NodePolicy(0, 30, False, None))),
+            policy.parse(specs, 2))
+
+    def test_one_node_key_makes_a_policy_for_all_nodes(self):
+        result = parsed({'ghsched:mem_bw_max.1': '50'}, 3)
+        self.assertEqual([100, 50, 100],
+                         [node.maximum for node in result.nodes])
+
+    def test_a_monitor_needs_neither_nodes_nor_a_control_group(self):
+        for text, monitor in (('true', True), ('0', False)):
+            result = parsed({'ghsched:monitor': text}, 0)
+            self.assertEqual(policy.GuestPolicy((), monitor), result)
+            self.assertFalse(result.controlled)
+
+    def test_blanks_around_a_value_do_not_matter(self):
+        result = parsed({'ghsched:mem_bw_min': ' 60\n',
+                         'ghsched:mem_bw_hardlimit': ' False '}, 1)
+        self.assertEqual((policy.NodePolicy(60, hardlimit=False),),
+                         result.nodes)
+
+    @given(flavors())
+    def test_good_values_parse_or_contradict_each_other(self, flavor):
+        specs, nodes = flavor
+        try:
+            result = policy.parse(specs, nodes)
+        except policy.PolicyError as error:
+            self.assertIn(error.key, specs)
+            self.assertIn('is more than', error.reason)
+            return
+        if result is None:
+            self.assertEqual({}, specs)
+            return
+        self.assertIn(len(result.nodes), (0, nodes))
+        for number, node in enumerate(result.nodes):
+            for key, default, value in (
+                    (keys.MEM_BW_MIN, '0', node.minimum),
+                    (keys.MEM_BW_MAX, '100', node.maximum)):
+                general = specs.get(key.extra_spec, default)
+                self.assertEqual(specs.get(key.for_node(number), general),
+                                 str(value))
+            self.assertLessEqual(node.minimum, node.maximum)
+
+    @given(st.dictionaries(
+        st.text(max_size=12).map('ghsched:'.__add__)
+        | st.sampled_from([key.extra_spec for key in keys.KEYS]),
+        st.text(max_size=6) | st.integers(-3, 120).map(str), max_size=4),
+        st.integers(0, 3))
+    def test_any_text_is_a_policy_or_a_refusal_of_a_key(self, specs, nodes):
+        try:
+            policy.parse(specs, nodes)
+        except policy.PolicyError as error:
+            self.assertIn(error.key, specs)
+            self.assertTrue(error.reason)
+
+
+class RefusalTest(RefusalTestCase):
+
+    def test_unknown_keys(self):
+        for key in ('ghsched:mem_bw', 'ghsched:', 'ghsched:.0',
+                    'ghsched:Monitor', 'ghsched:mem_bw_min:0'):
+            self.refused({key: '1'}, 1, key, 'unknown key; known are '
+                                             'ghsched:mem_bw_min, ')
+
+    def test_values(self):
+        for key, text, reason in (
+                ('ghsched:mem_bw_min', '-1', '-1 is less than 0'),
+                ('ghsched:mem_bw_min', '101', '101 is greater than 100'),
+                ('ghsched:mem_bw_max.0', '0', '0 is less than 1'),
+                ('ghsched:mem_bw_priority', '8', '8 is greater than 7'),
+                ('ghsched:mem_bw_max', '', "'' is not a whole number"),
+                ('ghsched:mem_bw_max', '60%', "'60%' is not a whole number"),
+                ('ghsched:mem_bw_max', '6.5', 'not a whole number'),
+                ('ghsched:mem_bw_max', '1_0', 'not a whole number'),
+                ('ghsched:mem_bw_max', '٣', 'not a whole number'),
+                ('ghsched:mem_bw_max', '9' * 5000, 'not a whole number'),
+                ('ghsched:monitor', 'maybe', "'maybe' is neither true nor"),
+                ('ghsched:monitor', '', "'' is neither true nor false")):
+            self.refused({key: text}, 1, key, reason)
+
+    def test_nodes_that_the_guest_has_not(self):
+        self.refused({'ghsched:mem_bw_min.2': '5'}, 2,
+                     'ghsched:mem_bw_min.2',
+                     'has no NUMA node 2, it has 2 .counted from 0.')
+
+    def test_nodes_that_are_no_numbers(self):
+        for node in ('', 'a', '-1', '00', '1.0', '0 ', '٣', '10000', '0\n'):
+            key = f'ghsched:mem_bw_min.{node}'
+            self.refused({key: '5'}, 4, key, 'the number of a guest NUMA')
+
+    def test_a_monitor_of_one_node(self):
+        self.refused({'ghsched:monitor.0': 'true'}, 2, 'ghsched:monitor.0',
+                     'takes no guest NUMA node')
+
+    def test_no_guest_topology(self):
+        for key in ('ghsched:mem_bw_min', 'ghsched:mem_bw_min.0'):
+            self.refused({key: '5'}, 0, key, 'set hw:numa_nodes')
+
+    def test_a_guarantee_above_the_cap(self):
+        self.refused({'ghsched:mem_bw_min': '60', 'ghsched:mem_bw_max': '50'},
+                     1, 'ghsched:mem_bw_min',
+                     '60 is more than ghsched:mem_bw_max, which is 50 for '
+                     'guest NUMA node 0')
+        self.refused({'ghsched:mem_bw_min': '60',
+                      'ghsched:mem_bw_max.1': '50'},
+                     2, 'ghsched:mem_bw_min', 'for guest NUMA node 1')
+        self.refused({'ghsched:mem_bw_min.1': '60',
+                      'ghsched:mem_bw_max': '50'},
+                     2, 'ghsched:mem_bw_min.1', '60 is more than')
+
+
+class CheckTest(unittest.TestCase):
+
+    def test_needs_no_knowledge_of_the_flavor(self):
+        policy.check('ghsched:mem_bw_min.9', '60')
+        policy.check('ghsched:mem_bw_min', 60)
+
+    def test_refuses_a_key_or_value_as_parse_does(self):
+        for key, value in (('ghsched:mem_bw_min', '101'),
+                           ('ghsched:mem_bw_min.x', '1'),
+                           ('ghsched:nothing', '1')):
+            with self.assertRaises(policy.PolicyError) as raised:
+                policy.check(key, value)
+            self.assertEqual(key, raised.exception.key)
+
+
+class DemandTest(unittest.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.policy = policy.GuestPolicy((
+            policy.NodePolicy(60, 80), policy.NodePolicy(0, 30)))
+
+    def test_the_guarantee_counts_unless_the_cap_is_to(self):
+        self.assertEqual({0: 60}, self.policy.demand())
+        self.assertEqual({0: 80, 1: 30}, self.policy.demand('max'))
+
+    def test_nothing_is_counted_for_a_monitor(self):
+        for accounting in ('min', 'max'):
+            self.assertEqual(
+                {}, policy.GuestPolicy((), True).demand(accounting))
+
+
+class CapabilitiesTest(unittest.TestCase):
+
+    def needs(self, *nodes, monitor=False):
+        return set(policy.GuestPolicy(nodes, monitor).capabilities())
+
+    def test_what_the_host_does_anyway_needs_nothing(self):
+        self.assertEqual(set(), self.needs(policy.NodePolicy()))
+        self.assertEqual(set(), self.needs(
+            policy.NodePolicy(hardlimit=False)))
+
+    def test_every_knob_needs_its_own(self):
+        self.assertEqual({'MEM_BW_MIN'}, self.needs(policy.NodePolicy(1)))
+        self.assertEqual({'MEM_BW_MAX', 'MEM_BW_HARDLIMIT'},
+                         self.needs(policy.NodePolicy(maximum=99)))
+        self.assertEqual({'MEM_BW_MAX', 'MEM_BW_SOFTLIMIT'},
+                         self.needs(policy.NodePolicy(maximum=99,
+                                                      hardlimit=False)))
+        self.assertEqual({'MEM_BW_PRIORITY'},
+                         self.needs(policy.NodePolicy(priority=0)))
+        self.assertEqual({'MEM_BW_MONITOR'}, self.needs(monitor=True))
+
+    def test_one_node_is_enough(self):
+        self.assertEqual({'MEM_BW_MIN'}, self.needs(
+            policy.NodePolicy(), policy.NodePolicy(5)))
+
+    @given(flavors())
+    def test_every_need_has_a_trait(self, flavor):
+        try:
+            result = policy.parse(*flavor)
+        except policy.PolicyError:
+            return
+        if result is not None:
+            self.assertLessEqual(result.capabilities(),
+                                 names.CAPABILITY_TRAITS.keys())
