@@ -1,0 +1,31 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The privileged half of nova-compute that ghsched needs.
+
+Files of resctrl belong to root and are writable for their owner alone (the
+kernel makes them with mode 0644), and the lock on the mount point needs no
+more than to open it. So the daemon, which runs as root, needs no capability
+at all: not to write schemata, and not to read the names of QEMU's threads in
+/proc. An admin who sets another user in ``[ghsched_privsep]user`` must add
+CAP_DAC_OVERRIDE to ``[ghsched_privsep]capabilities``.
+"""
+
+from oslo_privsep import priv_context
+
+context = priv_context.PrivContext(
+    'ghsched_nova',
+    cfg_section='ghsched_privsep',
+    pypath=f'{__name__}.context',
+    capabilities=[],
+)

@@ -1,0 +1,275 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Make a guest's control group hold what it should, and prove it.
+
+The lock, the files and the order of events are those of libvirt: flock on
+the resctrl root directory, one write per line, the kernel's own words on a
+refusal in info/last_cmd_status.
+"""
+
+from collections.abc import Collection, Iterator
+import contextlib
+from dataclasses import dataclass
+import errno
+import fcntl
+import os
+from pathlib import Path
+import time
+from types import MappingProxyType
+
+from ghsched_nova.resctrl import groups, plan, schemata
+
+#: Seconds to wait for the lock. libvirt holds it while it makes one group.
+LOCK_TIMEOUT = 10.0
+
+_LOCK_POLL = 0.05
+_NONE: plan.Others = MappingProxyType({})
+_PROC = Path('/proc')
+
+
+class EnforcementError(Exception):
+    """A guest's control group does not hold what it should.
+
+    All of the arguments are plain, so that the error can be made again from
+    them on the other side of oslo.privsep.
+
+    :param reason: what went wrong.
+    :param path: the file or directory it went wrong with.
+    :param line: the schemata line that was being written, if one was.
+    :param errno: the error number of the operating system, 0 without one.
+    :param status: what the kernel said in info/last_cmd_status.
+    """
+
+    def __init__(self, reason: str, path: str = '', line: str = '',
+                 errno: int = 0, status: str = '') -> None:
+        super().__init__(reason, path, line, errno, status)
+        self.reason = reason
+        self.path = path
+        self.line = line
+        self.errno = errno
+        self.status = status
+
+    def __str__(self) -> str:
+        text = f'{self.path}: {self.reason}' if self.path else self.reason
+        if self.line:
+            text += f' (line {self.line})'
+        if self.errno:
+            text += (f': {os.strerror(self.errno)} '
+                     f'({errno.errorcode.get(self.errno, self.errno)})')
+        if self.status:
+            text += f'; the kernel says: {self.status}'
+        return text
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What :func:`enforce` did.
+
+    :param group: name of the control group.
+    :param writes: the lines written, empty when all was well before.
+    :param schemata: the group as it was read back.
+    """
+
+    group: str
+    writes: tuple[str, ...]
+    schemata: schemata.Schemata
+
+
+class Files:
+    """All that is done to the file system; tests put their own in place."""
+
+    def read(self, path: Path) -> str:
+        return path.read_text(encoding='utf-8', errors='replace')
+
+    def write(self, path: Path, text: str) -> None:
+        """Hand a text over in one write, as resctrl needs it.
+
+        The file must be there; a group that has just vanished is not
+        brought back as a file.
+        """
+        data = text.encode()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.EIO, 'short write', str(path))
+        finally:
+            os.close(descriptor)
+
+    def directories(self, path: Path) -> list[str]:
+        """Names of the directories in a directory."""
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    @contextlib.contextmanager
+    def locked(self, path: Path, timeout: float) -> Iterator[None]:
+        """Hold the lock that libvirt takes, too.
+
+        :raises TimeoutError: when it was not to be had within the timeout.
+        """
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _lock(descriptor, timeout)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def enforce(root: Path, domain_id: int, vcpus: Collection[int],
+            desired: plan.Desired, others: plan.Others = _NONE, *,
+            proc: Path = _PROC, files: Files | None = None,
+            lock_timeout: float = LOCK_TIMEOUT) -> Applied:
+    """Make the control group of a running guest hold what it should.
+
+    A group that does so already is not written to.
+
+    :param root: where resctrl is mounted.
+    :param domain_id: libvirt's id of the running domain.
+    :param vcpus: all vCPUs of the guest.
+    :param desired: values by line and domain, see plan.desired_lines.
+    :param others: value of all other domains, by line, see
+        plan.other_domains.
+    :param proc: where procfs is mounted.
+    :param files: access to files, the real one by default.
+    :param lock_timeout: seconds to wait for libvirt or another nova-compute.
+    :raises EnforcementError: when the group is not there, does not hold the
+        vCPU threads, or does not hold the values afterwards.
+    """
+    files = files or Files()
+    with _locked(files, root, lock_timeout):
+        group = _find(files, root, domain_id, vcpus, proc)
+        path = root / group / 'schemata'
+        before = _read_schemata(files, path)
+        writes = _plan(path, before, desired, others)
+        for line in writes:
+            _write(files, root, path, line)
+        after = _read_schemata(files, path) if writes else before
+    wrong = plan.differences(after, desired, others)
+    if wrong:
+        raise EnforcementError(
+            'the values read back are not those written: '
+            + '; '.join(str(difference) for difference in wrong), str(path))
+    return Applied(group, writes, after)
+
+
+def verify(root: Path, domain_id: int, vcpus: Collection[int],
+           desired: plan.Desired, others: plan.Others = _NONE, *,
+           proc: Path = _PROC, files: Files | None = None,
+           lock_timeout: float = LOCK_TIMEOUT) -> tuple[plan.Difference, ...]:
+    """What a guest's control group holds otherwise than it should.
+
+    The read-only twin of :func:`enforce`, with the same parameters.
+
+    :raises EnforcementError: when the group is not there or does not hold
+        the vCPU threads.
+    """
+    files = files or Files()
+    with _locked(files, root, lock_timeout):
+        group = _find(files, root, domain_id, vcpus, proc)
+        current = _read_schemata(files, root / group / 'schemata')
+    return plan.differences(current, desired, others)
+
+
+# -- steps --------------------------------------------------------------------
+
+
+def _lock(descriptor: int, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+        time.sleep(_LOCK_POLL)
+
+
+@contextlib.contextmanager
+def _locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.locked(root, timeout))
+        except TimeoutError:
+            raise EnforcementError(
+                f'another process has held the lock for {timeout:g} seconds; '
+                'see /proc/locks for its process id', str(root)) from None
+        except OSError as exc:
+            raise _os_error('resctrl can not be locked', root, exc) from exc
+        if not os.path.isdir(root / 'info'):
+            raise EnforcementError(
+                'there is no directory info; is resctrl still mounted?',
+                str(root))
+        yield
+
+
+def _find(files: Files, root: Path, domain_id: int, vcpus: Collection[int],
+          proc: Path) -> str:
+    try:
+        names = files.directories(root)
+    except OSError as exc:
+        raise _os_error('can not be listed', root, exc) from exc
+    try:
+        group = groups.find_group(names, domain_id, vcpus)
+    except groups.GroupError as exc:
+        raise EnforcementError(str(exc), str(root)) from exc
+    path = root / group / 'tasks'
+    try:
+        groups.verify_threads(_read(files, path), vcpus, proc)
+    except groups.GroupError as exc:
+        raise EnforcementError(str(exc), str(path)) from exc
+    return group
+
+
+def _plan(path: Path, current: schemata.Schemata, desired: plan.Desired,
+          others: plan.Others) -> tuple[str, ...]:
+    try:
+        return plan.plan_writes(current, desired, others)
+    except plan.PolicyNotHeld as exc:
+        raise EnforcementError(exc.reason, str(path)) from exc
+
+
+def _read(files: Files, path: Path) -> str:
+    try:
+        return files.read(path)
+    except OSError as exc:
+        raise _os_error('can not be read', path, exc) from exc
+
+
+def _read_schemata(files: Files, path: Path) -> schemata.Schemata:
+    try:
+        return schemata.parse(_read(files, path))
+    except schemata.SchemataError as exc:
+        raise EnforcementError(str(exc), str(path)) from exc
+
+
+def _write(files: Files, root: Path, path: Path, line: str) -> None:
+    try:
+        files.write(path, line)
+    except OSError as exc:
+        raise EnforcementError(
+            'the write was refused', str(path), line.rstrip('\n'),
+            exc.errno or 0, _last_status(files, root)) from exc
+
+
+def _last_status(files: Files, root: Path) -> str:
+    try:
+        status = files.read(root / 'info' / 'last_cmd_status').strip()
+    except OSError:
+        return ''
+    return '' if status == 'ok' else status
+
+
+def _os_error(reason: str, path: Path, exc: OSError) -> EnforcementError:
+    return EnforcementError(reason, str(path), errno=exc.errno or 0)

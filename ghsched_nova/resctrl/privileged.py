@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What nova-compute may have done as root: :mod:`apply`, through privsep.
+
+The functions here have the signatures of those in
+:mod:`ghsched_nova.resctrl.apply` as far as nova-compute needs them. What
+crosses to the daemon and back is made of lists, texts and numbers alone;
+:class:`apply.EnforcementError` is made again on this side from its arguments.
+
+Whoever is root already (``ghsched`` on a host, the tests) calls
+:mod:`ghsched_nova.resctrl.apply` itself.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from ghsched_nova import privsep
+from ghsched_nova.resctrl import apply, plan, schemata
+
+_NONE: plan.Others = MappingProxyType({})
+
+#: Desired as it crosses: [line, [[domain, value], ...]], in order.
+_Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
+
+
+def enforce(root: Path, domain_id: int, vcpus: Collection[int],
+            desired: plan.Desired,
+            others: plan.Others = _NONE) -> apply.Applied:
+    """:func:`apply.enforce`, done as root.
+
+    :raises apply.EnforcementError: as there.
+    """
+    group, writes, text = _enforce(
+        str(root), domain_id, sorted(vcpus), _packed(desired), dict(others))
+    return apply.Applied(group, tuple(writes), schemata.parse(text))
+
+
+def verify(root: Path, domain_id: int, vcpus: Collection[int],
+           desired: plan.Desired,
+           others: plan.Others = _NONE) -> tuple[plan.Difference, ...]:
+    """:func:`apply.verify`, done as root.
+
+    :raises apply.EnforcementError: as there.
+    """
+    found = _verify(
+        str(root), domain_id, sorted(vcpus), _packed(desired), dict(others))
+    return tuple(plan.Difference(*difference) for difference in found)
+
+
+@privsep.context.entrypoint
+def _enforce(root: str, domain_id: int, vcpus: list[int], desired: _Values,
+             others: dict[str, int]) -> tuple[str, list[str], str]:
+    applied = apply.enforce(Path(root), domain_id, vcpus, _unpacked(desired),
+                            others)
+    return (applied.group, list(applied.writes),
+            schemata.render(applied.schemata))
+
+
+@privsep.context.entrypoint
+def _verify(root: str, domain_id: int, vcpus: list[int], desired: _Values,
+            others: dict[str, int]
+            ) -> list[tuple[str, int, int, str | None]]:
+    return [(wrong.line, wrong.domain, wrong.wanted, wrong.found)
+            for wrong in apply.verify(Path(root), domain_id, vcpus,
+                                      _unpacked(desired), others)]
+
+
+def _packed(desired: plan.Desired) -> list[tuple[str, list[tuple[int, int]]]]:
+    return [(line, list(values.items())) for line, values in desired.items()]
+
+
+def _unpacked(desired: _Values) -> dict[str, dict[int, int]]:
+    return {line: dict(values) for line, values in desired}

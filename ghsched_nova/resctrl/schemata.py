@@ -1,0 +1,139 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The text of a ``schemata`` file and what it says.
+
+The format is that of the kernel (Documentation/filesystems/resctrl.rst): one
+line per resource, ``<name>:<domain>=<value>;<domain>=<value>...``, with blanks
+and zeros as padding when read. Names are taken exactly up to the colon, so
+that ``MBPRI`` is never mistaken for ``MB``. What a value means is not known
+here; it is kept as it was written, and so is every line of a resource that
+nobody here has heard of.
+"""
+
+from dataclasses import dataclass
+import re
+
+_NAME = re.compile(r'[!-9<>-~]+')
+_DOMAIN = re.compile(r'[0-9]{1,9}')
+_VALUE = re.compile(r'[!-:<>-~]+')
+_DIGITS = {10: re.compile(r'[0-9]{1,18}'),
+           16: re.compile(r'[0-9a-fA-F]{1,32}')}
+
+
+class SchemataError(ValueError):
+    """The text is no schemata; says which line and why."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One resource.
+
+    :param name: exactly what stands before the colon, e.g. ``MB``.
+    :param values: (domain id, value as written) in the order of the file.
+    :param body: the text after the colon where the kernel wrote words in
+        place of values, as it does for a group that is about to be
+        pseudo-locked (``L3:uninitialized``).
+    """
+
+    name: str
+    values: tuple[tuple[int, str], ...] = ()
+    body: str = ''
+
+
+@dataclass(frozen=True)
+class Schemata:
+    """All the lines of one ``schemata`` file."""
+
+    lines: tuple[Line, ...] = ()
+
+    def line(self, name: str) -> Line | None:
+        """The line of one resource, None when there is none."""
+        return next((line for line in self.lines if line.name == name), None)
+
+    def values(self, name: str, base: int = 10) -> dict[int, int] | None:
+        """Numbers of one resource by domain id; None without such a line.
+
+        :param base: 10 for bandwidth lines, 16 for cache bit masks.
+        :raises SchemataError: for a value that is no number of that base.
+        """
+        line = self.line(name)
+        if line is None:
+            return None
+        if line.body:
+            raise SchemataError(f'{name}: {line.body!r} is not a list of '
+                                'domain=value')
+        return {domain: _number(name, value, base)
+                for domain, value in line.values}
+
+
+def parse(text: str) -> Schemata:
+    """Read a schemata file.
+
+    :raises SchemataError: for a line without a name, a domain that is no
+        number, a value that is missing, or a name or domain given twice.
+    """
+    lines = tuple(_line(row) for row in text.split('\n') if row.strip(' \t'))
+    names = [line.name for line in lines]
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemataError(f'{name}: the line is there more than once')
+    return Schemata(lines)
+
+
+def render(schemata: Schemata) -> str:
+    """The text of a schemata, without padding; each line ends with LF."""
+    return ''.join(f'{line.name}:{line.body or render_values(line.values)}\n'
+                   for line in schemata.lines)
+
+
+def render_values(values: tuple[tuple[int, str], ...]) -> str:
+    """The part of a line after the colon."""
+    return ';'.join(f'{domain}={value}' for domain, value in values)
+
+
+def _line(row: str) -> Line:
+    name, colon, body = row.partition(':')
+    name, body = name.strip(' \t'), body.strip(' \t')
+    if not colon:
+        raise SchemataError(f'{row!r} has no colon')
+    if not _NAME.fullmatch(name):
+        raise SchemataError(f'{row!r} does not begin with a resource name')
+    if not body:
+        return Line(name)
+    if '=' not in body:
+        if not body.isprintable():
+            raise SchemataError(f'{row!r} has control characters')
+        return Line(name, body=body)
+    values = tuple(_value(row, item) for item in body.split(';'))
+    if len({domain for domain, _value_ in values}) != len(values):
+        raise SchemataError(f'{row!r} names a domain more than once')
+    return Line(name, values)
+
+
+def _value(row: str, item: str) -> tuple[int, str]:
+    domain, equals, value = (part.strip(' \t')
+                             for part in item.partition('='))
+    if not equals or not _DOMAIN.fullmatch(domain):
+        raise SchemataError(f'{row!r}: {item!r} does not begin with the '
+                            'number of a domain')
+    if not _VALUE.fullmatch(value):
+        raise SchemataError(f'{row!r}: {item!r} has no value')
+    return int(domain), value
+
+
+def _number(name: str, value: str, base: int) -> int:
+    if not _DIGITS[base].fullmatch(value):
+        raise SchemataError(f'{name}: {value!r} is not a number of base '
+                            f'{base}')
+    return int(value, base)
