@@ -1,0 +1,161 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Who may import whom.
+
+The pure parts stay usable without Nova, without libvirt and without each
+other, and no module brings eventlet into a Nova service that has chosen
+native threads (nova.monkey_patch makes such a service fail at its start).
+"""
+
+import ast
+from collections.abc import Iterator
+import pathlib
+import sys
+
+import ddt
+from oslotest import base
+
+TOP = pathlib.Path(__file__).parents[3]
+
+#: The subpackages and modules that may know Nova.
+NOVA_SIDE = frozenset(
+    f'ghsched_nova.{name}'
+    for name in ('api', 'cmd', 'compat', 'scheduler', 'shim', 'tests', 'virt'))
+
+#: Parts that know neither Nova nor each other.
+PURE = frozenset(
+    f'ghsched_nova.{name}'
+    for name in ('guest', 'icon', 'resctrl', 'testing'))
+
+
+def modules(package: str) -> Iterator[tuple[str, pathlib.Path]]:
+    """Dotted name and file of every module of a package."""
+    for path in sorted((TOP / package).rglob('*.py')):
+        parts = path.relative_to(TOP).with_suffix('').parts
+        if parts[-1] == '__init__':
+            parts = parts[:-1]
+        yield '.'.join(parts), path
+
+
+def imports(source: str, module: str, is_package: bool) -> set[str]:
+    """Dotted names that a module imports, at its top or in a function.
+
+    ``from a import b`` counts as ``a.b``, because b may be a module.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ''
+            if node.level:
+                above = module.split('.')
+                drop = node.level - is_package
+                above = above[:len(above) - drop]
+                origin = '.'.join([*above, *filter(None, [origin])])
+            found |= {f'{origin}.{alias.name}' for alias in node.names}
+    return found
+
+
+def belongs(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + '.')
+
+
+def forbidden(module: str) -> set[str]:
+    """The packages that a module must not import."""
+    taboo = {'eventlet'}
+    if belongs(module, 'ghsched_placement'):
+        taboo |= {'nova', 'libvirt', 'ghsched_nova'}
+    if belongs(module, 'tempest_plugin'):
+        taboo |= {'nova', 'libvirt', 'ghsched_nova', 'ghsched_placement'}
+    if belongs(module, 'ghsched_nova') and not any(
+            belongs(module, side) for side in NOVA_SIDE):
+        taboo |= {'nova'} | NOVA_SIDE
+    for part in PURE:
+        if belongs(module, part):
+            taboo |= PURE - {part}
+    return taboo
+
+
+def allowed(module: str, name: str) -> bool:
+    return not any(belongs(name, taboo) for taboo in forbidden(module))
+
+
+def offences(module: str, path: pathlib.Path) -> list[str]:
+    names = imports(path.read_text(), module, path.name == '__init__.py')
+    return sorted(f'{module} imports {name}' for name in names
+                  if not allowed(module, name))
+
+
+@ddt.ddt
+class TestImportRules(base.BaseTestCase):
+
+    @ddt.data('ghsched_nova', 'ghsched_placement', 'tempest_plugin')
+    def test_package_keeps_to_the_rules(self, package):
+        found = [line for module, path in modules(package)
+                 for line in offences(module, path)]
+        self.assertEqual([], found)
+
+    def test_import_hook_needs_the_standard_library_only(self):
+        source = (TOP / 'ghsched_nova' / '_import_hook.py').read_text()
+        names = imports(source, 'ghsched_nova._import_hook', False)
+        self.assertLessEqual({name.partition('.')[0] for name in names},
+                             sys.stdlib_module_names)
+
+    def test_package_root_imports_nothing(self):
+        # The import hook runs it at the start of every interpreter.
+        source = (TOP / 'ghsched_nova' / '__init__.py').read_text()
+        self.assertEqual(set(), imports(source, 'ghsched_nova', True))
+
+
+@ddt.ddt
+class TestRuleMachinery(base.BaseTestCase):
+
+    @ddt.data(
+        ('import nova.virt', {'nova.virt'}),
+        ('import os as o, nova', {'os', 'nova'}),
+        ('from nova import virt', {'nova.virt'}),
+        ('from . import plan', {'ghsched_nova.resctrl.plan'}),
+        ('from .. import compat', {'ghsched_nova.compat'}),
+        ('from ..virt import driver', {'ghsched_nova.virt.driver'}),
+        ('def f():\n    import nova', {'nova'}))
+    @ddt.unpack
+    def test_imports_of_a_module(self, source, expected):
+        self.assertEqual(
+            expected, imports(source, 'ghsched_nova.resctrl.apply', False))
+
+    def test_relative_import_in_a_package(self):
+        self.assertEqual(
+            {'ghsched_nova.resctrl.plan'},
+            imports('from . import plan', 'ghsched_nova.resctrl', True))
+
+    @ddt.data(
+        ('ghsched_placement.policy', 'ghsched_nova.conf'),
+        ('ghsched_placement.tests.test_tree', 'nova'),
+        ('ghsched_nova.resctrl.plan', 'ghsched_nova.guest'),
+        ('ghsched_nova.resctrl.plan', 'nova'),
+        ('ghsched_nova.resctrl.plan', 'ghsched_nova.compat'),
+        ('ghsched_nova.conf', 'nova'),
+        ('ghsched_nova.virt.driver', 'eventlet'))
+    @ddt.unpack
+    def test_forbidden(self, module, name):
+        self.assertFalse(allowed(module, name))
+
+    @ddt.data(
+        ('ghsched_nova.virt.driver', 'nova'),
+        ('ghsched_nova.virt.driver', 'ghsched_nova.resctrl'),
+        ('ghsched_nova.resctrl.plan', 'ghsched_placement'),
+        ('ghsched_nova.conf', 'novaclient'))
+    @ddt.unpack
+    def test_allowed(self, module, name):
+        self.assertTrue(allowed(module, name))

@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What is shipped: wheels, entry points, and what must not be in the tree."""
+
+import base64
+import configparser
+import hashlib
+import importlib.util
+import os
+import pathlib
+import subprocess
+import zipfile
+
+import fixtures
+from oslotest import base
+
+TOP = pathlib.Path(__file__).parents[3]
+
+
+def load_backend():
+    spec = importlib.util.spec_from_file_location(
+        'ghsched_build', TOP / 'tools' / 'backend' / 'ghsched_build.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestBuildBackend(base.BaseTestCase):
+
+    RECORD = 'ghsched-1.dist-info/RECORD'
+
+    def setUp(self):
+        super().setUp()
+        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.wheel = directory / 'ghsched-1-py3-none-any.whl'
+        with zipfile.ZipFile(self.wheel, 'w') as wheel:
+            wheel.writestr('ghsched_nova/__init__.py', '')
+            wheel.writestr(self.RECORD, f'{self.RECORD},,\n')
+        (directory / 'extra.pth').write_text('import sys\n')
+        self.addCleanup(self._back_to, pathlib.Path.cwd())
+        self._back_to(directory)
+        load_backend().add_to_wheel(self.wheel, 'extra.pth')
+
+    @staticmethod
+    def _back_to(directory):
+        os.chdir(directory)
+
+    def test_file_is_in_the_root_of_the_wheel(self):
+        with zipfile.ZipFile(self.wheel) as wheel:
+            self.assertEqual(b'import sys\n', wheel.read('extra.pth'))
+            self.assertIn('ghsched_nova/__init__.py', wheel.namelist())
+
+    def test_file_is_recorded_so_that_pip_can_remove_it(self):
+        digest = base64.urlsafe_b64encode(
+            hashlib.sha256(b'import sys\n').digest()).rstrip(b'=').decode()
+        with zipfile.ZipFile(self.wheel) as wheel:
+            record = wheel.read(self.RECORD).decode().splitlines()
+        self.assertEqual(
+            [f'{self.RECORD},,', f'extra.pth,sha256={digest},11'], record)
+
+    def test_record_stays_last(self):
+        # PEP 427 wants the dist-info directory at the end of the archive.
+        with zipfile.ZipFile(self.wheel) as wheel:
+            self.assertEqual(self.RECORD, wheel.namelist()[-1])
+
+
+class TestEntryPoints(base.BaseTestCase):
+
+    def test_every_entry_point_names_a_module_of_the_tree(self):
+        parser = configparser.ConfigParser()
+        parser.read(TOP / 'setup.cfg')
+        missing = []
+        for group, text in parser['entry_points'].items():
+            for line in filter(None, text.splitlines()):
+                module = line.partition('=')[2].partition(':')[0].strip()
+                path = TOP / module.replace('.', '/')
+                if not (path.with_suffix('.py').exists()
+                        or (path / '__init__.py').exists()):
+                    missing.append(f'{group}: {line.strip()}')
+        self.assertEqual([], missing)
+
+
+class TestTree(base.BaseTestCase):
+
+    def _tracked(self):
+        try:
+            done = subprocess.run(
+                ['git', 'ls-files', '-z'], cwd=TOP, capture_output=True,
+                check=True)
+        except (OSError, subprocess.CalledProcessError):
+            self.skipTest('not a git work tree')
+        return [TOP / name for name in done.stdout.decode().split('\0')
+                if name]
+
+    def test_no_file_names_a_place_on_one_machine(self):
+        # Written in pieces, or this file would be found too.
+        taboo = [f'/{name}/'.encode() for name in ('work', 'root', 'home')]
+        found = [f'{path.relative_to(TOP)}: {word.decode()}'
+                 for path in self._tracked() if path.is_file()
+                 for word in taboo if word in path.read_bytes()]
+        self.assertEqual([], found)
+
+    def test_every_source_file_has_the_licence(self):
+        bare = [str(path.relative_to(TOP)) for path in self._tracked()
+                if path.suffix in ('.py', '.c') and path.is_file()
+                and path.read_text()
+                and 'Licensed under the Apache License'
+                not in path.read_text()]
+        self.assertEqual([], bare)

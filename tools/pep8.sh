@@ -1,0 +1,66 @@
+#!/bin/bash
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+# The static checks: tools/pep8.sh [flake8|ruff|mypy|bashate]...
+# All of them when none is named. They run in the environment of $PYTHON
+# (default: python3 of the PATH).
+
+set -u
+cd "$(dirname "$0")/.." || exit
+PYTHON=${PYTHON:-python3}
+
+# Every file of the tree that git would know of; all of them where the tree is
+# not a git work tree.
+files() {
+    git ls-files --cached --others --exclude-standard 2> /dev/null ||
+        find . -type f -not -path '*/.*' -printf '%P\n'
+}
+
+# Shell scripts by suffix or by their first line.
+scripts() {
+    local file line
+    while read -r file; do
+        [ -f "$file" ] || continue
+        case $file in
+        *.sh | devstack/settings) echo "$file" ;;
+        *.*) ;;
+        *)
+            read -r line < "$file" 2> /dev/null || continue
+            case $line in '#!'*sh) echo "$file" ;; esac
+            ;;
+        esac
+    done < <(files)
+}
+
+check() {
+    case $1 in
+    flake8) "$PYTHON" -m flake8 ;;
+    ruff) "$PYTHON" -m ruff check --no-cache . ;;
+    mypy) "$PYTHON" -m mypy ;;
+    bashate)
+        # shellcheck disable=SC2046
+        "$PYTHON" -m bashate.bashate -e E041 $(scripts)
+        ;;
+    *)
+        echo "$0: no such check: $1" >&2
+        return 2
+        ;;
+    esac
+}
+
+failed=0
+[ $# -gt 0 ] || set -- flake8 ruff mypy bashate
+for name in "$@"; do
+    check "$name" || failed=1
+done
+exit $failed
