@@ -47,6 +47,9 @@ _BEFORE_CPUTUNE = frozenset((
 _PROBE_NODE = {'id': '0', 'bandwidth': '90', 'hardlimit': '0',
                'priority': '5', 'min_bandwidth': '10'}
 
+PROBE_NAME = 'ghsched-probe'
+PROBE_UUID = '3d0f3c52-6d0e-5d55-8a3c-3f6f0b8f6c11'
+
 
 class MemoryTuneError(ValueError):
     """A domain XML or a tune that can not be worked with; says why."""
@@ -58,11 +61,13 @@ class NodeTune:
 
     :param id: number of the resctrl domain, as in the ``MB:`` line.
     :param bandwidth: cap in percent. libvirt has no node without it.
-    :param hardlimit: whether the cap holds while bandwidth is idle; None
-        only in what was read from XML that does not say.
-    :param priority: 0..7; None leaves the host's default.
-    :param min_bandwidth: guarantee in percent; None leaves the host's
-        default.
+    :param hardlimit: whether the cap holds while bandwidth is idle. Hosts
+        differ in their default, so it is given wherever the host can choose.
+    :param priority: 0..7.
+    :param min_bandwidth: guarantee in percent.
+
+    None stands for a knob that the host has not: openEuler's libvirt does not
+    start a guest that names one.
     """
 
     id: int
@@ -157,7 +162,7 @@ def remap(xml: str, nodes: Mapping[int, int]) -> str:
 
 
 def _element(tune: MemoryTune, extended: bool) -> etree._Element:
-    _check(tune, extended)
+    _check(tune)
     vcpus = cpulist.render(tune.vcpus)
     element = etree.Element(_TAG, {'vcpus': vcpus})
     for node in tune.nodes:
@@ -167,7 +172,7 @@ def _element(tune: MemoryTune, extended: bool) -> etree._Element:
     return element
 
 
-def _check(tune: MemoryTune, extended: bool) -> None:
+def _check(tune: MemoryTune) -> None:
     if not tune.vcpus:
         raise MemoryTuneError('a memorytune needs at least one vCPU')
     if not tune.nodes and not tune.monitor:
@@ -177,11 +182,6 @@ def _check(tune: MemoryTune, extended: bool) -> None:
     if len(set(ids)) < len(ids):
         raise MemoryTuneError('a memorytune names a node twice: '
                               + ', '.join(map(str, ids)))
-    for node in tune.nodes:
-        if extended and node.hardlimit is None:
-            raise MemoryTuneError(
-                f'memorytune node {node.id} does not say whether its cap is '
-                'hard, and the defaults of hosts differ')
 
 
 def _attributes(node: NodeTune, extended: bool) -> dict[str, str]:
@@ -244,12 +244,14 @@ def _optional_count(element: etree._Element, name: str) -> int | None:
 # -- what this libvirt keeps --------------------------------------------------
 
 
-def probe_xml(name: str, uuid: str) -> str:
+def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     """A throw-away domain with every extended attribute.
 
     Define it, read it back, undefine it, and give what came back to
     :func:`keeps_extended`. It is never started. It must be of type kvm,
-    because libvirt refuses a memorytune for any other.
+    because libvirt refuses a memorytune for any other. Name and UUID are
+    fixed, so that one left behind by a crash is defined again and not in the
+    way.
     """
     root = etree.Element('domain', {'type': 'kvm'})
     etree.SubElement(root, 'name').text = name

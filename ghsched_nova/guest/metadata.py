@@ -1,0 +1,122 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A guest's policy inside its libvirt domain (pure).
+
+libvirt keeps the children of ``<metadata>`` untouched as long as each has a
+namespace of its own (libvirt, "Domain XML format", general metadata), over
+restarts of libvirtd and over migration. With the policy there, the host
+engine can tell from the running domains alone what resctrl should hold,
+without Nova's database.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lxml import etree
+
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+NAMESPACE = 'https://opendev.org/x/ghsched/domain/1.0'
+_PREFIX = 'ghsched'
+_POLICY = f'{{{NAMESPACE}}}policy'
+_NODE = f'{{{NAMESPACE}}}node'
+_BOOLEAN = {'true': True, 'false': False}
+
+
+class MetadataError(ValueError):
+    """The policy in a domain's metadata can not be read."""
+
+
+@dataclass(frozen=True)
+class DomainPolicy:
+    """What a domain was started with.
+
+    :param policy: as the flavor asked for it.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    """
+
+    policy: GuestPolicy
+    host_nodes: tuple[int, ...]
+
+
+def write(xml: str, domain: DomainPolicy) -> str:
+    """The domain XML with the policy in its metadata, replacing any."""
+    root = etree.fromstring(xml)
+    metadata = root.find('metadata')
+    if metadata is None:
+        metadata = etree.Element('metadata')
+        root.insert(0, metadata)
+    for old in metadata.findall(_POLICY):
+        metadata.remove(old)
+    policy = etree.SubElement(metadata, _POLICY,
+                              nsmap={_PREFIX: NAMESPACE})
+    policy.set('monitor', _text(domain.policy.monitor))
+    for node, host_node in zip(domain.policy.nodes, domain.host_nodes,
+                               strict=True):
+        element = etree.SubElement(policy, _NODE)
+        element.set('host', str(host_node))
+        element.set('min', str(node.minimum))
+        element.set('max', str(node.maximum))
+        element.set('hardlimit', _text(node.hardlimit))
+        if node.priority is not None:
+            element.set('priority', str(node.priority))
+    return etree.tostring(root, encoding='unicode')
+
+
+def read(xml: str) -> DomainPolicy | None:
+    """The policy in a domain's metadata; None for a guest without one.
+
+    :raises MetadataError: when it is there but makes no sense.
+    """
+    element = etree.fromstring(xml).find(f'metadata/{_POLICY}')
+    if element is None:
+        return None
+    try:
+        nodes = [(int(node.get('host')), _node_policy(node))
+                 for node in element.findall(_NODE)]
+        monitor = _BOOLEAN[element.get('monitor', 'false')]
+    except (KeyError, TypeError, ValueError) as error:
+        raise MetadataError(
+            'the ghsched policy in the metadata of the domain can not be '
+            f'read: {error!r}') from error
+    return DomainPolicy(
+        policy=GuestPolicy(nodes=tuple(policy for _host, policy in nodes),
+                           monitor=monitor),
+        host_nodes=tuple(host for host, _policy in nodes))
+
+
+def move(xml: str, new_node: Mapping[int, int]) -> str:
+    """The domain XML for a host where other NUMA nodes back the guest.
+
+    :param new_node: host NUMA node there by host NUMA node here.
+    """
+    domain = read(xml)
+    if domain is None:
+        return xml
+    return write(xml, DomainPolicy(
+        policy=domain.policy,
+        host_nodes=tuple(new_node.get(node, node)
+                         for node in domain.host_nodes)))
+
+
+def _node_policy(element: etree._Element) -> NodePolicy:
+    priority = element.get('priority')
+    return NodePolicy(
+        minimum=int(element.get('min')), maximum=int(element.get('max')),
+        hardlimit=_BOOLEAN[element.get('hardlimit')],
+        priority=None if priority is None else int(priority))
+
+
+def _text(value: bool) -> str:
+    return 'true' if value else 'false'

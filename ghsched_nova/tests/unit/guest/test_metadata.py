@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+import testtools
+
+from ghsched_nova.guest import metadata
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+DOMAIN = """<domain type='kvm'>
+  <name>instance-00000001</name>
+  <metadata><nova:instance xmlns:nova='http://openstack.org/nova'/></metadata>
+  <vcpu>2</vcpu>
+</domain>"""
+
+node_policies = st.builds(
+    NodePolicy, minimum=st.integers(0, 100), maximum=st.integers(1, 100),
+    hardlimit=st.booleans(),
+    priority=st.none() | st.integers(0, 7))
+
+
+@st.composite
+def domains(draw):
+    nodes = draw(st.lists(node_policies, max_size=8))
+    hosts = draw(st.lists(st.integers(0, 63), min_size=len(nodes),
+                          max_size=len(nodes)))
+    return metadata.DomainPolicy(
+        GuestPolicy(tuple(nodes), monitor=draw(st.booleans())),
+        tuple(hosts))
+
+
+class MetadataTest(testtools.TestCase):
+
+    @given(domains())
+    def test_what_is_written_is_read_back(self, domain):
+        self.assertEqual(domain,
+                         metadata.read(metadata.write(DOMAIN, domain)))
+
+    @given(domains(), domains())
+    def test_writing_again_replaces(self, first, second):
+        xml = metadata.write(metadata.write(DOMAIN, first), second)
+        self.assertEqual(second, metadata.read(xml))
+        self.assertEqual(metadata.write(DOMAIN, second), xml)
+
+    def test_novas_own_metadata_stays(self):
+        domain = metadata.DomainPolicy(GuestPolicy((NodePolicy(60),)), (1,))
+        root = etree.fromstring(metadata.write(DOMAIN, domain))
+        self.assertIsNotNone(root.find(
+            'metadata/{http://openstack.org/nova}instance'))
+
+    def test_a_domain_without_metadata_gets_some(self):
+        domain = metadata.DomainPolicy(GuestPolicy((NodePolicy(60),)), (1,))
+        xml = metadata.write('<domain><name>a</name></domain>', domain)
+        self.assertEqual(domain, metadata.read(xml))
+
+    def test_a_guest_of_somebody_else_has_no_policy(self):
+        self.assertIsNone(metadata.read(DOMAIN))
+
+    def test_moving_changes_the_host_nodes_alone(self):
+        policy = GuestPolicy((NodePolicy(60), NodePolicy(30)))
+        xml = metadata.write(DOMAIN, metadata.DomainPolicy(policy, (0, 1)))
+        moved = metadata.read(metadata.move(xml, {0: 1, 1: 0}))
+        self.assertEqual(metadata.DomainPolicy(policy, (1, 0)), moved)
+
+    def test_nonsense_is_an_error_of_its_own(self):
+        xml = metadata.write(DOMAIN, metadata.DomainPolicy(
+            GuestPolicy((NodePolicy(60),)), (1,)))
+        for bad in (xml.replace('min="60"', 'min="much"'),
+                    xml.replace('host="1"', ''),
+                    xml.replace('hardlimit="true"', 'hardlimit="maybe"')):
+            self.assertRaises(metadata.MetadataError, metadata.read, bad)
