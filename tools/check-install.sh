@@ -1,0 +1,191 @@
+#!/bin/bash
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+# Build the sdist and the wheel, install the project in every way that an
+# admin may choose, and check each time that Nova's way of loading a compute
+# driver finds ours, and that removing the project leaves nothing behind.
+#
+# usage: check-install.sh [PYTHON]
+#
+# PYTHON (default: python3 of the PATH) is the interpreter of an environment
+# that has Nova, pbr, build and setuptools. Nothing is downloaded: throw-away
+# environments see its packages through links.
+
+set -eu
+TOP=$(cd "$(dirname "$0")/.." && pwd)
+BASE=$(command -v "${1:-python3}")
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1
+unset PYTHONPATH
+
+say() {
+    printf '%s\n' "$*"
+}
+
+# A clean clone, as far as the builds can tell: what git would know of, in a
+# repository of its own without a tag.
+copy_tree() {
+    mkdir "$WORK/tree"
+    (cd "$TOP" && { git ls-files -z -co --exclude-standard 2> /dev/null ||
+        find . -type f -not -path '*/.*' -printf '%P\0'; } |
+        while IFS= read -r -d '' file; do
+            [ ! -e "$file" ] || printf '%s\0' "$file"
+        done | tar --null --files-from=- -cf -) | tar -xf - -C "$WORK/tree"
+    git -C "$WORK/tree" init -q
+    git -C "$WORK/tree" add -A
+    git -C "$WORK/tree" -c user.name=check -c user.email=check@localhost \
+        commit -q -m 'The tree under test'
+}
+
+# The packages of BASE without this project's own.
+link_base() {
+    local site entry
+    site=$("$BASE" -c \
+        'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    mkdir "$WORK/base"
+    for entry in "$site"/*; do
+        case $(basename "$entry") in
+        ghsched* | tempest_plugin | __editable__* | *.pth | __pycache__) ;;
+        *) ln -s "$entry" "$WORK/base/" ;;
+        esac
+    done
+}
+
+# make_venv NAME: an environment of its own that sees BASE's packages, in a
+# directory whose .pth files are not run.
+make_venv() {
+    "$BASE" -m venv --without-pip "$WORK/$1"
+    site_of "$1" > /dev/null
+    echo "$WORK/base" > "$(site_of "$1")/_base.pth"
+}
+
+site_of() {
+    "$WORK/$1/bin/python" -I -c \
+        'import sysconfig; print(sysconfig.get_paths()["purelib"])'
+}
+
+pip_in() {
+    local name=$1
+    shift
+    "$WORK/$name/bin/python" -m pip -q "$@" > "$WORK/pip.log" 2>&1 ||
+        { cat "$WORK/pip.log"; return 1; }
+}
+
+# check NAME WHERE: NAME's interpreter loads the driver as Nova does, from
+# below WHERE.
+check() {
+    (cd / && "$WORK/$1/bin/python" -W ignore - "$2" << 'EOF'
+import os
+import sys
+
+from oslo_utils import importutils
+
+# nova.virt.driver.load_compute_driver() does just this.
+driver = importutils.import_class('nova.virt.ghsched.GhschedLibvirtDriver')
+where = os.path.realpath(sys.modules[driver.__module__].__file__)
+if not where.startswith(os.path.realpath(sys.argv[1]) + os.sep):
+    sys.exit(f'the driver came from {where}, not from {sys.argv[1]}')
+EOF
+    )
+}
+
+check_entry_points() {
+    (cd / && "$WORK/$1/bin/python" -W ignore - << 'EOF'
+from importlib import metadata
+
+for entry in metadata.distribution('ghsched').entry_points:
+    entry.load()
+EOF
+    )
+    (cd / && "$WORK/$1/bin/ghsched" --help > /dev/null)
+}
+
+# check_gone NAME: after the removal there is no driver, no .pth file, and an
+# interpreter that says nothing of it.
+check_gone() {
+    local said
+    said=$(cd / && "$WORK/$1/bin/python" -c '
+import importlib.util
+print(importlib.util.find_spec("nova.virt.ghsched"))' 2>&1)
+    [ "$said" = None ] || { say "after the removal: $said"; return 1; }
+    [ ! -e "$(site_of "$1")/ghsched.pth" ] ||
+        { say "ghsched.pth was left behind"; return 1; }
+}
+
+build() {
+    (cd "$WORK/tree" &&
+        "$BASE" -m build --no-isolation --sdist --wheel \
+            --outdir "$WORK/dist" . > "$WORK/build.log" 2>&1) ||
+        { cat "$WORK/build.log"; return 1; }
+    WHEEL=$(echo "$WORK"/dist/*.whl)
+    say "built $(basename "$WHEEL") and $(cd "$WORK/dist" && echo *.tar.gz)"
+}
+
+# The sdist must hold all that a wheel is built from.
+build_from_sdist() {
+    mkdir "$WORK/sdist"
+    tar -xf "$WORK"/dist/*.tar.gz -C "$WORK/sdist" --strip-components 1
+    (cd "$WORK/sdist" && "$BASE" -m build --no-isolation --wheel \
+        --outdir "$WORK/dist2" . > "$WORK/build.log" 2>&1) ||
+        { cat "$WORK/build.log"; return 1; }
+    local list='import sys, zipfile
+print(*sorted(n for n in zipfile.ZipFile(sys.argv[1]).namelist()
+              if ".dist-info/" not in n), sep="\n")'
+    diff <("$BASE" -c "$list" "$WHEEL") \
+        <("$BASE" -c "$list" "$WORK"/dist2/*.whl)
+    say 'ok: the sdist gives the same wheel'
+}
+
+wheel() {
+    make_venv wheel
+    pip_in wheel install --no-deps "$WHEEL"
+    check wheel "$WORK/wheel"
+    check_entry_points wheel
+    pip_in wheel uninstall -y ghsched
+    check_gone wheel
+    say 'ok: wheel'
+}
+
+# editable NAME [PIP-OPTION...]
+editable() {
+    local name=$1
+    shift
+    make_venv "$name"
+    pip_in "$name" install --no-deps --no-build-isolation "$@" \
+        -e "$WORK/tree"
+    check "$name" "$WORK/tree"
+    pip_in "$name" uninstall -y ghsched
+    check_gone "$name"
+    say "ok: $name install"
+}
+
+# Nova in one site directory, ghsched in another: a distribution's packages
+# below /usr/lib and pip's below /usr/local.
+split() {
+    make_venv split
+    pip_in split install --no-deps --target "$WORK/other" "$WHEEL"
+    echo "import site; site.addsitedir('$WORK/other')" \
+        > "$(site_of split)/other.pth"
+    check split "$WORK/other"
+    say 'ok: split site directories'
+}
+
+copy_tree
+link_base
+build
+build_from_sdist
+wheel
+editable editable
+editable editable-strict --config-settings editable_mode=strict
+split
