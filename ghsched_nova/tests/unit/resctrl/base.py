@@ -1,0 +1,92 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the tests of the host engine share."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import schemata
+from ghsched_placement import policy
+
+MACHINES = Path(__file__).parent / 'machines'
+
+
+def read_machine(name: str) -> resctrl_host.ResctrlHost:
+    return resctrl_host.read_host(MACHINES / name / 'resctrl',
+                                  MACHINES / name / 'sysfs')
+
+
+def openeuler(**changes) -> resctrl_host.ResctrlHost:
+    facts = {'dialect': dialects.OPENEULER_66, 'num_closids': 32,
+             'num_rmids': 128, 'min_bandwidth': 1, 'granularity': 1,
+             'domains_by_node': {0: (0,), 1: (1,)}, 'monitored': True,
+             'priority_default': 3} | changes
+    return resctrl_host.ResctrlHost(**facts)
+
+
+def intel(**changes) -> resctrl_host.ResctrlHost:
+    facts = {'dialect': dialects.INTEL, 'num_closids': 8, 'num_rmids': 224,
+             'min_bandwidth': 10, 'granularity': 10,
+             'domains_by_node': {0: (0,), 1: (1,)}, 'monitored': True
+             } | changes
+    return resctrl_host.ResctrlHost(**facts)
+
+
+def node_policies(**parts):
+    """Strategy of policies of one node with minimum <= maximum."""
+    shares = st.tuples(st.integers(0, 100), st.integers(1, 100)).filter(
+        lambda pair: pair[0] <= pair[1])
+    return st.builds(
+        lambda pair, **rest: policy.NodePolicy(
+            minimum=parts.get('minimum', pair[0]), maximum=pair[1], **rest),
+        shares, hardlimit=parts.get('hardlimit', st.booleans()),
+        priority=parts.get('priority', st.none() | st.integers(0, 7)))
+
+
+class Model:
+    """A control group as the kernel keeps it: padded, rounded, ranged."""
+
+    def __init__(self, host: resctrl_host.ResctrlHost,
+                 domains: range, start: Mapping[str, int] | None = None):
+        self.host = host
+        self.knobs = {knob.line: knob for knob in host.dialect.knobs}
+        self.held = {
+            line: dict.fromkeys(domains, (start or {}).get(
+                line, knob.default))
+            for line, knob in self.knobs.items()}
+
+    def text(self) -> str:
+        return '   L3:0=fffff;1=fffff\n' + ''.join(
+            f'{line:>6}:' + ';'.join(f'{domain}={value:07}'
+                                     for domain, value in values.items())
+            + '\n' for line, values in self.held.items())
+
+    def write(self, text: str) -> None:
+        assert text.endswith('\n') and text.count('\n') == 1, text
+        line = schemata.parse(text).lines[0]
+        knob = self.knobs[line.name]
+        for domain, value in line.values:
+            number = int(value)
+            assert knob.minimum <= number <= knob.maximum, text
+            if knob.role == 'maximum':
+                assert number >= self.host.min_bandwidth, text
+            if knob.stepped:
+                step = self.host.granularity
+                number = min(-(-number // step) * step, knob.maximum)
+            assert domain in self.held[line.name], text
+            self.held[line.name][domain] = number

@@ -1,0 +1,122 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl.schemata import Line, Schemata
+
+OPENEULER = ('   L3:1=fffffff;122=fffffff\n'
+             '   MB:0=0000100;1=0000060\n'
+             'MBPRI:0=0000007;1=0000003\n'
+             'MBMIN:0=0000000;1=0000020\n'
+             'MBHDL:0=0000001;1=0000000\n')
+
+_names = st.from_regex(r'[A-Z][A-Z0-9_]{0,9}', fullmatch=True)
+_values = st.from_regex(r'[0-9a-zA-Z,./+-]{1,10}', fullmatch=True)
+_lines = st.builds(
+    Line, _names,
+    st.dictionaries(st.integers(0, 10 ** 9 - 1), _values, max_size=5).map(
+        lambda values: tuple(values.items())))
+_opaque = st.builds(Line, _names, st.just(()),
+                    st.from_regex(r'[a-z]{1,20}', fullmatch=True))
+_schemata = st.lists(
+    _lines | _opaque, max_size=6, unique_by=lambda line: line.name).map(
+        lambda lines: Schemata(tuple(lines)))
+_padding = st.text(' \t', max_size=4)
+
+
+class RoundTripTestCase(testtools.TestCase):
+
+    @given(_schemata)
+    def test_what_is_rendered_is_parsed_again(self, given_):
+        self.assertEqual(given_, schemata.parse(schemata.render(given_)))
+
+    @given(_schemata, st.data())
+    def test_padding_is_all_that_is_lost(self, given_, data):
+        def pad(text):
+            return data.draw(_padding) + text + data.draw(_padding)
+
+        text = ''.join(
+            pad(line.name) + ':' + pad(line.body or ';'.join(
+                pad(str(domain)) + '=' + pad(value)
+                for domain, value in line.values)) + '\n'
+            for line in given_.lines)
+        self.assertEqual(given_, schemata.parse(text))
+        self.assertEqual(text.replace(' ', '').replace('\t', ''),
+                         schemata.render(schemata.parse(text)))
+
+    def test_values_are_kept_as_written(self):
+        self.assertEqual(OPENEULER.replace(' ', ''),
+                         schemata.render(schemata.parse(OPENEULER)))
+
+    def test_a_line_of_words_is_kept(self):
+        text = 'L3:uninitialized\nMB:0=100\n'
+        self.assertEqual(text, schemata.render(schemata.parse(text)))
+
+    def test_a_resource_without_domains_is_kept(self):
+        self.assertEqual('MB:\n', schemata.render(schemata.parse('  MB:\n')))
+
+
+class NamesTestCase(testtools.TestCase):
+
+    @given(st.permutations(OPENEULER.splitlines(keepends=True)))
+    def test_mbpri_is_never_taken_for_mb(self, rows):
+        parsed = schemata.parse(''.join(rows))
+        self.assertEqual({0: 100, 1: 60}, parsed.values('MB'))
+        self.assertEqual({0: 7, 1: 3}, parsed.values('MBPRI'))
+
+    @given(_names.filter(lambda name: name != 'MB'), st.integers(0, 9999))
+    def test_no_other_name_is_taken_for_mb(self, name, value):
+        parsed = schemata.parse(f'{name}:0={value}\n')
+        self.assertIsNone(parsed.values('MB'))
+        self.assertEqual({0: value}, parsed.values(name))
+
+    def test_case_and_inner_blanks_count(self):
+        self.assertIsNone(schemata.parse('mb:0=1\n').values('MB'))
+        self.assertRaises(schemata.SchemataError, schemata.parse,
+                          'MB PRI:0=1\n')
+
+
+class ValuesTestCase(testtools.TestCase):
+
+    def test_bit_masks_are_hexadecimal(self):
+        self.assertEqual({1: 0xfffffff, 122: 0xfffffff},
+                         schemata.parse(OPENEULER).values('L3', 16))
+
+    def test_words_are_no_numbers(self):
+        for text in ('MB:0=on', 'MB:0=1_0', 'MB:0=-1', 'MB:0=0x1',
+                     'MB:uninitialized'):
+            self.assertRaises(schemata.SchemataError,
+                              schemata.parse(text).values, 'MB')
+
+
+class MalformedTestCase(testtools.TestCase):
+
+    def test_each_is_refused(self):
+        for text in ('MB', '=1', ':0=1', 'MB:0=', 'MB:=1', 'MB:0=1;',
+                     'MB:0=1;;1=2', 'MB:0=1=2', 'MB:x=1', 'MB:-1=1',
+                     'MB:0=1;0=2', 'MB:0=1\nMB:1=2', 'MB:0=1 2',
+                     'MB:0=1\r', 'M\0B:0=1', 'MB:\x1b', 'MB:\u0661=1',
+                     'MB:1234567890=1'):
+            self.assertRaises(schemata.SchemataError, schemata.parse, text)
+
+    @given(st.text() | st.text('MBPRIL3:=;019 \n'))
+    def test_nothing_but_schemata_error_is_raised(self, text):
+        try:
+            parsed = schemata.parse(text)
+        except schemata.SchemataError:
+            return
+        self.assertEqual(parsed, schemata.parse(schemata.render(parsed)))
