@@ -14,11 +14,13 @@
 """What the tests of the host engine share."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
-from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import apply, dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import policy
@@ -31,20 +33,20 @@ def read_machine(name: str) -> resctrl_host.ResctrlHost:
                                   MACHINES / name / 'sysfs')
 
 
-def openeuler(**changes) -> resctrl_host.ResctrlHost:
-    facts = {'dialect': dialects.OPENEULER_66, 'num_closids': 32,
-             'num_rmids': 128, 'min_bandwidth': 1, 'granularity': 1,
-             'domains_by_node': {0: (0,), 1: (1,)}, 'monitored': True,
-             'priority_default': 3} | changes
-    return resctrl_host.ResctrlHost(**facts)
+def openeuler(**changes: Any) -> resctrl_host.ResctrlHost:
+    host = resctrl_host.ResctrlHost(
+        dialect=dialects.OPENEULER_66, num_closids=32, num_rmids=128,
+        min_bandwidth=1, granularity=1, domains_by_node={0: (0,), 1: (1,)},
+        monitored=True, priority_default=3)
+    return replace(host, **changes)
 
 
-def intel(**changes) -> resctrl_host.ResctrlHost:
-    facts = {'dialect': dialects.INTEL, 'num_closids': 8, 'num_rmids': 224,
-             'min_bandwidth': 10, 'granularity': 10,
-             'domains_by_node': {0: (0,), 1: (1,)}, 'monitored': True
-             } | changes
-    return resctrl_host.ResctrlHost(**facts)
+def intel(**changes: Any) -> resctrl_host.ResctrlHost:
+    host = resctrl_host.ResctrlHost(
+        dialect=dialects.INTEL, num_closids=8, num_rmids=224,
+        min_bandwidth=10, granularity=10,
+        domains_by_node={0: (0,), 1: (1,)}, monitored=True)
+    return replace(host, **changes)
 
 
 def node_policies(**parts):
@@ -90,3 +92,44 @@ class Model:
                 number = min(-(-number // step) * step, knob.maximum)
             assert domain in self.held[line.name], text
             self.held[line.name][domain] = number
+
+
+def add_threads(proc: Path, process: int, threads: Mapping[int, str]) -> None:
+    """Threads of a process in a made-up /proc."""
+    for tid, name in threads.items():
+        (proc / str(tid)).mkdir()
+        (proc / str(tid) / 'comm').write_text(name + '\n')
+        (proc / str(tid) / 'status').write_text(
+            f'Name:\t{name}\nTgid:\t{process}\nPid:\t{tid}\n')
+
+
+class ModelFiles(apply.Files):
+    """A directory whose schemata are those of a model.
+
+    :param model: the one group.
+    :param refuse: error number and last_cmd_status by line name.
+    """
+
+    def __init__(self, model: Model,
+                 refuse: Mapping[str, tuple[int, str]] | None = None):
+        self.model = model
+        self.refuse = refuse or {}
+        self.status = 'ok'
+        self.writes: list[str] = []
+        self.deaf = False
+
+    def read(self, path: Path) -> str:
+        if path.name == 'last_cmd_status':
+            return self.status + '\n'
+        if path.name == 'schemata':
+            return self.model.text()
+        return super().read(path)
+
+    def write(self, path: Path, text: str) -> None:
+        self.writes.append(text)
+        name = text.partition(':')[0]
+        if name in self.refuse:
+            number, self.status = self.refuse[name]
+            raise OSError(number, 'refused', str(path))
+        if not self.deaf:
+            self.model.write(text)

@@ -1,0 +1,117 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from pathlib import Path
+import shutil
+import tempfile
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.resctrl import groups
+from ghsched_nova.tests.unit.resctrl import base
+
+_cpus = st.sets(st.integers(0, 300), min_size=1)
+_name = st.text('abcXYZ019.-', max_size=55)
+
+
+class NamesTestCase(testtools.TestCase):
+
+    def test_lists_are_written_as_libvirt_does(self):
+        for numbers, text in (({0, 1, 2, 3}, '0-3'), ({0, 2, 8, 9}, '0,2,8-9'),
+                              ({5}, '5'), (set(), '')):
+            self.assertEqual(text, groups.canonical_list(numbers))
+
+    @given(_cpus)
+    def test_lists_hold_what_they_were_given(self, numbers):
+        read = set()
+        for part in groups.canonical_list(numbers).split(','):
+            first, _dash, last = part.partition('-')
+            read.update(range(int(first), int(last or first) + 1))
+        self.assertEqual(numbers, read)
+
+
+class FindTestCase(testtools.TestCase):
+
+    @given(st.lists(st.tuples(st.integers(1, 200), _name, _cpus), min_size=1,
+                    max_size=6, unique_by=lambda guest: guest[0]))
+    def test_each_guest_has_its_own(self, guests):
+        names = [f'qemu-{domain}-{name}-vcpus_{groups.canonical_list(cpus)}'
+                 for domain, name, cpus in guests]
+        others = ['info', 'mon_data', 'mon_groups', 'low_prio_machine']
+        for (domain, _, cpus), name in zip(guests, names, strict=True):
+            self.assertEqual(
+                name, groups.find_group(names + others, domain, cpus))
+
+    def test_no_domain_is_taken_for_another(self):
+        names = ['qemu-12-a-vcpus_0-3', 'qemu-1-b-vcpus_0-30',
+                 'qemu-1-b-vcpus_10-3', 'qemu-1-c', 'xqemu-1-a-vcpus_0-3',
+                 'qemu-1-a-vcpus_0-3x', 'qemu-1-a-vcpus_0-3\n']
+        exc = self.assertRaises(groups.GroupError, groups.find_group, names,
+                                1, range(4))
+        self.assertIn('no control group of domain 1 for vCPUs 0-3', str(exc))
+
+    def test_two_are_refused(self):
+        # A guest's libvirt has forgotten one: its QEMU died while libvirtd
+        # was down, and domain ids begin anew when the host is booted.
+        names = ['qemu-1-old-vcpus_0', 'qemu-1-new-vcpus_0']
+        exc = self.assertRaises(groups.GroupError, groups.find_group, names,
+                                1, {0})
+        for name in names:
+            self.assertIn(name, str(exc))
+
+
+class ThreadsTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.proc = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.proc)
+        base.add_threads(self.proc, 100, {101: 'CPU 0/KVM', 102: 'CPU 1/KVM',
+                                          103: 'IO mon_iothread'})
+
+    def _refused(self, tasks, vcpus):
+        return str(self.assertRaises(groups.GroupError, groups.verify_threads,
+                                     tasks, vcpus, self.proc))
+
+    def test_all_there(self):
+        self.assertEqual({0: 101, 1: 102}, groups.verify_threads(
+            '101\n102\n103\n', {0, 1}, self.proc))
+
+    def test_threads_of_tcg_count_as_well(self):
+        base.add_threads(self.proc, 200, {201: 'CPU 0/TCG'})
+        self.assertEqual({0: 201}, groups.verify_threads(
+            '201\n', {0}, self.proc))
+
+    def test_missing(self):
+        self.assertIn('vCPUs 1-2 are not in it',
+                      self._refused('101\n103\n', {0, 1, 2}))
+        self.assertIn('vCPUs 0 are not in it', self._refused('', {0}))
+        self.assertIn('vCPUs 0 are not in it', self._refused('999\n', {0}))
+
+    def test_too_many(self):
+        self.assertIn('vCPUs 1, which do not belong',
+                      self._refused('101\n102\n', {0}))
+
+    def test_two_guests_in_one_group(self):
+        base.add_threads(self.proc, 200, {201: 'CPU 0/KVM',
+                                          202: 'CPU 1/KVM'})
+        self.assertIn('vCPU 0 is there twice',
+                      self._refused('101\n201\n', {0}))
+        self.assertIn('more than one process: 100, 200',
+                      self._refused('101\n202\n', {0, 1}))
+
+    def test_what_is_no_thread_id_is_passed_over(self):
+        self.assertEqual({}, groups.vcpu_threads('../101 x \u0661',
+                                                 self.proc))

@@ -1,0 +1,225 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import schemata
+from ghsched_nova.tests.unit.resctrl import base
+from ghsched_placement.policy import GuestPolicy, NodePolicy
+
+ALL_FOUR = NodePolicy(minimum=20, maximum=60, hardlimit=False, priority=5)
+
+
+def _lines(host, policy, *host_nodes):
+    return plan.desired_lines(
+        host, plan.resolve(host, GuestPolicy(nodes=policy), host_nodes))
+
+
+class ResolveTestCase(testtools.TestCase):
+
+    def _refused(self, host, policy, *host_nodes):
+        return self.assertRaises(
+            plan.PolicyNotHeld, plan.resolve, host,
+            GuestPolicy(nodes=policy), host_nodes).reason
+
+    def test_all_four_on_openeuler(self):
+        host = base.openeuler()
+        setting, = plan.resolve(host, GuestPolicy(nodes=(ALL_FOUR,)), [1])
+        self.assertEqual(
+            plan.DomainSetting(domain=1, host_node=1, guest_node=0,
+                               asked=ALL_FOUR, maximum=60, minimum=20,
+                               hardlimit=False, priority=5), setting)
+        desired = plan.desired_lines(host, [setting])
+        self.assertEqual({'MB': {1: 60}, 'MBHDL': {1: 0}, 'MBPRI': {1: 5},
+                          'MBMIN': {1: 20}}, desired)
+        self.assertEqual(['MB', 'MBHDL', 'MBPRI', 'MBMIN'], list(desired))
+
+    def test_what_is_not_asked_is_explicit_all_the_same(self):
+        self.assertEqual(
+            {'MB': {0: 100}, 'MBHDL': {0: 1}, 'MBPRI': {0: 6},
+             'MBMIN': {0: 0}},
+            _lines(base.openeuler(priority_default=6), (NodePolicy(),), 0))
+
+    def test_guest_nodes_may_be_crossed(self):
+        desired = _lines(base.openeuler(),
+                         (NodePolicy(maximum=10), NodePolicy(maximum=20)),
+                         1, 0)
+        self.assertEqual({0: 20, 1: 10}, desired['MB'])
+
+    def test_each_cache_of_a_node_is_set(self):
+        host = base.intel(domains_by_node={0: (0, 1), 1: (2, 3)})
+        self.assertEqual({'MB': {2: 40, 3: 40}},
+                         _lines(host, (NodePolicy(maximum=40),), 1))
+
+    def test_intel_has_no_value_for_what_it_has_no_line_for(self):
+        setting, = plan.resolve(
+            base.intel(), GuestPolicy(nodes=(NodePolicy(maximum=40),)), [0])
+        self.assertEqual(
+            (40, None, None, None),
+            (setting.maximum, setting.minimum, setting.hardlimit,
+             setting.priority))
+
+    def test_caps_and_guarantees_are_rounded_up(self):
+        for asked, held in ((1, 10), (10, 10), (11, 20), (91, 100)):
+            self.assertEqual(
+                {'MB': {0: held}},
+                _lines(base.intel(), (NodePolicy(maximum=asked),), 0))
+        desired = _lines(base.openeuler(granularity=5, min_bandwidth=5),
+                         (NodePolicy(minimum=11, maximum=13),), 0)
+        self.assertEqual(({0: 15}, {0: 15}),
+                         (desired['MB'], desired['MBMIN']))
+
+    def test_a_guarantee_of_nothing_is_not_raised_to_the_least_cap(self):
+        self.assertEqual({0: 0}, _lines(base.openeuler(min_bandwidth=10),
+                                        (NodePolicy(),), 0)['MBMIN'])
+
+    def test_no_policy_no_setting(self):
+        self.assertEqual((), plan.resolve(base.intel(), GuestPolicy(), [7]))
+
+    def test_missing_knobs_are_named(self):
+        for asked, key, fact in (
+                (NodePolicy(minimum=5), 'ghsched:mem_bw_min=5',
+                 'Intel RDT of this host knows no guaranteed share'),
+                (NodePolicy(maximum=50, hardlimit=False),
+                 'ghsched:mem_bw_hardlimit=false',
+                 'Intel RDT of this host can not let a guest exceed'),
+                (NodePolicy(priority=1), 'ghsched:mem_bw_priority=1',
+                 'knows no priority')):
+            reason = self._refused(base.intel(), (asked,), 0)
+            self.assertIn(key, reason)
+            self.assertIn(fact, reason)
+
+    def test_a_soft_limit_without_a_cap_needs_nothing(self):
+        self.assertEqual({'MB': {0: 100}}, _lines(
+            base.intel(), (NodePolicy(hardlimit=False),), 0))
+
+    def test_neither_limit_where_nobody_knows(self):
+        whole = base.openeuler()
+        host = base.openeuler(dialect=whole.dialect.narrowed(
+            frozenset({'MB', 'MBPRI'})))
+        for hardlimit in (True, False):
+            self.assertIn('ghsched:mem_bw_hardlimit', self._refused(
+                host, (NodePolicy(maximum=50, hardlimit=hardlimit),), 0))
+
+    def test_a_node_without_a_domain_is_named(self):
+        host = base.openeuler(left_out={2: 'it has no CPU'})
+        self.assertIn('host NUMA node 2: it has no CPU',
+                      self._refused(host, (NodePolicy(),), 2))
+        self.assertIn('host NUMA node 5: it has no domain',
+                      self._refused(host, (NodePolicy(),), 5))
+
+    def test_guest_nodes_and_host_nodes_must_match(self):
+        self.assertIn('2 NUMA nodes', self._refused(
+            base.intel(), (NodePolicy(), NodePolicy()), 0))
+
+    def test_two_guest_nodes_on_one_host_node(self):
+        self.assertIn('on host NUMA node 0', self._refused(
+            base.openeuler(), (NodePolicy(), NodePolicy()), 0, 0))
+
+    def test_two_guest_nodes_in_one_domain(self):
+        host = base.intel(domains_by_node={0: (0,), 1: (0,)})
+        same = NodePolicy(maximum=40)
+        self.assertEqual({'MB': {0: 40}}, _lines(host, (same, same), 0, 1))
+        self.assertIn('one set of limits', self._refused(
+            host, (same, NodePolicy(maximum=50)), 0, 1))
+
+
+class WritesTestCase(testtools.TestCase):
+
+    CURRENT = schemata.parse('   MB:0=0000100;1=0000100\n'
+                             'MBPRI:0=0000003;1=0000003\n')
+
+    def test_one_line_each_with_what_differs_alone(self):
+        self.assertEqual(
+            ('MB:1=60\n', 'MBPRI:0=7;1=5\n'),
+            plan.plan_writes(self.CURRENT, {'MB': {0: 100, 1: 60},
+                                            'MBPRI': {1: 5, 0: 7}}))
+
+    def test_nothing_differs_nothing_is_written(self):
+        self.assertEqual((), plan.plan_writes(
+            self.CURRENT, {'MB': {0: 100}, 'MBPRI': {1: 3}}))
+
+    def test_other_domains_are_left_alone_or_held(self):
+        current = schemata.parse('MB:0=3;1=100;7=3\nMBPRI:0=3;1=3;7=3\n')
+        desired = {'MB': {1: 60}}
+        self.assertEqual(('MB:1=60\n',), plan.plan_writes(current, desired))
+        self.assertEqual(
+            ('MB:0=100;1=60;7=100\n',),
+            plan.plan_writes(current, desired,
+                             {'MB': 100, 'MBPRI': 3, 'MBHDL': 1}))
+
+    def test_a_line_or_domain_that_is_not_there_is_named(self):
+        for desired in ({'MBHDL': {0: 1}}, {'MB': {4: 1}}):
+            line, = desired
+            exc = self.assertRaises(plan.PolicyNotHeld, plan.plan_writes,
+                                    self.CURRENT, desired)
+            self.assertIn(f'no {line} of domain', exc.reason)
+
+    def test_a_value_that_is_no_number_differs(self):
+        self.assertEqual(('MB:0=1\n',), plan.plan_writes(
+            schemata.parse('MB:0=unset\n'), {'MB': {0: 1}}))
+
+
+class ConvergenceTestCase(testtools.TestCase):
+    """Planned once, nothing is left to plan."""
+
+    DOMAINS = range(4)
+
+    def _converges(self, host, nodes, start):
+        host_nodes = list(range(len(nodes)))[::-1]
+        policy = GuestPolicy(nodes=tuple(nodes))
+        desired = plan.desired_lines(
+            host, plan.resolve(host, policy, host_nodes))
+        others = plan.other_domains(host)
+        model = base.Model(host, self.DOMAINS, start)
+        for line in plan.plan_writes(schemata.parse(model.text()), desired,
+                                     others):
+            model.write(line)
+        after = schemata.parse(model.text())
+        self.assertEqual((), plan.plan_writes(after, desired, others))
+        self.assertEqual((), plan.differences(after, desired, others))
+        for line, held in model.held.items():
+            self.assertEqual(
+                dict.fromkeys(self.DOMAINS, others[line]) | desired[line],
+                held)
+        return desired
+
+    @given(st.data(), st.lists(base.node_policies(), min_size=1, max_size=4),
+           st.sampled_from((1, 2, 5, 7, 10)))
+    def test_openeuler(self, data, nodes, step):
+        host = base.openeuler(
+            granularity=step, min_bandwidth=data.draw(st.integers(1, 10)),
+            domains_by_node={n: (n,) for n in self.DOMAINS},
+            priority_default=data.draw(st.integers(0, 7)))
+        start = {'MB': data.draw(st.integers(1, 100)),
+                 'MBMIN': data.draw(st.integers(0, 100)),
+                 'MBHDL': data.draw(st.integers(0, 1)),
+                 'MBPRI': data.draw(st.integers(0, 7))}
+        desired = self._converges(host, nodes, start)
+        for guest_node, node in enumerate(nodes):
+            domain = len(nodes) - 1 - guest_node
+            self.assertTrue(
+                node.minimum <= desired['MBMIN'][domain]
+                <= desired['MB'][domain] <= 100)
+            self.assertGreaterEqual(desired['MB'][domain], node.maximum)
+
+    @given(st.lists(base.node_policies(
+               minimum=0, hardlimit=st.just(True), priority=st.none()),
+               min_size=1, max_size=4),
+           st.integers(1, 10).map(lambda tenth: tenth * 10))
+    def test_intel(self, nodes, start):
+        host = base.intel(domains_by_node={n: (n,) for n in self.DOMAINS})
+        self._converges(host, nodes, {'MB': start})

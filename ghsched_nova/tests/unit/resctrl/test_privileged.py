@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import errno
+from pathlib import Path
+from unittest import mock
+
+import msgpack
+from oslo_utils import importutils
+import testtools
+
+from ghsched_nova import privsep
+from ghsched_nova.resctrl import apply, plan, privileged, schemata
+
+ROOT = Path('/sys/fs/resctrl')
+DESIRED = {'MBPRI': {1: 5, 0: 4}, 'MB': {1: 60}}
+TEXT = 'MB:0=100;1=60\nMBPRI:0=4;1=5\n'
+
+
+def _over_the_wire(thing):
+    return msgpack.unpackb(msgpack.packb(thing), use_list=False,
+                           strict_map_key=False)
+
+
+def _remote_call(name, args, kwargs, timeout):
+    """What oslo.privsep does with a call, without a second process."""
+    function = importutils.import_class(name).args[0]
+    try:
+        result = function(*_over_the_wire(args), **_over_the_wire(kwargs))
+    except apply.EnforcementError as exc:
+        raise type(exc)(*_over_the_wire(exc.args)) from None
+    return _over_the_wire(result)
+
+
+class PrivilegedTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        channel = mock.Mock(running=True, remote_call=_remote_call)
+        patch = mock.patch.object(privsep.context, 'channel', channel)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_enforce_crosses_whole(self):
+        done = apply.Applied('group', ('MB:1=60\n',), schemata.parse(TEXT))
+        with mock.patch.object(apply, 'enforce', return_value=done) as call:
+            self.assertEqual(done, privileged.enforce(
+                ROOT, 3, {1, 0}, DESIRED, {'MB': 100}))
+        root, domain, vcpus, desired, others = call.call_args.args
+        self.assertEqual((ROOT, 3, (0, 1), DESIRED, {'MB': 100}),
+                         (root, domain, vcpus, desired, others))
+        self.assertEqual(['MBPRI', 'MB'], list(desired))
+
+    def test_verify_crosses_whole(self):
+        wrong = (plan.Difference('MB', 1, 60, '0000100'),
+                 plan.Difference('MBHDL', 0, 1, None))
+        with mock.patch.object(apply, 'verify', return_value=wrong):
+            self.assertEqual(wrong,
+                             privileged.verify(ROOT, 3, {0}, DESIRED))
+
+    def test_errors_cross_with_all_they_say(self):
+        sent = apply.EnforcementError('no', '/p', 'MB:0=1', errno.EINVAL, 'x')
+        with mock.patch.object(apply, 'enforce', side_effect=sent):
+            got = self.assertRaises(apply.EnforcementError,
+                                    privileged.enforce, ROOT, 3, {0}, DESIRED)
+        self.assertIsNot(sent, got)
+        self.assertEqual(str(sent), str(got))
+        self.assertEqual(vars(sent), vars(got))
+
+    def test_no_capability_is_kept(self):
+        self.assertEqual([], privsep.context.conf.capabilities)
+        self.assertIs(privsep.context,
+                      importutils.import_class(privsep.context.pypath))
