@@ -1,0 +1,183 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the cloud must hold before it is of use: users, endpoints, images."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from aio import database
+from aio.settings import REGION, Settings
+import openstack
+
+_ENDPOINTS = (
+    ('placement', 'placement', 'placement', ''),
+    ('glance', 'image', 'glance', ''),
+    ('neutron', 'network', 'neutron', ''),
+    ('nova', 'compute', 'nova-api', '/v2.1'),
+)
+_INTERFACES = ('public', 'internal', 'admin')
+
+#: The name of the guest image that every demo and test boots.
+IMAGE = 'ghsched-guest'
+FLAVOR = 'plain'
+
+
+def connect(settings: Settings) -> Any:
+    """An openstacksdk connection as the cloud's admin."""
+    os_ = {name[3:].lower(): value for name, value in settings.admin.items()}
+    return openstack.connect(
+        auth_type='password', app_name='ghsched', load_yaml_config=False,
+        load_envvars=False, compute_api_version='2.100',
+        placement_api_version='1.39', compute_default_microversion='2.100',
+        placement_default_microversion='1.39',
+        auth_url=os_['auth_url'], username=os_['username'],
+        password=os_['password'], project_name=os_['project_name'],
+        user_domain_id='default', project_domain_id='default',
+        region_name=REGION)
+
+
+def _stamp(settings: Settings, part: str) -> Path:
+    return settings.database / f'ghsched-{part}'
+
+
+def _is_done(settings: Settings, part: str, of: str) -> bool:
+    stamp = _stamp(settings, part)
+    return stamp.exists() and stamp.read_text() == of
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def keystone_keys(settings: Settings) -> None:
+    """Make the keys that tokens and credentials are signed with."""
+    manage = [f'{settings.venv}/bin/keystone-manage', '--config-file',
+              str(settings.etc / 'keystone' / 'keystone.conf')]
+    owner = ['--keystone-user', 'root', '--keystone-group', 'root']
+    for kind in ('fernet', 'credential'):
+        keys = settings.state / 'keystone' / kind
+        if not (keys / '0').exists():
+            keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+            database.run([*manage, f'{kind}_setup', *owner])
+
+
+def bootstrap(settings: Settings) -> None:
+    """Make Keystone's admin, or give it this cloud's password and URL."""
+    of = _digest(settings.password, settings.port_base)
+    if _is_done(settings, 'bootstrap', of):
+        return
+    url = settings.url('keystone') + '/v3'
+    database.run([
+        f'{settings.venv}/bin/keystone-manage', '--config-file',
+        str(settings.etc / 'keystone' / 'keystone.conf'), 'bootstrap',
+        '--bootstrap-password', settings.password,
+        '--bootstrap-region-id', REGION,
+        *(word for interface in _INTERFACES
+          for word in (f'--bootstrap-{interface}-url', url))])
+    _stamp(settings, 'bootstrap').write_text(of)
+
+
+def users_and_endpoints(settings: Settings) -> None:
+    """Make the services' users and endpoints, or correct them."""
+    of = _digest(settings.password, settings.port_base, _ENDPOINTS)
+    if _is_done(settings, 'catalog', of):
+        return
+    identity = connect(settings).identity
+    project = (identity.find_project('service')
+               or identity.create_project(name='service',
+                                          domain_id='default'))
+    roles = {role.name: role for role in identity.roles()}
+    if 'service' not in roles:
+        roles['service'] = identity.create_role(name='service')
+    for name, *_rest in _ENDPOINTS:
+        user = identity.find_user(name)
+        if user:
+            identity.update_user(user, password=settings.password)
+        else:
+            user = identity.create_user(
+                name=name, password=settings.password, domain_id='default',
+                default_project_id=project.id)
+        for role in ('admin', 'service'):
+            identity.assign_project_role_to_user(project, user, roles[role])
+    for entry in _ENDPOINTS:
+        _endpoint(identity, settings, *entry)
+    _stamp(settings, 'catalog').write_text(of)
+
+
+def _endpoint(identity: Any, settings: Settings, name: str, kind: str,
+              listener: str, path: str) -> None:
+    service = (identity.find_service(name)
+               or identity.create_service(name=name, type=kind))
+    url = settings.url(listener) + path
+    present = {one.interface: one
+               for one in identity.endpoints(service_id=service.id)}
+    for interface in _INTERFACES:
+        if interface in present:
+            identity.update_endpoint(present[interface], url=url)
+        else:
+            identity.create_endpoint(service_id=service.id, url=url,
+                                     interface=interface, region_id=REGION)
+
+
+def image_and_flavor(settings: Settings) -> None:
+    """Upload the guest image; make a flavor that asks for nothing."""
+    files = settings.cache / 'guest'
+    revision = (files / 'revision').read_text().strip()
+    if _is_done(settings, 'image', revision):
+        return
+    cloud = connect(settings)
+    for stale in cloud.image.images():
+        if stale.name.startswith(IMAGE):
+            cloud.image.delete_image(stale)
+    kernel = _upload(cloud, f'{IMAGE}-kernel', files / 'vmlinuz', 'aki')
+    ramdisk = _upload(cloud, f'{IMAGE}-ramdisk', files / 'initrd.img', 'ari')
+    _upload(cloud, IMAGE, files / 'disk.raw', 'raw', kernel_id=kernel.id,
+            ramdisk_id=ramdisk.id, hw_machine_type='q35',
+            os_command_line='console=ttyS0 quiet')
+    if cloud.compute.find_flavor(FLAVOR) is None:
+        cloud.compute.create_flavor(name=FLAVOR, vcpus=1, ram=192, disk=0)
+    _stamp(settings, 'image').write_text(revision)
+
+
+def _upload(cloud: Any, name: str, path: Path, form: str,
+            **properties: str) -> Any:
+    container = 'bare' if form == 'raw' else form
+    return cloud.create_image(
+        name, filename=str(path), disk_format=form, visibility='public',
+        container_format=container, wait=True, **properties)
+
+
+def reported(cloud: Any, since: str) -> set[str]:
+    """Nova's services that have reported after a time (ISO 8601).
+
+    A service first reports when it listens to requests.
+    """
+    return {service.binary for service in cloud.compute.services()
+            if service.state == 'up' and (service.updated_at or '') > since}
+
+
+def map_host(settings: Settings) -> None:
+    """Tell Nova's API of the compute host; needed once."""
+    mapped = database.query(
+        settings, 'select count(*) from nova_api.host_mappings')
+    if mapped.strip() == '0':
+        database.run([*database.nova_manage(settings), 'cell_v2',
+                      'discover_hosts'])
+
+
+def compute_services(cloud: Any) -> dict[str, str]:
+    """State of Nova's services without an HTTP port, as Nova sees them."""
+    return {service.binary: service.state
+            for service in cloud.compute.services()}

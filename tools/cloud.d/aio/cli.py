@@ -1,0 +1,406 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The commands of tools/cloud."""
+
+import argparse
+from collections.abc import Callable
+from concurrent import futures
+import configparser
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+from aio import catalog
+from aio import config
+from aio import database
+from aio import host
+from aio import process
+from aio import services
+from aio.settings import check_ports, CloudError, LISTENERS, read, Settings
+
+_HTTP = ('keystone', 'placement', 'glance', 'neutron', 'nova-api')
+
+
+def step(text: str, work: Callable[[], object]) -> None:
+    """Do a piece of work and say how long it took."""
+    print(f'  {text:<52}', end='', flush=True)
+    begin = time.monotonic()
+    try:
+        work()
+    except BaseException:
+        print(f'{time.monotonic() - begin:7.1f} s  FAILED', flush=True)
+        raise
+    print(f'{time.monotonic() - begin:7.1f} s', flush=True)
+
+
+def _together(*works: Callable[[], object]) -> None:
+    with futures.ThreadPoolExecutor(len(works)) as pool:
+        for running in [pool.submit(work) for work in works]:
+            running.result()
+
+
+# -- up -----------------------------------------------------------------------
+
+def up(settings: Settings) -> None:
+    """Bring up whatever is not up as it should be."""
+    cloud = _configured(settings)
+    if _all_is_well(settings, cloud):
+        print(f'The cloud is up ({settings.home}).')
+        return
+    _stop_outdated(settings, cloud)
+    check_ports(settings, cloud.listeners_up)
+    step('database, message broker, simulated host, guest image',
+         lambda: _together(lambda: _database_up(settings, cloud),
+                           lambda: _broker_up(cloud),
+                           lambda: _host_up(settings),
+                           lambda: _guest_image(settings)))
+    if not database.is_migrated(settings):
+        step('database schemas (once)', lambda: database.migrate(
+            settings, cloud['mariadb']))
+    step('Keystone', lambda: _keystone_up(settings, cloud))
+    step('Placement, Glance, Neutron, Nova', lambda: _apis_up(cloud))
+    step('Nova on the simulated host', lambda: _compute_up(settings, cloud))
+    step('image and flavor', lambda: catalog.image_and_flavor(settings))
+    write_openrc(settings)
+    print(f'The cloud is up. Credentials: . {settings.home}/openrc')
+
+
+def _configured(settings: Settings) -> services.Cloud:
+    config.write_all(settings)
+    config.write(settings.etc / 'rabbitmq' / 'rabbitmq.conf',
+                 services.rabbitmq_config(settings))
+    return services.cloud(settings)
+
+
+def _all_is_well(settings: Settings, cloud: services.Cloud) -> bool:
+    return (all(one.is_current for one in cloud.processes.values())
+            and host.is_up(settings)
+            and all(answers(settings, name) for name in _HTTP))
+
+
+def _stop_outdated(settings: Settings, cloud: services.Cloud) -> None:
+    """Stop what runs with an older configuration or an older wheel."""
+    outdated = [one for one in cloud.processes.values()
+                if one.pid is not None and not one.is_current]
+    if outdated:
+        names = ', '.join(one.name for one in outdated)
+        step(f'stop what changed: {names}'[:51],
+             lambda: process.stop(outdated))
+
+
+def _start(cloud: services.Cloud, *names: str) -> None:
+    for name in names:
+        if cloud[name].pid is None:
+            cloud[name].start()
+
+
+def _database_up(settings: Settings, cloud: services.Cloud) -> None:
+    if cloud['mariadb'].pid is None:
+        database.prepare_directory(settings)
+        cloud['mariadb'].start()
+    database.wait(settings, cloud['mariadb'])
+
+
+def _broker_up(cloud: services.Cloud) -> None:
+    settings = cloud.settings
+    (settings.state / 'rabbitmq').mkdir(mode=0o700, parents=True,
+                                        exist_ok=True)
+    _start(cloud, 'epmd')
+    process.wait_until(lambda: _listens(settings.port('epmd')), 10,
+                       'epmd does not listen', cloud['epmd'])
+    _start(cloud, 'rabbitmq')
+    process.wait_until(lambda: _listens(settings.port('rabbitmq')), 90,
+                       'RabbitMQ does not listen', cloud['rabbitmq'])
+
+
+def _host_up(settings: Settings) -> None:
+    if not host.is_up(settings):
+        host.up(settings)
+
+
+def _guest_image(settings: Settings) -> None:
+    database.run([str(settings.top / 'tools' / 'guest-image.sh'),
+                  str(settings.cache / 'guest')])
+
+
+def _keystone_up(settings: Settings, cloud: services.Cloud) -> None:
+    catalog.keystone_keys(settings)
+    catalog.bootstrap(settings)
+    _start(cloud, 'keystone')
+    _wait_http(cloud, 'keystone')
+    catalog.users_and_endpoints(settings)
+
+
+def _apis_up(cloud: services.Cloud) -> None:
+    names = ('placement', 'glance', 'neutron', 'nova-api')
+    _start(cloud, *names, 'nova-conductor', 'nova-scheduler')
+    for name in names:
+        _wait_http(cloud, name)
+
+
+def _compute_up(settings: Settings, cloud: services.Cloud) -> None:
+    api = catalog.connect(settings)
+    since = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())
+    _start(cloud, 'nova-compute')
+    for name in ('nova-conductor', 'nova-scheduler', 'nova-compute'):
+        process.wait_until(lambda: name in catalog.reported(api, since), 120,
+                           f'{name} does not report', cloud[name])
+    catalog.map_host(settings)
+
+
+def _wait_http(cloud: services.Cloud, name: str) -> None:
+    process.wait_until(lambda: answers(cloud.settings, name), 120,
+                       f'{name} does not answer', cloud[name])
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(('127.0.0.1', port), 2).close()
+    except OSError:
+        return False
+    return True
+
+
+def answers(settings: Settings, name: str) -> bool:
+    """Whether a service's version document can be read."""
+    link = http.client.HTTPConnection('127.0.0.1', settings.port(name),
+                                      timeout=30)
+    try:
+        link.request('GET', '/')
+        return link.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        link.close()
+
+
+def write_openrc(settings: Settings) -> None:
+    lines = [f"export {name}='{value}'"
+             for name, value in settings.admin.items()]
+    lines.append(f'export PATH="{settings.venv}/bin:$PATH"')
+    path = settings.home / 'openrc'
+    path.touch(mode=0o600)
+    path.write_text('\n'.join(lines) + '\n')
+
+
+# -- the other commands -------------------------------------------------------
+
+def down(settings: Settings) -> None:
+    """Stop everything; the data stays."""
+    cloud = services.cloud(settings)
+    if not any(one.pid for one in cloud.processes.values()) and \
+            not host.is_up(settings):
+        print('The cloud is down.')
+        return
+    step('services', lambda: process.stop(
+        cloud[name] for name in services.NAMES if name != 'epmd'))
+    step('simulated host and its guests', lambda: host.down(settings))
+    process.stop([cloud['epmd']])
+    print('The cloud is down; its data stays for the next "up".')
+
+
+def wipe(settings: Settings) -> None:
+    """Stop everything and forget the data; caches stay."""
+    down(settings)
+    shutil.rmtree(settings.state, ignore_errors=True)
+    settings.local_conf.unlink(missing_ok=True)
+    print(f'{settings.state} is removed.')
+
+
+def status(settings: Settings) -> int:
+    """Print the health of every service; 0 when all is well."""
+    cloud = services.cloud(settings)
+    seen = _nova_view(settings, cloud)
+    healthy = True
+    print(f'{"service":<18}{"pid":>8}{"port":>7}  health')
+    for name in services.NAMES:
+        health = _health(settings, cloud, name, seen)
+        healthy = healthy and health == 'ok'
+        port = (settings.port(name) if name in LISTENERS else '-')
+        print(f'{name:<18}{cloud[name].pid or "-":>8}{port:>7}  {health}')
+    host_up = host.is_up(settings)
+    print(f'{"simulated host":<18}{"":>8}{"-":>7}  '
+          f'{"ok" if host_up else "down"}')
+    for option in options(settings):
+        print(f'set: {option}')
+    print(f'logs: {settings.log}')
+    return 0 if healthy and host_up else 1
+
+
+def _nova_view(settings: Settings, cloud: services.Cloud) -> dict[str, str]:
+    needed = ('mariadb', 'keystone', 'nova-api')
+    if any(cloud[name].pid is None for name in needed):
+        return {}
+    try:
+        return catalog.compute_services(catalog.connect(settings))
+    except Exception as error:
+        return {'error': str(error)}
+
+
+def _health(settings: Settings, cloud: services.Cloud, name: str,
+            seen: dict[str, str]) -> str:
+    one = cloud[name]
+    if one.pid is None:
+        return 'down'
+    if name in _HTTP and not answers(settings, name):
+        return 'does not answer'
+    if name in ('rabbitmq', 'epmd') and not _listens(settings.port(name)):
+        return 'does not listen'
+    if name in ('nova-conductor', 'nova-scheduler', 'nova-compute') and \
+            seen.get(name) != 'up':
+        return f'runs, but Nova says {seen.get(name, "nothing of it")}'
+    return 'ok'
+
+
+def restart(settings: Settings, names: list[str]) -> None:
+    """Stop services and bring them up again."""
+    unknown = [name for name in names if name not in services.NAMES]
+    if unknown:
+        raise CloudError(f'no service {", ".join(unknown)}; there are '
+                         + ', '.join(services.NAMES))
+    cloud = _configured(settings)
+    chosen = [cloud[name] for name in names]
+    step(f'stop {" ".join(names)}', lambda: process.stop(chosen))
+    up(settings)
+
+
+def logs(settings: Settings, names: list[str]) -> int:
+    """Show the end of the logs, or follow one."""
+    files = sorted(settings.log.glob('*.log'))
+    if not names:
+        for path in files:
+            print(f'{path.stat().st_size:>10}  {path}')
+        return 0
+    paths = [settings.log / f'{name}.log' for name in names]
+    missing = [path for path in paths if not path.exists()]
+    if missing:
+        raise CloudError(f'there is no {missing[0]}')
+    return subprocess.run(['tail', '-n', '60', *map(str, paths)],
+                          check=False).returncode
+
+
+def _read_options(settings: Settings) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(default_section='none')
+    parser.optionxform = str  # type: ignore[assignment]
+    parser.read(settings.local_conf)
+    return parser
+
+
+def options(settings: Settings) -> list[str]:
+    """The options that were set by hand, as text."""
+    parser = _read_options(settings)
+    return [f'[{section}] {key} = {value}'
+            for section in parser.sections()
+            for key, value in parser.items(section)]
+
+
+def set_option(settings: Settings, section: str, key: str,
+               value: str | None) -> None:
+    """Set an option of Nova's services, or unset it.
+
+    It holds from the next start of a service.
+    """
+    parser = _read_options(settings)
+    if not parser.has_section(section):
+        parser.add_section(section)
+    if value is None:
+        parser.remove_option(section, key)
+    else:
+        parser.set(section, key, value)
+    settings.local_conf.parent.mkdir(parents=True, exist_ok=True)
+    with settings.local_conf.open('w') as out:
+        parser.write(out)
+
+
+def execute(settings: Settings, command: list[str]) -> None:
+    """Run a command on the simulated host, with admin credentials."""
+    environment = {**os.environ, **settings.admin,
+                   'PATH': f'{settings.venv}/bin:' + os.environ['PATH']}
+    argv = host.inside(settings, command)
+    os.execvpe(argv[0], argv, environment)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='tools/cloud',
+        description='A whole OpenStack on this machine, with one simulated '
+                    'compute host that has two NUMA nodes and openEuler\'s '
+                    'MPAM. Everything is below GHSCHED_HOME and listens on '
+                    '127.0.0.1 from port GHSCHED_PORT_BASE on.')
+    commands = parser.add_subparsers(dest='command', required=True)
+    for name, text in (
+            ('up', 'install what is missing and start what is down'),
+            ('down', 'stop everything, keep the data'),
+            ('wipe', 'stop everything and remove the data'),
+            ('status', 'each service with its pid, port and health'),
+            ('openrc', 'print the admin credentials as shell commands')):
+        commands.add_parser(name, help=text)
+    one = commands.add_parser('restart', help='stop and start services')
+    one.add_argument('service', nargs='+')
+    one = commands.add_parser('logs', help='list the logs or show their end')
+    one.add_argument('service', nargs='*')
+    one = commands.add_parser(
+        'set-option', help='set an option of Nova for its next start')
+    one.add_argument('section')
+    one.add_argument('key')
+    one.add_argument('value')
+    one = commands.add_parser('unset-option', help='take it back')
+    one.add_argument('section')
+    one.add_argument('key')
+    one = commands.add_parser(
+        'exec', help='run a command on the simulated host as cloud admin')
+    one.add_argument('words', nargs=argparse.REMAINDER)
+    return parser
+
+
+def _run(settings: Settings, arguments: argparse.Namespace) -> int:
+    match arguments.command:
+        case 'up':
+            up(settings)
+        case 'down':
+            down(settings)
+        case 'wipe':
+            wipe(settings)
+        case 'status':
+            return status(settings)
+        case 'openrc':
+            write_openrc(settings)
+            print((settings.home / 'openrc').read_text(), end='')
+        case 'restart':
+            restart(settings, arguments.service)
+        case 'logs':
+            return logs(settings, arguments.service)
+        case 'set-option':
+            set_option(settings, arguments.section, arguments.key,
+                       arguments.value)
+        case 'unset-option':
+            set_option(settings, arguments.section, arguments.key, None)
+        case 'exec':
+            words = arguments.words
+            execute(settings, words[1:] if words[:1] == ['--'] else words)
+    return 0
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    try:
+        return _run(read(), arguments)
+    except CloudError as error:
+        print(f'tools/cloud: {error}', file=sys.stderr)
+        return 1
+

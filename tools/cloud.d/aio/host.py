@@ -1,0 +1,80 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The simulated compute host, in a mount namespace of its own.
+
+All of it is :mod:`ghsched_nova.testing.testhost`: two NUMA nodes, an emulated
+resctrl file system, and Debian's unmodified libvirtd and QEMU.
+"""
+
+from collections.abc import Sequence
+import subprocess
+
+from aio.settings import CloudError, Settings
+
+DIALECT = 'openeuler66'
+NODES = 2
+
+
+def _testhost(settings: Settings, command: str, *arguments: str
+              ) -> tuple[str, ...]:
+    return (f'{settings.venv}/bin/python', '-m',
+            'ghsched_nova.testing.testhost', command,
+            '--state', str(settings.host_state), *arguments)
+
+
+def inside(settings: Settings, command: Sequence[str]) -> tuple[str, ...]:
+    """The command line that runs a command on the host."""
+    return _testhost(settings, 'exec', '--', *command)
+
+
+def control(settings: Settings, command: str, *arguments: str) -> str:
+    """Run one of the host's own commands and return what it printed.
+
+    :raises CloudError: when it fails, with what it printed.
+    """
+    result = subprocess.run(_testhost(settings, command, *arguments),
+                            stdin=subprocess.DEVNULL, capture_output=True,
+                            text=True, check=False)
+    if result.returncode:
+        raise CloudError(f'the simulated host\'s "{command}" failed:\n'
+                         + result.stdout + result.stderr)
+    return result.stdout
+
+
+def up(settings: Settings) -> None:
+    settings.host_state.mkdir(parents=True, exist_ok=True)
+    control(settings, 'up', '--dialect', DIALECT, '--nodes', str(NODES),
+            '--closids', str(settings.control_groups))
+
+
+def is_up(settings: Settings) -> bool:
+    try:
+        control(settings, 'status')
+    except CloudError:
+        return False
+    return True
+
+
+def down(settings: Settings) -> None:
+    control(settings, 'down')
+
+
+def run(settings: Settings, command: Sequence[str]) -> str:
+    """Run a command on the host and return its output."""
+    result = subprocess.run(inside(settings, command), capture_output=True,
+                            stdin=subprocess.DEVNULL, text=True, check=False)
+    if result.returncode:
+        raise CloudError(f'on the simulated host, {" ".join(command)}: '
+                         + (result.stderr or result.stdout).strip())
+    return result.stdout

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+# Make a guest that boots in a few seconds without hardware virtualisation
+# and prints on its console what it sees of NUMA: Debian's cloud kernel, taken
+# from its package without installing it, and a busybox as the only program.
+#
+# usage: tools/guest-image.sh [DIRECTORY]   makes vmlinuz, initrd.img, disk.raw
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+target=${1:-$GHSCHED_HOME/cache/guest}
+init=$GHSCHED_TOP/tools/cloud.d/guest-init
+revision=$(cat "$0" "$init" | sha256sum | cut -c 1-16)
+[ "$(cat "$target/revision" 2> /dev/null)" != "$revision" ] || exit 0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$target"
+
+kernel_package() {
+    apt-cache depends "linux-image-cloud-$(dpkg --print-architecture)" |
+        awk '$1 == "Depends:" { print $2; exit }'
+}
+
+fetch_kernel() {
+    local package
+    package=$(kernel_package)
+    [ -n "$package" ] || die "apt knows no Debian cloud kernel;" \
+        "is there a Debian archive in its sources?"
+    (cd "$work" && apt-get -q -o APT::Sandbox::User=root download "$package")
+    dpkg-deb --fsys-tarfile "$work"/linux-image-*.deb |
+        tar -xO --wildcards './boot/vmlinuz-*' > "$target/vmlinuz.new"
+    mv "$target/vmlinuz.new" "$target/vmlinuz"
+}
+
+make_ramdisk() {
+    local root=$work/root
+    mkdir -p "$root"/{bin,dev,proc,sys}
+    cp /bin/busybox "$root/bin/busybox"
+    install -m 755 "$init" "$root/init"
+    (cd "$root" && find . | cpio -o -H newc --quiet | gzip -9) \
+        > "$target/initrd.img"
+}
+
+[ -s "$target/vmlinuz" ] || fetch_kernel
+make_ramdisk
+truncate -s 1M "$target/disk.raw"
+echo "$revision" > "$target/revision"
