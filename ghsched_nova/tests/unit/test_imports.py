@@ -77,7 +77,7 @@ def forbidden(module: str) -> set[str]:
     if belongs(module, 'ghsched_placement'):
         taboo |= {'nova', 'libvirt', 'ghsched_nova'}
     if belongs(module, 'tempest_plugin'):
-        taboo |= {'nova', 'libvirt', 'ghsched_nova', 'ghsched_placement'}
+        taboo |= {'nova', 'libvirt', 'ghsched_nova'}
     if belongs(module, 'ghsched_nova') and not any(
             belongs(module, side) for side in NOVA_SIDE):
         taboo |= {'nova'} | NOVA_SIDE

@@ -1,0 +1,78 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+from oslotest import base
+
+from tempest_plugin.services import host_client
+
+
+def client(script: str) -> host_client.HostClient:
+    """A client whose host answers every command with a Python script."""
+    return host_client.HostClient(f'{sys.executable} -c "{script}"')
+
+
+class TestHostClient(base.BaseTestCase):
+
+    def test_command_goes_behind_the_prefix(self):
+        host = client('import sys; print(sys.argv[1:])')
+        self.assertEqual("['ls', 'a b']\n", host.run('ls', 'a b'))
+
+    def test_failure_says_what_the_host_said(self):
+        host = client("import sys; sys.exit('no such domain')")
+        error = self.assertRaises(
+            host_client.HostCommandFailed, host.run, 'virsh', 'dumpxml')
+        self.assertIn('virsh dumpxml', str(error))
+        self.assertIn('no such domain', str(error))
+
+    def test_missing_prefix_command_is_a_failure_too(self):
+        host = host_client.HostClient('no-such-command-here')
+        self.assertRaises(host_client.HostCommandFailed, host.run, 'true')
+
+    def test_group_that_holds_all_threads(self):
+        host = client(
+            "print('/r/a/tasks:11'); print('/r/b/tasks:12'); "
+            "print('/r/b/tasks:13')")
+        self.assertEqual('/r/b', host.group_of(frozenset((12, 13))))
+        self.assertRaises(LookupError, host.group_of, frozenset((11, 12)))
+
+    def test_domain_xml(self):
+        host = client("print('<domain><name>x</name></domain>')")
+        self.assertEqual('x', host.domain_xml('x').findtext('name'))
+
+    def test_vcpu_threads(self):
+        host = client(r"print('{\"return\": [{\"thread-id\": 7}]}')")
+        self.assertEqual(frozenset((7,)), host.vcpu_threads('x'))
+
+
+class TestSchemata(base.BaseTestCase):
+
+    def test_resources_are_told_apart_by_the_whole_name(self):
+        text = '    MB:0=100;1=80\n MBPRI:0=3;1=7\nL3:0=ff\n'
+        self.assertEqual(
+            {'MB': {0: '100', 1: '80'}, 'MBPRI': {0: '3', 1: '7'},
+             'L3': {0: 'ff'}},
+            host_client.parse_schemata(text))
+
+    @given(st.dictionaries(
+        st.text('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', min_size=1),
+        st.dictionaries(st.integers(0, 99),
+                        st.integers(0, 100).map(str), min_size=1)))
+    def test_every_value_is_found_again(self, wanted):
+        text = ''.join(
+            f'{resource}:' + ';'.join(
+                f'{number}={value}' for number, value in values.items())
+            + '\n' for resource, values in wanted.items())
+        self.assertEqual(wanted, host_client.parse_schemata(text))

@@ -1,0 +1,48 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What tempest.conf says about the cloud under test."""
+
+from oslo_config import cfg
+
+service_option = cfg.BoolOpt(
+    'ghsched', default=False,
+    help='Whether the compute services of the cloud run ghsched.')
+
+group = cfg.OptGroup('ghsched', title='Memory bandwidth of guests')
+
+options = [
+    cfg.StrOpt(
+        'host_command', default='',
+        help='A command prefix that runs the command after it on the compute '
+             'host as root, for example "ssh root@compute1". The words are '
+             'split as a shell does; no shell is involved. While it is empty, '
+             'tests that look at the host are skipped. It must lead to the '
+             'host that the guests of these tests land on, so set it on '
+             'clouds with one compute host.'),
+    cfg.StrOpt(
+        'libvirt_uri', default='qemu:///system',
+        help='The libvirt connection that nova-compute uses on its host.'),
+    cfg.StrOpt(
+        'resctrl_path', default='/sys/fs/resctrl',
+        help='Where the resctrl file system is mounted on the host.'),
+    cfg.IntOpt(
+        'flavor_ram', default=128, min=1,
+        help='Memory of a test guest, in MiB.'),
+    cfg.IntOpt(
+        'flavor_disk', default=1, min=0,
+        help='Root disk of a test guest, in GiB.'),
+    cfg.IntOpt(
+        'max_guests', default=8, min=1,
+        help='The most guests that a test may boot. The test that fills the '
+             'cloud is skipped when it would need more.'),
+]

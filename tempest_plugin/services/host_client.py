@@ -1,0 +1,125 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A look at the compute host from outside Nova."""
+
+from collections.abc import Iterable
+import json
+import shlex
+import subprocess
+from xml.etree import ElementTree
+
+
+class HostCommandFailed(Exception):
+    """A command on the compute host ended badly; says how."""
+
+
+class HostClient:
+    """Runs commands on the compute host and reads what they print.
+
+    :param command: the prefix that leads to the host, as one string.
+    :param libvirt_uri: the connection that virsh uses there.
+    :param resctrl_path: where resctrl is mounted there.
+    :param timeout: seconds that one command may take.
+    """
+
+    def __init__(self, command: str, libvirt_uri: str = 'qemu:///system',
+                 resctrl_path: str = '/sys/fs/resctrl',
+                 timeout: float = 60) -> None:
+        self._prefix = shlex.split(command)
+        self._uri = libvirt_uri
+        self._resctrl = resctrl_path.rstrip('/')
+        self._timeout = timeout
+
+    def run(self, *command: str) -> str:
+        """Standard output of a command on the host.
+
+        :raises HostCommandFailed: when it fails, or takes too long.
+        """
+        try:
+            done = subprocess.run(
+                [*self._prefix, *command], stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, check=False,
+                timeout=self._timeout)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HostCommandFailed(f'{shlex.join(command)}: {error}'
+                                    ) from error
+        if done.returncode:
+            raise HostCommandFailed(
+                f'{shlex.join(command)}: exit status {done.returncode}: '
+                f'{done.stderr.strip()}')
+        return done.stdout
+
+    def domain_xml(self, domain: str) -> ElementTree.Element:
+        """The live XML of a libvirt domain."""
+        # The host is the one under test, and it is ours.
+        return ElementTree.fromstring(  # noqa: S314
+            self.run('virsh', '-c', self._uri, 'dumpxml', domain))
+
+    def vcpu_threads(self, domain: str) -> frozenset[int]:
+        """Thread ids of a domain's virtual CPUs, as QEMU reports them."""
+        answer = json.loads(self.run(
+            'virsh', '-c', self._uri, 'qemu-monitor-command', domain,
+            '{"execute": "query-cpus-fast"}'))
+        return frozenset(cpu['thread-id'] for cpu in answer['return'])
+
+    def control_groups(self) -> dict[str, frozenset[int]]:
+        """The threads in each control group, by the group's directory.
+
+        The kernel's default group, which is the root, is not among them.
+        """
+        lines = self.run(
+            'find', self._resctrl, '-mindepth', '2', '-maxdepth', '2',
+            '-name', 'tasks', '-exec',
+            'awk', '{ print FILENAME ":" $1 }', '{}', '+')
+        return parse_tasks(lines.splitlines())
+
+    def group_of(self, threads: frozenset[int]) -> str:
+        """Directory of the control group that holds all these threads.
+
+        :raises LookupError: when no one group does.
+        """
+        groups = self.control_groups()
+        for group, members in groups.items():
+            if threads <= members:
+                return group
+        raise LookupError(f'no control group holds the threads '
+                          f'{sorted(threads)}; there are {groups}')
+
+    def schemata(self, group: str) -> dict[str, dict[int, str]]:
+        """The values in a group's schemata, by resource and domain id."""
+        return parse_schemata(self.run('cat', f'{group}/schemata'))
+
+    def granularity(self) -> int:
+        """The step of the memory bandwidth cap, in percent."""
+        return int(self.run(
+            'cat', f'{self._resctrl}/info/MB/bandwidth_gran'))
+
+
+def parse_tasks(lines: Iterable[str]) -> dict[str, frozenset[int]]:
+    """Lines ``DIRECTORY/tasks:THREAD`` -> threads by directory."""
+    groups: dict[str, set[int]] = {}
+    for line in lines:
+        path, _, thread = line.rpartition(':')
+        groups.setdefault(path.removesuffix('/tasks'), set()).add(int(thread))
+    return {group: frozenset(threads) for group, threads in groups.items()}
+
+
+def parse_schemata(text: str) -> dict[str, dict[int, str]]:
+    """Lines ``RESOURCE:ID=VALUE;ID=VALUE`` -> values."""
+    result = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        resource, _, values = line.partition(':')
+        pairs = (pair.split('=') for pair in values.split(';'))
+        result[resource] = {int(number): value.strip()
+                            for number, value in pairs}
+    return result

@@ -1,0 +1,174 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Guests whose flavors ask for memory bandwidth, from Nova to the host."""
+
+from tempest.api.compute import base
+from tempest.common import waiters
+from tempest import config
+from tempest.lib.common.utils import test_utils
+from tempest.lib import decorators
+
+from ghsched_placement import names
+from tempest_plugin.services import host_client
+
+CONF = config.CONF
+
+#: Shares of one host NUMA node, in percent. More than half of a node, so
+#: that no two such guests share one.
+MINIMUM = 60
+MAXIMUM = 80
+PRIORITY = 3
+
+
+class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
+    """Placement, the host and the scheduler agree on a guest's share."""
+
+    # 2.37 can boot without a network, 2.86 checks the flavor's extra specs.
+    min_microversion = '2.86'
+    # 1.18 lists providers by trait.
+    placement_min_microversion = '1.18'
+
+    @classmethod
+    def skip_checks(cls):
+        super().skip_checks()
+        if not CONF.service_available.ghsched:
+            raise cls.skipException('ghsched is not available')
+
+    @classmethod
+    def setup_clients(cls):
+        super().setup_clients()
+        cls.placement = cls.os_admin.placement_client
+        cls.providers = cls.os_admin.resource_providers_client
+        cls.host = host_client.HostClient(
+            CONF.ghsched.host_command, CONF.ghsched.libvirt_uri,
+            CONF.ghsched.resctrl_path)
+
+    # -- steps --------------------------------------------------------------
+
+    def _flavor(self, **keys):
+        """A flavor with one guest NUMA node and these ghsched: keys."""
+        flavor = self.create_flavor(
+            ram=CONF.ghsched.flavor_ram, vcpus=1,
+            disk=CONF.ghsched.flavor_disk)
+        specs = {f'ghsched:{key}': str(value).lower()
+                 for key, value in keys.items()}
+        self.admin_flavors_client.set_flavor_extra_spec(
+            flavor['id'], **{'hw:numa_nodes': '1', **specs})
+        return flavor['id']
+
+    def _boot(self, flavor, status='ACTIVE'):
+        """A server that has reached a status; it goes with the test."""
+        server = self.create_test_server(flavor=flavor)
+        self.addCleanup(waiters.wait_for_server_termination,
+                        self.servers_client, server['id'])
+        self.addCleanup(test_utils.call_and_ignore_notfound_exc,
+                        self.servers_client.delete_server, server['id'])
+        waiters.wait_for_server_status(
+            self.servers_client, server['id'], status,
+            raise_on_error=status != 'ERROR')
+        return self.admin_servers_client.show_server(server['id'])['server']
+
+    def _numa_providers(self):
+        """The providers that ghsched made, by UUID."""
+        found = self.providers.list_resource_providers(
+            required=names.NUMA_NODE_TRAIT)['resource_providers']
+        return {provider['uuid']: provider for provider in found}
+
+    def _host_node(self, server):
+        """The host NUMA node that a server's bandwidth is allocated on."""
+        allocations = self.placement.list_allocations(
+            server['id'])['allocations']
+        holders = [uuid for uuid, allocation in allocations.items()
+                   if names.MEM_BW_PCT in allocation['resources']]
+        self.assertEqual(1, len(holders), allocations)
+        provider = self._numa_providers()[holders[0]]
+        return int(provider['name'].rpartition('_NUMA')[2])
+
+    def _can(self, capability):
+        trait = names.CAPABILITY_TRAITS[capability]
+        return bool(self.providers.list_resource_providers(
+            required=trait)['resource_providers'])
+
+    def _free(self, uuid):
+        """Bandwidth that Placement may still give away on one provider."""
+        inventory = self.providers.list_resource_provider_inventories(
+            uuid)['inventories'].get(names.MEM_BW_PCT)
+        if inventory is None:
+            return 0
+        used = self.providers.list_resource_provider_usages(
+            uuid)['usages'].get(names.MEM_BW_PCT, 0)
+        capacity = ((inventory['total'] - inventory['reserved'])
+                    * inventory['allocation_ratio'])
+        return int(capacity) - used
+
+    # -- tests --------------------------------------------------------------
+
+    @decorators.idempotent_id('0f0f9e0c-2a5b-4a53-8a5b-7d1d3f3c5a11')
+    def test_guarantee_is_allocated_on_a_numa_node(self):
+        server = self._boot(self._flavor(mem_bw_min=MINIMUM))
+        allocations = self.placement.list_allocations(
+            server['id'])['allocations']
+        providers = self._numa_providers()
+        shares = {uuid: allocation['resources'][names.MEM_BW_PCT]
+                  for uuid, allocation in allocations.items()
+                  if names.MEM_BW_PCT in allocation['resources']}
+        self.assertEqual([MINIMUM], list(shares.values()))
+        self.assertIn(next(iter(shares)), providers)
+        groups = [allocation['resources'][names.RESCTRL_GROUP]
+                  for allocation in allocations.values()
+                  if names.RESCTRL_GROUP in allocation['resources']]
+        self.assertEqual([1], groups)
+
+    @decorators.idempotent_id('7c2d2f0e-93d5-4d0b-b0d1-0f6f1b0f4c52')
+    def test_host_enforces_what_the_flavor_asks(self):
+        if not CONF.ghsched.host_command:
+            raise self.skipException('[ghsched]host_command is not set')
+        keys = {'mem_bw_min': MINIMUM, 'mem_bw_max': MAXIMUM,
+                'mem_bw_hardlimit': True}
+        if self._can('MEM_BW_PRIORITY'):
+            keys['mem_bw_priority'] = PRIORITY
+        server = self._boot(self._flavor(**keys))
+        node = self._host_node(server)
+        domain = server['OS-EXT-SRV-ATTR:instance_name']
+
+        cap = self.host.domain_xml(domain).find(
+            f'./cputune/memorytune/node[@id="{node}"]')
+        self.assertIsNotNone(cap, 'the guest has no memorytune on its node')
+        self.assertEqual(str(MAXIMUM), cap.get('bandwidth'))
+
+        group = self.host.group_of(self.host.vcpu_threads(domain))
+        held = {resource: values.get(node) for resource, values
+                in self.host.schemata(group).items()}
+        # The hardware rounds a cap up to its next step.
+        self.assertIn(int(held['MB']),
+                      range(MAXIMUM, MAXIMUM + self.host.granularity()))
+        expected = {'MBMIN': MINIMUM, 'MBHDL': 1, 'MBPRI': PRIORITY}
+        self.assertEqual(
+            {resource: value for resource, value in expected.items()
+             if resource in held},
+            {resource: int(held[resource]) for resource in expected
+             if resource in held})
+
+    @decorators.idempotent_id('c9a3f0b6-5a0d-44b8-8a4f-63f5b2d8a7e3')
+    def test_guest_is_refused_when_no_node_has_its_share(self):
+        places = sum(max(self._free(uuid), 0) // MINIMUM
+                     for uuid in self._numa_providers())
+        if places > CONF.ghsched.max_guests:
+            raise self.skipException(
+                f'{places} guests fit, [ghsched]max_guests is '
+                f'{CONF.ghsched.max_guests}')
+        flavor = self._flavor(mem_bw_min=MINIMUM)
+        for _ in range(places):
+            self._boot(flavor)
+        refused = self._boot(flavor, status='ERROR')
+        self.assertIn('No valid host', refused['fault']['message'])
