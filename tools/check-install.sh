@@ -140,8 +140,8 @@ build_from_sdist() {
         --outdir "$WORK/dist2" . > "$WORK/build.log" 2>&1) ||
         { cat "$WORK/build.log"; return 1; }
     local list='import sys, zipfile
-print(*sorted(n for n in zipfile.ZipFile(sys.argv[1]).namelist()
-              if ".dist-info/" not in n), sep="\n")'
+names = zipfile.ZipFile(sys.argv[1]).namelist()
+print(*sorted(n for n in names if ".dist-info/" not in n), sep="\n")'
     diff <("$BASE" -c "$list" "$WHEEL") \
         <("$BASE" -c "$list" "$WORK"/dist2/*.whl)
     say 'ok: the sdist gives the same wheel'

@@ -1,0 +1,128 @@
+#!/bin/bash
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+# Run ghsched's tempest tests against the cloud of tools/cloud, which must be
+# up. The last line counts the tests.
+#
+# usage: tools/tempest.sh [REGEX]
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_root "$@"
+
+REGEX=${1:-^tempest_plugin\\.}
+WORKSPACE=$GHSCHED_HOME/tempest
+LOG=$GHSCHED_HOME/log/tempest-run.log
+
+credentials() {
+    local lines
+    lines=$("$GHSCHED_TOP/tools/cloud" openrc) || return
+    eval "$lines"
+}
+
+# A fresh workspace; its list of workspaces is its own too, not the user's.
+make_workspace() {
+    rm -rf "$WORKSPACE"
+    mkdir -p "$WORKSPACE"
+    "$VENV/bin/tempest" init --workspace-path "$WORKSPACE/list.yaml" \
+        "$WORKSPACE/cloud" &&
+        write_config > "$WORKSPACE/cloud/etc/tempest.conf"
+}
+
+write_config() {
+    local image flavor
+    image=$("$VENV/bin/openstack" image list --name ghsched-guest \
+        -f value -c ID) || return
+    flavor=$("$VENV/bin/openstack" flavor show plain -f value -c id) || return
+    [ -n "$image" ] || { echo 'the cloud has no guest image' >&2; return 1; }
+    cat << EOF
+[DEFAULT]
+log_dir = $WORKSPACE/cloud/logs
+log_file = tempest.log
+
+[oslo_concurrency]
+lock_path = $WORKSPACE/cloud/tempest_lock
+
+[auth]
+use_dynamic_credentials = true
+create_isolated_networks = false
+admin_username = $OS_USERNAME
+admin_password = $OS_PASSWORD
+admin_project_name = $OS_PROJECT_NAME
+admin_domain_name = Default
+admin_user_domain_name = Default
+
+[identity]
+uri_v3 = $OS_AUTH_URL
+auth_version = v3
+region = $OS_REGION_NAME
+
+[service_available]
+ghsched = true
+nova = true
+glance = true
+neutron = false
+cinder = false
+swift = false
+horizon = false
+
+[compute]
+image_ref = $image
+image_ref_alt = $image
+flavor_ref = $flavor
+flavor_ref_alt = $flavor
+max_microversion = latest
+build_interval = 1
+build_timeout = 240
+
+[placement]
+max_microversion = latest
+
+[validation]
+run_validation = false
+
+[ghsched]
+host_command = $GHSCHED_TOP/tools/cloud exec --
+flavor_ram = 192
+EOF
+}
+
+run() {
+    cd "$WORKSPACE/cloud"
+    PYTHON="$VENV/bin/python" PATH="$VENV/bin:$PATH" "$VENV/bin/tempest" run \
+        --regex "$REGEX" --concurrency 1 > "$LOG" 2>&1 ||
+        { tail -n 60 "$LOG"; return 1; }
+}
+
+total() {
+    awk -v word="$1:" '$1 == "-" && $2 == word { n = $3 }
+        END { print n + 0 }' "$LOG"
+}
+
+[ -x "$VENV/bin/tempest" ] ||
+    die "nothing is set up in $GHSCHED_HOME; start with: tools/cloud up"
+credentials || die 'the cloud gave no credentials'
+mkdir -p "$(dirname "$LOG")"
+rm -f "$LOG"
+heading 'Tempest'
+rc=0
+step 'workspace and tempest.conf' make_workspace
+step 'tests of the plugin' run || rc=$?
+passed=$(total Passed)
+failed=$(total Failed)
+[ "$rc" = 0 ] || [ "$failed" != 0 ] || failed=1
+grep -E '\.\.\. (ok|FAILED|SKIPPED)' "$LOG" | sed 's/^/      /' || true
+# Skipped tests prove nothing: a run without a single pass has failed.
+[ "$passed" != 0 ] || [ "$failed" != 0 ] || failed=1
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,150 @@
+#!/bin/bash
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+# Every test that needs no cloud, from a fresh clone on Debian 12: installs
+# what is missing, then style and type checks, unit tests, functional tests
+# (with the simulated host), documentation, packages. The last line counts
+# tests and checks; the exit status is that of all of it.
+#
+# usage: tools/test.sh [checks|unit|functional|docs|packages]...
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+case " $* " in
+*' -h '* | *' --help '*)
+    sed -n '/^# Every/,/^$/s/^# \{0,1\}//p' "$0"
+    exit
+    ;;
+esac
+need_root "$@"
+cd "$GHSCHED_TOP"
+
+RESULTS=$GHSCHED_HOME/test
+WORKERS=${WORKERS:-2}
+passed=0
+failed=0
+
+# Tools keep their caches out of the tree. stestr starts its workers with
+# $PYTHON.
+tree() {
+    env PYTHON="$VENV/bin/python" PATH="$VENV/bin:$PATH" \
+        MYPY_CACHE_DIR="$RESULTS/mypy" \
+        HYPOTHESIS_STORAGE_DIRECTORY="$RESULTS/hypothesis" "$@"
+}
+
+# check TEXT COMMAND...: a step that counts as one test.
+check() {
+    if step "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+    fi
+}
+
+# run_tests TEXT DIRECTORY: a step that counts as the tests below a directory.
+run_tests() {
+    local text=$1 directory=$2 name log rc=0 good bad
+    name=${directory//\//-}
+    log=$RESULTS/$name.log
+    rm -rf "$RESULTS/$name"
+    step "$text" stestr_to "$log" --repo-url "$RESULTS/$name" \
+        --test-path "$directory" || rc=$?
+    good=$(total Passed "$log")
+    bad=$(total Failed "$log")
+    # A run that ends badly without a failed test has failed as a whole.
+    [ "$rc" = 0 ] || [ "$bad" != 0 ] || bad=1
+    printf '      %s passed, %s failed, %s skipped: %s\n' \
+        "$good" "$bad" "$(total Skipped "$log")" "$log"
+    [ "$bad" = 0 ] || grep -E '\.\.\. FAILED$' "$log" | sed 's/^/      /' ||
+        true
+    passed=$((passed + good))
+    failed=$((failed + bad))
+}
+
+stestr_to() {
+    local log=$1
+    shift
+    tree python -m stestr "$@" init > "$log" 2>&1 || true
+    tree python -m stestr "$@" run --concurrency "$WORKERS" >> "$log" 2>&1 ||
+        { tail -n 60 "$log"; return 1; }
+}
+
+# total WORD LOG: the number behind a word of stestr's summary.
+total() {
+    awk -v word="$1:" '$1 == "-" && $2 == word { n = $3 }
+        END { print n + 0 }' "$2"
+}
+
+html() {
+    rm -rf "$RESULTS/$2"
+    tree python -m sphinx -W --keep-going -q -b html -d "$RESULTS/$2.trees" \
+        "$1" "$RESULTS/$2"
+}
+
+set_up() {
+    heading 'Set-up'
+    install_packages bindep.txt test
+    ensure_venv
+    step 'documentation tools' \
+        "$VENV/bin/pip" install -q -r doc/requirements.txt
+}
+
+part_checks() {
+    local name
+    heading 'Style and types'
+    for name in flake8 ruff mypy bashate; do
+        check "$name" tree bash tools/pep8.sh "$name"
+    done
+}
+
+part_unit() {
+    heading 'Unit tests'
+    run_tests 'ghsched_placement' ghsched_placement/tests
+    run_tests 'ghsched_nova' ghsched_nova/tests/unit
+}
+
+part_functional() {
+    heading 'Functional tests'
+    run_tests 'ghsched_nova with Nova, Placement, libvirt, FUSE' \
+        ghsched_nova/tests/functional
+}
+
+part_docs() {
+    heading 'Documentation'
+    check 'manual' html doc/source doc
+    check 'release notes' html releasenotes/source releasenotes
+    check 'sample configuration' tree oslo-config-generator \
+        --config-file etc/ghsched/ghsched-config-generator.conf \
+        --output-file "$RESULTS/ghsched.conf.sample"
+}
+
+part_packages() {
+    heading 'Packages'
+    check 'sdist and wheel; wheel, editable and split installs' \
+        bash tools/check-install.sh "$VENV/bin/python"
+}
+
+begin=$EPOCHREALTIME
+set_up
+mkdir -p "$RESULTS"
+[ $# -gt 0 ] || set -- checks unit functional docs packages
+for part in "$@"; do
+    case $part in
+    checks | unit | functional | docs | packages) "part_$part" ;;
+    *) die "no such part: $part" ;;
+    esac
+done
+printf '\n%s s\n%d passed, %d failed\n' "$(seconds_since "$begin")" \
+    "$passed" "$failed"
+[ "$failed" = 0 ]
