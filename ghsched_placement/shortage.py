@@ -1,0 +1,112 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Why Placement has no candidate: which of our needs no host can meet.
+
+Placement answers a query that nothing satisfies with an empty list and no
+reason. The parts of the request are therefore asked for one by one, after
+the fact, so that a request that succeeds costs nothing more.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from ghsched_placement import keys
+from ghsched_placement import names
+from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import GuestPolicy
+
+#: Query parameters of GET /allocation_candidates -> whether any host fits.
+Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
+
+_HELD_BY_KEY = {
+    'MEM_BW_MIN': keys.MEM_BW_MIN, 'MEM_BW_MAX': keys.MEM_BW_MAX,
+    'MEM_BW_HARDLIMIT': keys.MEM_BW_HARDLIMIT,
+    'MEM_BW_SOFTLIMIT': keys.MEM_BW_HARDLIMIT,
+    'MEM_BW_PRIORITY': keys.MEM_BW_PRIORITY,
+    'MEM_BW_MONITOR': keys.MONITOR,
+}
+
+
+class Shortage:
+    """One need that no host meets.
+
+    :param reason: without figures of the cloud, fit for a tenant's eyes.
+    :param detail: what an admin wants to know beside it, may be empty.
+    """
+
+    def __init__(self, reason: str, detail: str = '') -> None:
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f'{self.reason}{self.detail}'
+
+
+def find(policy: GuestPolicy, accounting: Accounting,
+         ask: Ask) -> list[Shortage]:
+    """Every need of a policy that no host can meet by itself, now.
+
+    Empty when each can be met alone; then it is their combination, or
+    something that is not ours (CPUs, memory, traits of the image, ...).
+    """
+    missing = list(_capabilities(policy, ask))
+    return missing or [*_bandwidth(policy, accounting, ask),
+                       *_control_groups(policy, ask)]
+
+
+def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Shortage]:
+    for capability in sorted(policy.capabilities()):
+        trait = names.CAPABILITY_TRAITS[capability]
+        # A query must ask for a resource; every compute node has memory.
+        if not ask([('resources', 'MEMORY_MB:1'),
+                    ('root_required', trait)]):
+            yield Shortage(
+                f'no host can hold {_HELD_BY_KEY[capability].extra_spec}',
+                f' (none has the trait {trait})')
+
+
+def _bandwidth(policy: GuestPolicy, accounting: Accounting,
+               ask: Ask) -> Iterator[Shortage]:
+    for share in sorted(set(policy.demand(accounting).values())):
+        if not _some_node_has(share, ask):
+            most = _most_on_one_node(share, ask)
+            key = (keys.MEM_BW_MIN if accounting == 'min'
+                   else keys.MEM_BW_MAX)
+            yield Shortage(
+                f'no host NUMA node has {share} % of its memory bandwidth '
+                f'left ({key.extra_spec})',
+                f'; the most left on one node is {most} %')
+
+
+def _control_groups(policy: GuestPolicy, ask: Ask) -> Iterator[Shortage]:
+    if policy.controlled and not ask(
+            [('resources', f'{names.RESCTRL_GROUP}:1')]):
+        yield Shortage('no host has a resctrl control group left')
+
+
+def _some_node_has(share: int, ask: Ask) -> bool:
+    return ask([('resources', f'{names.MEM_BW_PCT}:{share}'),
+                ('required', names.NUMA_NODE_TRAIT)])
+
+
+def _most_on_one_node(below: int, ask: Ask) -> int:
+    """Largest share that some node has left, by bisection."""
+    low, high = 0, below - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _some_node_has(middle, ask):
+            low = middle
+        else:
+            high = middle - 1
+    return low

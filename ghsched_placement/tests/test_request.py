@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_placement import names
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.policy import parse
+from ghsched_placement import request
+
+
+class BuildTest(testtools.TestCase):
+
+    def test_each_guest_node_asks_for_its_guarantee_on_one_host_node(self):
+        policy = parse({'ghsched:mem_bw_min.0': '30',
+                        'ghsched:mem_bw_min.1': '70'}, 2)
+        wanted = request.build(policy, 'min')
+        self.assertEqual(
+            [{names.MEM_BW_PCT: 30}, {names.MEM_BW_PCT: 70}],
+            [dict(group.resources) for group in wanted.groups[:2]])
+        self.assertEqual({names.NUMA_NODE_TRAIT},
+                         set(wanted.groups[0].required))
+
+    def test_a_guest_takes_one_control_group_whatever_its_nodes(self):
+        policy = parse({'ghsched:mem_bw_max': '50'}, 4)
+        (group,) = request.build(policy, 'min').groups
+        self.assertEqual({names.RESCTRL_GROUP: 1}, dict(group.resources))
+
+    def test_counting_caps_asks_for_the_cap(self):
+        policy = parse({'ghsched:mem_bw_min': '10',
+                        'ghsched:mem_bw_max': '50'}, 1)
+        self.assertEqual(
+            {names.MEM_BW_PCT: 50},
+            dict(request.build(policy, 'max').groups[0].resources))
+
+    def test_a_guest_that_is_only_measured_takes_nothing(self):
+        wanted = request.build(GuestPolicy(monitor=True), 'min')
+        self.assertEqual((), wanted.groups)
+        self.assertEqual({'CUSTOM_GHSCHED_MEM_BW_MONITOR'},
+                         set(wanted.root_required))
+
+    def test_a_soft_cap_needs_a_host_that_can_lend_bandwidth(self):
+        policy = GuestPolicy((NodePolicy(maximum=50, hardlimit=False),))
+        self.assertEqual(
+            {'CUSTOM_GHSCHED_MEM_BW_MAX',
+             'CUSTOM_GHSCHED_MEM_BW_SOFTLIMIT'},
+            set(request.build(policy, 'min').root_required))
+
+    def test_no_cap_needs_no_kind_of_cap(self):
+        policy = GuestPolicy((NodePolicy(hardlimit=True),))
+        self.assertEqual(frozenset(),
+                         request.build(policy, 'min').root_required)
+
+    @given(st.lists(st.integers(0, 100), min_size=1, max_size=16))
+    def test_suffixes_are_distinct_and_fit_placements_rule(self, shares):
+        policy = GuestPolicy(tuple(NodePolicy(minimum=share)
+                                   for share in shares))
+        groups = request.build(policy, 'min').groups
+        suffixes = [group.suffix for group in groups]
+        self.assertEqual(len(suffixes), len(set(suffixes)))
+        for suffix in suffixes:
+            self.assertTrue(re.fullmatch(r'[a-zA-Z0-9_-]{1,64}', suffix))

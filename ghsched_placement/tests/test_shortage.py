@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import testtools
+
+from ghsched_placement.policy import parse
+from ghsched_placement import shortage
+
+
+class Cloud:
+    """Answers like Placement for one kind of host."""
+
+    def __init__(self, most=40, groups=1, traits=()):
+        self.most, self.groups, self.traits = most, groups, traits
+        self.asked = 0
+
+    def __call__(self, query):
+        self.asked += 1
+        query = dict(query)
+        trait = query.get('root_required')
+        if trait is not None:
+            return trait in self.traits
+        name, _, amount = query['resources'].partition(':')
+        have = {'CUSTOM_MEM_BW_PCT': self.most,
+                'CUSTOM_RESCTRL_GROUP': self.groups}[name]
+        return have >= int(amount)
+
+
+MIN = 'CUSTOM_GHSCHED_MEM_BW_MIN'
+
+
+class FindTest(testtools.TestCase):
+
+    def find(self, cloud, **keys):
+        policy = parse({f'ghsched:{key}': str(value)
+                        for key, value in keys.items()}, 2)
+        return shortage.find(policy, 'min', cloud)
+
+    def test_a_full_cloud_is_told_with_the_share_and_the_most_left(self):
+        (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
+        self.assertEqual('no host NUMA node has 60 % of its memory bandwidth '
+                         'left (ghsched:mem_bw_min)', found.reason)
+        self.assertIn('most left on one node is 40 %', str(found))
+
+    def test_figures_of_the_cloud_stay_out_of_the_reason(self):
+        (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
+        self.assertNotIn('40', found.reason)
+
+    def test_the_most_left_is_exact(self):
+        for most in range(60):
+            (found,) = self.find(Cloud(most=most, traits={MIN}),
+                                 mem_bw_min=60)
+            self.assertIn(f'node is {most} %', found.detail)
+
+    def test_a_missing_capability_comes_before_everything_else(self):
+        (found,) = self.find(Cloud(most=0, groups=0), mem_bw_min=60)
+        self.assertEqual('no host can hold ghsched:mem_bw_min', found.reason)
+
+    def test_control_groups_that_ran_out(self):
+        (found,) = self.find(Cloud(most=100, groups=0, traits={MIN}),
+                             mem_bw_min=60)
+        self.assertIn('control group', found.reason)
+
+    def test_needs_that_can_be_met_one_by_one_are_no_shortage(self):
+        self.assertEqual(
+            [], self.find(Cloud(most=60, traits={MIN}), mem_bw_min=60))
+
+    def test_it_asks_a_bounded_number_of_times(self):
+        cloud = Cloud(most=0, traits={MIN})
+        self.find(cloud, mem_bw_min=100)
+        self.assertLess(cloud.asked, 12)

@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_placement.host import HostDescription
+from ghsched_placement import names
+from ghsched_placement import tree
+
+ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
+HOST = HostDescription(nodes=(1, 0), control_groups=31,
+                       capabilities=frozenset({'MEM_BW_MIN', 'MEM_BW_MAX'}))
+
+
+class DesiredTreeTest(testtools.TestCase):
+
+    def desired(self, host=HOST, config=None, current=None):
+        return tree.desired(ROOT, 'node1', host, config or tree.Config(),
+                            current)
+
+    def test_each_numa_node_is_a_child_with_a_whole_node_of_bandwidth(self):
+        root, *nodes = self.desired()
+        self.assertEqual(['node1_NUMA0', 'node1_NUMA1'],
+                         [node.name for node in nodes])
+        for node in nodes:
+            self.assertEqual(root.uuid, node.parent_uuid)
+            self.assertEqual(
+                100, node.inventories[names.MEM_BW_PCT]['total'])
+
+    def test_the_uuid_of_a_numa_provider_follows_from_its_host_and_node(self):
+        _root, node0, node1 = self.desired()
+        self.assertEqual(names.numa_provider_uuid(ROOT, 0), node0.uuid)
+        self.assertNotEqual(node0.uuid, node1.uuid)
+        self.assertNotEqual(
+            node0.uuid, names.numa_provider_uuid(node0.uuid, 0))
+
+    def test_capabilities_become_traits_of_the_host_and_its_nodes(self):
+        for provider in self.desired():
+            self.assertIn('CUSTOM_GHSCHED_MEM_BW_MIN', provider.traits)
+            self.assertNotIn('CUSTOM_GHSCHED_MEM_BW_PRIORITY',
+                             provider.traits)
+
+    def test_the_hosts_own_share_is_reserved_on_the_node_it_was_set_for(self):
+        config = tree.Config(reserved_bandwidth={0: 60},
+                             allocation_ratio=1.5)
+        _root, node0, node1 = self.desired(config=config)
+        self.assertEqual(60, node0.inventories[names.MEM_BW_PCT]['reserved'])
+        self.assertEqual(0, node1.inventories[names.MEM_BW_PCT]['reserved'])
+        self.assertEqual(
+            1.5, node1.inventories[names.MEM_BW_PCT]['allocation_ratio'])
+
+    def test_every_control_group_has_a_name(self):
+        root = self.desired()[0]
+        self.assertEqual(31, root.inventories[names.RESCTRL_GROUP]['total'])
+        self.assertEqual(31, len(tree.slots(root)))
+        self.assertIn('ghsched-group-31', tree.slots(root))
+
+    def test_a_host_without_control_has_no_inventory_and_no_trait(self):
+        (root,) = self.desired(HostDescription())
+        self.assertEqual({}, root.inventories)
+        self.assertEqual(frozenset(), root.traits)
+        self.assertEqual(frozenset(), tree.slots(root))
+
+    def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):
+        root, *_ = self.desired(
+            HostDescription(nodes=(0,), control_groups=7),
+            current={ROOT: tree.Current(total=31, used=2)})
+        record = root.inventories[names.RESCTRL_GROUP]
+        self.assertEqual((31, 24), (record['total'], record['reserved']))
+        self.assertEqual(31, len(tree.slots(root)))
+
+    def test_slots_that_nobody_holds_go(self):
+        root, *_ = self.desired(
+            HostDescription(nodes=(0,), control_groups=7),
+            current={ROOT: tree.Current(total=31, used=0)})
+        self.assertEqual(7, root.inventories[names.RESCTRL_GROUP]['total'])
+
+    def test_a_retired_node_offers_nothing_and_keeps_what_is_held(self):
+        node = self.desired()[1]
+        closed = tree.retired(node, tree.Current(total=100, used=60))
+        record = closed.inventories[names.MEM_BW_PCT]
+        self.assertEqual((100, 100), (record['total'], record['reserved']))
+        self.assertEqual(0, tree.free(record, 60))
+
+    @given(usable=st.integers(0, 200), total=st.integers(0, 200),
+           used=st.integers(0, 200))
+    def test_inventory_never_goes_below_usage(self, usable, total, used):
+        used = min(used, total)
+        root, *_ = self.desired(
+            HostDescription(control_groups=usable),
+            current={ROOT: tree.Current(total=total, used=used)})
+        record = root.inventories.get(names.RESCTRL_GROUP)
+        if record is None:
+            self.assertEqual(0, used)
+            self.assertEqual(0, usable)
+        else:
+            self.assertGreaterEqual(record['total'], used)
+            self.assertEqual(usable, record['total'] - record['reserved'])
+            self.assertGreaterEqual(record['reserved'], 0)
+
+    def test_the_same_arguments_give_the_same_tree(self):
+        self.assertEqual(self.desired(), self.desired())
+
+
+class FreeTest(testtools.TestCase):
+
+    def test_overcommit_is_rounded_down_as_placement_does(self):
+        record = tree.inventory(100, reserved=10, allocation_ratio=1.05)
+        self.assertEqual(94 - 60, tree.free(record, 60))
+
+    def test_a_node_reserved_below_its_usage_has_nothing_left(self):
+        self.assertEqual(0, tree.free(tree.inventory(100, reserved=60), 60))
