@@ -1,0 +1,28 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-nova-compute``: nova-compute that finds our driver.
+
+The driver is found without it wherever Python processes the ``ghsched.pth``
+of our package. It is for installations where that is not so: a directory on
+``PYTHONPATH``, or an interpreter started with ``-S``.
+"""
+
+# Nova's module comes first: it chooses the threading model of the process.
+from nova.cmd import compute  # isort: skip
+
+from ghsched_nova import _import_hook
+
+
+def main() -> None:
+    _import_hook.install()
+    compute.main()

@@ -1,0 +1,187 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every seam into Nova that is no documented extension point.
+
+Each function here names the code of Nova that it relies on, and
+:data:`RELIED_ON` lists the signatures; a unit test compares them with the
+Nova that is installed, so that a change there fails a test here and not a
+guest there.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import TypeAlias
+
+from nova import objects
+import nova.conf
+from nova.scheduler.client import report
+from nova.scheduler import request_filter
+from nova.scheduler import utils as scheduler_utils
+from nova import service
+from nova.virt import hardware
+
+from ghsched_nova import conf
+
+#: Nova has no type hints for these.
+InstanceNUMATopology: TypeAlias = Any
+NUMATopology: TypeAlias = Any
+RequestSpec: TypeAlias = Any
+
+#: Dotted name -> parameters, for what we override or call.
+RELIED_ON: dict[str, tuple[str, ...]] = {
+    'nova.virt.libvirt.driver.LibvirtDriver._get_guest_xml': (
+        'self', 'context', 'instance', 'network_info', 'disk_info',
+        'image_meta', 'rescue', 'block_device_info', 'mdevs', 'accel_info',
+        'share_info', 'old_guest'),
+    'nova.virt.libvirt.driver.LibvirtDriver._create_guest': (
+        'self', 'context', 'xml', 'instance', 'power_on', 'pause',
+        'post_xml_callback'),
+    'nova.virt.libvirt.driver.LibvirtDriver._soft_reboot': (
+        'self', 'instance'),
+    'nova.virt.libvirt.driver.LibvirtDriver._resume_guest_after_snapshot': (
+        'self', 'context', 'live_snapshot', 'original_power_state',
+        'instance', 'guest'),
+    'nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology': (
+        'self',),
+    'nova.virt.libvirt.driver.LibvirtDriver._live_migration_operation': (
+        'self', 'context', 'instance', 'dest', 'block_migration',
+        'migrate_data', 'guest', 'device_names'),
+    'nova.virt.hardware.numa_fit_instance_to_host': (
+        'host_topology', 'instance_topology', 'provider_mapping', 'limits',
+        'pci_requests', 'pci_stats'),
+    'nova.scheduler.filters.numa_topology_filter.NUMATopologyFilter.'
+    '_satisfies_cpu_policy': (
+        'self', 'host_state', 'extra_specs', 'image_props'),
+    'nova.scheduler.host_manager.HostState.consume_from_request': (
+        'self', 'spec_obj'),
+    'nova.scheduler.host_manager.HostState.__init__': (
+        'self', 'host', 'node', 'cell_uuid'),
+    'nova.scheduler.request_filter.process_reqspec': ('ctxt', 'request_spec'),
+    'nova.service.Service.create': (
+        'host', 'binary', 'topic', 'manager', 'report_interval',
+        'periodic_enable', 'periodic_fuzzy_delay', 'periodic_interval_max',
+        'topic_alt'),
+    'nova.compute.provider_tree.ProviderTree.update_resources': (
+        'self', 'name_or_uuid', 'resources'),
+}
+
+
+def config() -> Any:
+    """Nova's configuration with our section in it."""
+    conf.register(nova.conf.CONF)
+    return nova.conf.CONF
+
+
+def add_request_filter(
+        function: Callable[[Any, RequestSpec], bool]) -> None:
+    """Have the scheduler call a request pre-filter of ours.
+
+    Nova has no entry point for pre-filters; it walks the list
+    ``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` at each request
+    (``process_reqspec``). Scheduler filters are imported while the host
+    manager is built, before the first request.
+    """
+    if function not in request_filter.ALL_REQUEST_FILTERS:
+        request_filter.ALL_REQUEST_FILTERS.append(function)
+
+
+def use_scheduler_manager(path: str) -> None:
+    """Have nova-scheduler use a manager class of ours.
+
+    ``nova.service.Service.create`` looks the class up in
+    ``nova.service.SERVICE_MANAGERS`` by the name of the binary when it is
+    given none, and ``nova.cmd.scheduler.main`` gives none.
+    """
+    service.SERVICE_MANAGERS['nova-scheduler'] = path
+
+
+def is_rebuild(spec: RequestSpec) -> bool:
+    """Whether the host is given and nothing is claimed anew."""
+    return bool(scheduler_utils.request_is_rebuild(spec))
+
+
+def placement_client() -> Any:
+    """The client that nova-scheduler and nova-compute share per process."""
+    return report.report_client_singleton()
+
+
+def numa_limits(host_state: Any, spec: RequestSpec,
+                physnets: Iterable[str]) -> Any:
+    """Limits that hold the claim on the host cells that have ``physnets``.
+
+    The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
+    ``nova.compute.claims``) takes a set of host cells that together have
+    every physical network named in the limits. That is how a choice of
+    Placement's reaches it, beside the guest's real networks.
+    """
+    wanted = set(physnets)
+    tunneled = False
+    metadata = (spec.network_metadata
+                if 'network_metadata' in spec else None)
+    if metadata is not None:
+        wanted |= set(metadata.physnets)
+        tunneled = metadata.tunneled
+    return objects.NUMATopologyLimits(
+        cpu_allocation_ratio=host_state.cpu_allocation_ratio,
+        ram_allocation_ratio=host_state.ram_allocation_ratio,
+        network_metadata=objects.NetworkMetadata(
+            physnets=wanted, tunneled=tunneled))
+
+
+def fit(host_state: Any, spec: RequestSpec, limits: Any,
+        mappings: Any) -> InstanceNUMATopology | None:
+    """What the claim on the host will choose under ``limits``.
+
+    ``numa_fit_instance_to_host`` fills in the topology that it is given, so
+    it gets a copy.
+    """
+    pci_requests = (spec.pci_requests.requests if spec.pci_requests
+                    else None)
+    return hardware.numa_fit_instance_to_host(
+        host_state.numa_topology, spec.numa_topology.obj_clone(),
+        limits=limits, pci_requests=pci_requests,
+        pci_stats=host_state.pci_stats, provider_mapping=mappings)
+
+
+def wrong_pins(fitted: InstanceNUMATopology, host: NUMATopology) -> bool:
+    """Whether a fit pins a guest cell to CPUs of another host cell.
+
+    The cache in ``numa_fit_instance_to_host`` (``fit_cache``) can return
+    such a result for guests with several cells on hosts with more cells than
+    that; the claim would then fail with CPUPinningUnknown.
+    """
+    cpus = {cell.id: cell.pcpuset for cell in host.cells}
+    return any(
+        set((cell.cpu_pinning or {}).values()) - cpus[cell.id]
+        for cell in fitted.cells)
+
+
+def add_physnet(cell: Any, physnet: str) -> None:
+    """Have a host cell offer one more physical network.
+
+    A set-of-strings field of a versioned object notices assignment only.
+    """
+    cell.network_metadata.physnets = (
+        set(cell.network_metadata.physnets) | {physnet})
+
+
+def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
+    """Host NUMA node of each guest NUMA node of a claimed instance.
+
+    After the claim ``InstanceNUMACell.id`` is the host's cell number.
+    """
+    if topology is None:
+        return ()
+    return [cell.id for cell in topology.cells]

@@ -1,0 +1,109 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Options of the ``[ghsched]`` section.
+
+The same file is read by nova-compute and nova-scheduler; the help of each
+option says which of the two uses it. Imports nothing of Nova, so that the
+sample file and the reference can be generated without it.
+"""
+
+from typing import Any
+
+from oslo_config import cfg
+from oslo_config import types
+
+from ghsched_placement import tree
+
+GROUP = cfg.OptGroup(
+    'ghsched', title='Memory bandwidth and NUMA-local resources',
+    help='Guarantees and limits of memory bandwidth for guests.')
+
+_percent = types.Integer(min=0, max=100)
+
+OPTS: list[cfg.Opt] = [
+    cfg.StrOpt(
+        'resctrl_path', default='/sys/fs/resctrl',
+        help='Where the resctrl file system is mounted. libvirt uses '
+             '/sys/fs/resctrl and nothing else, so another path is of use '
+             'for tests only. Used by nova-compute.'),
+    cfg.StrOpt(
+        'sysfs_path', default='/sys',
+        help='Where sysfs is mounted. Used by nova-compute, to learn which '
+             'cache belongs to which NUMA node.'),
+    cfg.Opt(
+        'reserved_bandwidth', type=types.Dict(_percent), default={},
+        help='Percent of each NUMA node\'s memory bandwidth that is kept for '
+             'the host itself, as NODE:PERCENT,NODE:PERCENT. Nodes left out '
+             'keep nothing. Used by nova-compute.'),
+    cfg.FloatOpt(
+        'bandwidth_allocation_ratio', default=1.0, min=0.1, max=100.0,
+        help='How many times over the bandwidth of a NUMA node may be '
+             'guaranteed. With more than 1.0 a guarantee is no longer one '
+             'when all guests are busy at once. Used by nova-compute.'),
+    cfg.StrOpt(
+        'bandwidth_accounting', default='min',
+        choices=[('min', 'count what is guaranteed (ghsched:mem_bw_min)'),
+                 ('max', 'count the cap (ghsched:mem_bw_max), so that caps '
+                         'never add up to more than a node has')],
+        help='What a guest takes from the bandwidth of a NUMA node. Used by '
+             'nova-scheduler and nova-compute; must be the same on all '
+             'hosts.'),
+    cfg.IntOpt(
+        'reserved_control_groups', default=0, min=0,
+        help='How many of the host\'s resctrl control groups are kept for '
+             'other users than guests; the default group of the kernel is '
+             'never counted. Used by nova-compute.'),
+    cfg.StrOpt(
+        'memorytune_attributes', default='auto',
+        choices=[('auto', 'ask libvirt by defining a domain and reading it '
+                          'back'),
+                 ('extended', 'libvirt keeps min_bandwidth, hardlimit and '
+                              'priority'),
+                 ('basic', 'libvirt keeps bandwidth alone')],
+        help='Which attributes of <memorytune> the host\'s libvirt keeps. '
+             'What libvirt does not keep, nova-compute writes to resctrl '
+             'itself. Used by nova-compute.'),
+    cfg.IntOpt(
+        'max_candidates_per_host', default=64, min=1,
+        help='How many of Placement\'s allocation candidates of one host are '
+             'tried before the host is passed over. Used by '
+             'nova-scheduler.'),
+]
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Make ``conf.ghsched`` available; harmless when done twice."""
+    conf.register_group(GROUP)
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
+    """For oslo-config-generator (entry point ``oslo.config.opts``)."""
+    return [(GROUP, OPTS)]
+
+
+def tree_config(section: Any) -> tree.Config:
+    """The part of ``conf.ghsched`` that shapes the provider tree.
+
+    :raises ValueError: when a key of ``reserved_bandwidth`` is no NUMA node
+        number.
+    """
+    reserved = {}
+    for node, percent in section.reserved_bandwidth.items():
+        if not str(node).isdecimal():
+            raise ValueError(
+                f'[ghsched]reserved_bandwidth: {node!r} is no NUMA node '
+                'number; write it as 0:10,1:10')
+        reserved[int(node)] = int(percent)
+    return tree.Config(reserved_bandwidth=reserved,
+                       allocation_ratio=section.bandwidth_allocation_ratio)

@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A host's state as one selection sees it."""
+
+from typing import Any
+
+from nova.scheduler import host_manager
+
+#: What HostState.consume_from_request changes.
+_CONSUMED = ('free_ram_mb', 'free_disk_mb', 'vcpus_used', 'num_instances',
+             'numa_topology', 'num_io_ops')
+
+
+class HostStateView(host_manager.HostState):
+    """Copy of a HostState for one instance of a request.
+
+    SchedulerManager makes the limits that go to the claim from
+    ``HostState.limits`` only after every instance of a multi-create was
+    placed (``Selection.from_host_state`` in ``_get_alternate_hosts``). Our
+    limits differ by instance, so each selection needs an object of its own.
+    What one instance consumes is passed on to the state that the host
+    manager keeps, as it would be without the view.
+    """
+
+    # pylint: disable=super-init-not-called
+    def __init__(self, state: host_manager.HostState) -> None:
+        self.__dict__.update(state.__dict__)
+        self.limits = dict(state.limits)
+        self.claimed = False
+        if isinstance(state, HostStateView):
+            # A later instance of the same request: every candidate is open
+            # again, but they were made before the earlier claims.
+            self.allocation_candidates = list(state.all_candidates)
+            self.claimed = state.claimed or state.consumed
+            self.kept = state.kept
+        else:
+            self.kept = state
+        self.all_candidates = list(self.allocation_candidates)
+        self.consumed = False
+
+    @property
+    def updated(self) -> Any:
+        return self.kept.updated
+
+    @updated.setter
+    def updated(self, value: Any) -> None:
+        self.kept.updated = value
+
+    def consume_from_request(self, spec_obj: Any) -> None:
+        super().consume_from_request(spec_obj)
+        self.consumed = True
+        for name in _CONSUMED:
+            setattr(self.kept, name, getattr(self, name))
+
+    def _key(self) -> tuple[str, str, str]:
+        return self.cell_uuid, self.host, self.nodename
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, host_manager.HostState)
+                and self._key() == (other.cell_uuid, other.host,
+                                    other.nodename))
+
+    def __hash__(self) -> int:
+        return hash(self._key())

@@ -1,0 +1,90 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""nova-scheduler's manager, with reasons for refusals.
+
+When Placement has no candidate, no filter runs, and Nova says no more than
+"No valid host was found". This manager asks Placement which need of ours was
+the one. It is chosen by starting nova-scheduler as
+``ghsched-nova-scheduler``; everything else works with Nova's own.
+"""
+
+from typing import Any
+from urllib import parse
+
+from nova import exception
+from nova.scheduler import manager
+from oslo_log import log as logging
+import oslo_messaging as messaging
+
+from ghsched_nova import compat
+from ghsched_nova.scheduler import request_filter
+from ghsched_placement import policy as policies
+from ghsched_placement import shortage
+
+LOG = logging.getLogger(__name__)
+
+#: First microversion with root_required.
+_MICROVERSION = '1.35'
+
+
+class GhschedSchedulerManager(manager.SchedulerManager):
+    """Nova's scheduler manager; a NoValidHost of ours carries its reason."""
+
+    @messaging.expected_exceptions(exception.NoValidHost)
+    def select_destinations(self, context: Any, *args: Any,
+                            **kwargs: Any) -> Any:
+        try:
+            return super().select_destinations(context, *args, **kwargs)
+        except messaging.ExpectedException as expected:
+            # What the decorator of the parent's method made of it.
+            error = expected.exc_info[1]
+        except exception.NoValidHost as plain:
+            error = plain
+        spec = kwargs.get('spec_obj')
+        if isinstance(error, exception.NoValidHost) and spec is not None:
+            reason = self._reason(spec)
+            if reason:
+                raise exception.NoValidHost(reason=reason)
+        raise error
+
+    def _reason(self, spec: compat.RequestSpec) -> str:
+        """Why no host can take a guest of ours; empty when it is not ours."""
+        try:
+            policy = request_filter.policy_of(spec)
+            if policy is None:
+                return ''
+            found = shortage.find(
+                policy, compat.config().ghsched.bandwidth_accounting,
+                self._ask)
+        except policies.PolicyError:
+            return ''     # the request filter has said so
+        except Exception:
+            # The refusal stands whether or not its reason can be had.
+            LOG.exception('ghsched: can not find out why flavor %s was '
+                          'refused', spec.flavor.name)
+            return ''
+        for item in found:
+            LOG.info('ghsched: flavor %(flavor)s refused: %(item)s',
+                     {'flavor': spec.flavor.name, 'item': item})
+        return '; '.join(item.reason for item in found)
+
+    def _ask(self, query: list[tuple[str, str]]) -> bool:
+        """Whether any host satisfies an allocation candidates query."""
+        response = self.placement_client.get(
+            '/allocation_candidates?' + parse.urlencode(
+                [*query, ('limit', '1')]),
+            version=_MICROVERSION)
+        if response.status_code != 200:
+            raise exception.NovaException(
+                f'Placement: {response.status_code} {response.text}')
+        return bool(response.json()['allocation_requests'])

@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import inspect
+
+from oslo_utils import importutils
+import testtools
+
+from ghsched_nova import compat
+
+
+class ReliedOnTest(testtools.TestCase):
+    """Fails when Nova changes what we rely on without a contract."""
+
+    def test_signatures_of_nova_are_those_we_were_written_for(self):
+        changed = {}
+        for name, parameters in compat.RELIED_ON.items():
+            owner, _, attribute = name.rpartition('.')
+            function = getattr(importutils.import_class(owner)
+                               if owner.rpartition('.')[2][:1].isupper()
+                               else importutils.import_module(owner),
+                               attribute)
+            found = tuple(inspect.signature(function).parameters)
+            if function.__name__ == 'create':
+                found = tuple(p for p in found if p != 'cls')
+            if found != parameters:
+                changed[name] = found
+        self.assertEqual({}, changed)
+
+    def test_request_filters_are_a_list_that_is_walked(self):
+        from nova.scheduler import request_filter
+        self.assertIsInstance(request_filter.ALL_REQUEST_FILTERS, list)
+        source = inspect.getsource(request_filter.process_reqspec)
+        self.assertIn('in ALL_REQUEST_FILTERS', source)
+
+    def test_the_scheduler_service_looks_its_manager_up_by_name(self):
+        from nova import service
+        self.assertIn('nova-scheduler', service.SERVICE_MANAGERS)
+
+    def test_the_claim_honours_physical_networks(self):
+        from nova.virt import hardware
+        source = inspect.getsource(hardware.numa_fit_instance_to_host)
+        self.assertIn('_numa_cells_support_network_metadata', source)
+
+    def test_starting_a_guest_goes_through_one_method(self):
+        from nova.virt.libvirt import driver
+        source = inspect.getsource(driver)
+        # _create_guest, _soft_reboot and _resume_guest_after_snapshot, which
+        # our driver all overrides.
+        self.assertEqual(3, source.count('.launch('))
