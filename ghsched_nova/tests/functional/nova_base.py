@@ -1,0 +1,277 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Nova's services and a real Placement in one process, with our parts in.
+
+Stand-ins: Nova's fake libvirt (no guest runs), and a directory with the files
+of an openEuler 6.6 resctrl in place of the kernel's. What the driver would
+write there is recorded.
+"""
+
+import os
+import sys
+
+import fixtures
+from lxml import etree
+from nova import context as nova_context
+from nova import objects
+from nova.scheduler import request_filter as nova_request_filter
+from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.tests.functional import integrated_helpers
+from nova.tests.functional.libvirt import base
+
+from ghsched_nova import _import_hook
+from ghsched_nova import compat
+from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import apply
+from ghsched_placement import names
+
+_import_hook.install()
+compat.config()
+
+FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
+MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
+
+
+class KeptElements(fixtures.Fixture):
+    """Nova's fake Domain forgets what it does not know; libvirt does not."""
+
+    def _setUp(self):
+        domain = fakelibvirt.Domain
+        parse, describe = domain._parse_definition, domain.XMLDesc
+
+        def keep(self, xml):
+            definition = parse(self, xml)
+            root = etree.fromstring(xml)
+            definition['_kept'] = (
+                root.findall('cputune/memorytune'),
+                root.findall(f'metadata/{{{metadata.NAMESPACE}}}policy'))
+            return definition
+
+        def tell(self, flags):
+            root = etree.fromstring(describe(self, flags))
+            tunes, policies = self._def['_kept']
+            for name, elements in (('cputune', tunes),
+                                   ('metadata', policies)):
+                parent = root.find(name)
+                if parent is None and elements:
+                    parent = etree.SubElement(root, name)
+                for element in elements:
+                    parent.append(etree.fromstring(etree.tostring(element)))
+            return etree.tostring(root, encoding='unicode')
+
+        path = 'nova.tests.fixtures.libvirt.Domain.'
+        self.useFixture(fixtures.MonkeyPatch(path + '_parse_definition',
+                                             keep))
+        self.useFixture(fixtures.MonkeyPatch(path + 'XMLDesc', tell))
+
+
+class FakeKernel(fixtures.Fixture):
+    """The files that read_host reads, and a record of what is enforced.
+
+    :ivar enforced: (domain id, vcpus, desired lines) in order.
+    :ivar error: raised by the next enforcement when set.
+    """
+
+    def __init__(self, nodes=2, closids=32):
+        super().__init__()
+        self.nodes, self.closids = nodes, closids
+        self.enforced, self.error = [], None
+
+    def _setUp(self):
+        self.path = self.useFixture(fixtures.TempDir()).path
+        self.write()
+        self.useFixture(fixtures.MockPatch(
+            'ghsched_nova.virt.engine.privileged.enforce', self._enforce))
+
+    def write(self):
+        each = range(self.nodes)
+        files = {
+            'info/MB/num_closids': f'{self.closids}\n',
+            'info/MB/min_bandwidth': '1\n',
+            'info/MB/bandwidth_gran': '1\n',
+            'info/L3/num_closids': f'{self.closids}\n',
+            'info/L3/cbm_mask': 'fffffff\n',
+            'info/MB_MON/num_rmids': '128\n',
+            'info/MB_MON/mon_features': 'mbm_total_bytes\n',
+            'info/L3_MON/num_rmids': '128\n',
+            'info/L3_MON/mon_features': 'llc_occupancy\n',
+            'info/last_cmd_status': 'ok\n',
+            'schemata': ''.join(
+                f'{name:>6}:' + ';'.join(f'{node}={value}'
+                                         for node in each) + '\n'
+                for name, value in (
+                    ('MB', '0000100'), ('MBMIN', '00000'),
+                    ('MBHDL', '0000001'), ('MBPRI', '0000003'))),
+            **{f'devices/system/node/node{node}/cpulist':
+               f'{4 * node}-{4 * node + 3}\n' for node in each},
+        }
+        for name, text in files.items():
+            target = os.path.join(self.path, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with open(target, 'w') as stream:
+                stream.write(text)
+
+    def vanish(self):
+        for directory, _directories, files in os.walk(self.path):
+            for name in files:
+                os.unlink(os.path.join(directory, name))
+
+    def _enforce(self, root, domain_id, vcpus, desired, *args):
+        self.enforced.append((domain_id, sorted(vcpus), desired))
+        if self.error:
+            raise self.error
+        return apply.Applied(group=f'qemu-{domain_id}', writes=(),
+                             schemata='')
+
+
+class OurParts:
+    """Mixin over a functional test class of Nova's."""
+
+    FILTER_NAME = 'GhschedNUMATopologyFilter'
+
+    def setUp(self):
+        self.useFixture(KeptElements())
+        self.kernel = self.useFixture(FakeKernel())
+        # Nova's fake libvirt can not be asked.
+        self.flags(resctrl_path=self.kernel.path,
+                   sysfs_path=self.kernel.path,
+                   memorytune_attributes='basic', group='ghsched')
+        super().setUp()
+
+    def _setup_services(self):
+        # An installed Nova keeps it below the prefix, Nova's own fixture
+        # looks beside the source.
+        self.flags(api_paste_config=os.path.join(
+            sys.prefix, 'etc/nova/api-paste.ini'), group='wsgi')
+        super()._setup_services()
+
+    def _setup_compute_service(self):
+        self.flags(compute_driver='ghsched.GhschedLibvirtDriver')
+
+    def _setup_scheduler_service(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.scheduler.request_filter.ALL_REQUEST_FILTERS',
+            list(nova_request_filter.ALL_REQUEST_FILTERS)))
+        from ghsched_nova.scheduler import request_filter
+        request_filter.register()
+        self.flags(available_filters=['nova.scheduler.filters.all_filters',
+                                      FILTER], group='filter_scheduler')
+        enabled = [name for name in self.base_filters()
+                   if name != 'NUMATopologyFilter']
+        self.flags(enabled_filters=[*enabled, self.FILTER_NAME],
+                   group='filter_scheduler')
+        return self.start_service('scheduler', manager=MANAGER)
+
+    def base_filters(self):
+        return base.CONF.filter_scheduler.enabled_filters
+
+
+class GhschedTestCase(OurParts, base.LibvirtMigrationMixin,
+                      base.ServersTestBase,
+                      integrated_helpers.InstanceHelperMixin):
+    """Hosts with two NUMA nodes of four CPUs, all for pinned guests."""
+
+    microversion = 'latest'
+    ADMIN_API = True
+
+    def setUp(self):
+        super().setUp()
+        self.flags(cpu_dedicated_set='0-7', group='compute')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.compute.manager.ComputeManager.'
+            '_live_migration_cleanup_flags',
+            lambda *args, **kwargs: (True, True)))
+
+    # -- what a test arranges -------------------------------------------------
+
+    def start_host(self, name='host_a', nodes=2, cores=4):
+        self.kernel.nodes = nodes
+        self.kernel.write()
+        return self.start_compute(name, host_info=fakelibvirt.HostInfo(
+            cpu_nodes=nodes, cpu_sockets=1, cpu_cores=cores, cpu_threads=1,
+            kB_mem=16 * 1024 * 1024))
+
+    def reserve(self, host=None, **nodes):
+        """reserve(n0=60): the host itself keeps 60 % of its node 0."""
+        self.flags(reserved_bandwidth={
+            name[1:]: percent for name, percent in nodes.items()},
+            group='ghsched')
+        for name in [host] if host else self.computes:
+            self.computes[name].manager.update_available_resource(
+                nova_context.get_admin_context())
+
+    def flavor(self, vcpus=2, nodes=1, policy='dedicated', ram=512,
+               extra=None, **keys):
+        specs = {f'ghsched:{key.replace("__", ".")}': str(value)
+                 for key, value in keys.items()}
+        if nodes:
+            specs['hw:numa_nodes'] = str(nodes)
+        if policy:
+            specs['hw:cpu_policy'] = policy
+        return self._create_flavor(
+            vcpu=vcpus, memory_mb=ram, disk=1, ephemeral=0,
+            extra_spec={**specs, **(extra or {})})
+
+    def boot(self, flavor, state='ACTIVE', **kwargs):
+        return self._create_server(flavor_id=flavor, networks='none',
+                                   expected_state=state, **kwargs)
+
+    # -- what a test looks at -------------------------------------------------
+
+    def provider(self, host, node):
+        return names.numa_provider_uuid(self.compute_rp_uuids[host], node)
+
+    def instance(self, server):
+        return objects.Instance.get_by_uuid(
+            nova_context.get_admin_context(), server['id'],
+            expected_attrs=['numa_topology', 'resources', 'flavor'])
+
+    def host_nodes(self, server):
+        return list(compat.host_cells(self.instance(server).numa_topology))
+
+    def bandwidth(self, consumer):
+        """{provider: percent} that Placement holds for a consumer."""
+        allocations = self.placement.get(
+            f'/allocations/{consumer}').body['allocations']
+        return {provider: allocation['resources'][names.MEM_BW_PCT]
+                for provider, allocation in allocations.items()
+                if names.MEM_BW_PCT in allocation['resources']}
+
+    def fault(self, server):
+        return self.api.get_server(server['id'])['fault']['message']
+
+    def domain(self, host, server):
+        connection = self.computes[host].driver._host.get_connection()
+        return connection.lookupByUUIDString(server['id']).XMLDesc(0)
+
+    def tuned_nodes(self, host, server):
+        """{resctrl domain: bandwidth} in the XML of the guest."""
+        root = etree.fromstring(self.domain(host, server))
+        return {int(node.get('id')): int(node.get('bandwidth'))
+                for node in root.findall('cputune/memorytune/node')}
+
+    def assert_agreement(self, server, host, shares):
+        """Claim, allocation, XML and metadata name the same host nodes.
+
+        :param shares: percent by guest NUMA node.
+        """
+        nodes = self.host_nodes(server)
+        self.assertEqual(
+            {self.provider(host, nodes[guest]): share
+             for guest, share in enumerate(shares)},
+            self.bandwidth(server['id']))
+        self.assertEqual(set(nodes), set(self.tuned_nodes(host, server)))
+        domain = metadata.read(self.domain(host, server))
+        self.assertEqual(tuple(nodes), domain.host_nodes)
+        self.assertEqual(list(shares), [node.minimum for node
+                                        in domain.policy.nodes])

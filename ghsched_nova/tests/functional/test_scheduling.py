@@ -1,0 +1,338 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Boot: Placement's choice of host NUMA nodes is what the guest gets."""
+
+import fixtures
+
+from ghsched_nova.tests.functional import nova_base
+from ghsched_placement import names
+
+
+class StockFilterTest(nova_base.GhschedTestCase):
+    """What happens without our filter: the gap that this project closes."""
+
+    FILTER_NAME = 'NUMATopologyFilter'
+
+    def test_a_claim_on_another_node_than_the_allocation_never_starts(self):
+        self.start_host()
+        self.reserve(n0=60)
+        server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
+        self.assertEqual([], self.kernel.enforced)
+        self.assertEqual({}, self.bandwidth(server['id']))
+
+
+class BootTest(nova_base.GhschedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger(
+            level=20, format='%(message)s'))
+
+    def test_two_guests_of_60_percent_take_a_node_each_and_a_third_none(self):
+        self.start_host()
+        flavor = self.flavor(mem_bw_min=60)
+        servers = [self.boot(flavor) for _ in range(2)]
+        self.assertEqual([[0], [1]],
+                         sorted(self.host_nodes(s) for s in servers))
+        for server in servers:
+            self.assert_agreement(server, 'host_a', [60])
+        third = self.boot(flavor, state='ERROR')
+        self.assertIn('No valid host was found. no host NUMA node has 60 % '
+                      'of its memory bandwidth left', self.fault(third))
+        self.assertIn('no host NUMA node has 60 % of its memory bandwidth '
+                      'left (ghsched:mem_bw_min); the most left on one node '
+                      'is 40 %', self.log.output)
+
+    def test_the_claim_follows_placement_off_the_node_nova_would_take(self):
+        self.start_host()
+        self.reserve(n0=60)
+        server = self.boot(self.flavor(mem_bw_min=60))
+        self.assertEqual([1], self.host_nodes(server))
+        self.assert_agreement(server, 'host_a', [60])
+        plain = self.boot(self.flavor())
+        self.assertEqual([0], self.host_nodes(plain))
+        self.assertEqual({}, self.bandwidth(plain['id']))
+
+    def test_floating_vcpus_follow_as_well(self):
+        self.flags(cpu_dedicated_set=None, cpu_shared_set='0-7',
+                   group='compute')
+        self.start_host()
+        self.reserve(n0=60)
+        server = self.boot(self.flavor(mem_bw_min=60, policy=None))
+        self.assertEqual([1], self.host_nodes(server))
+        self.assert_agreement(server, 'host_a', [60])
+
+    def test_the_guest_is_started_paused_and_its_policy_written_first(self):
+        self.start_host()
+        self.boot(self.flavor(mem_bw_min=30, mem_bw_max=50,
+                              mem_bw_hardlimit='false', mem_bw_priority=5))
+        (_domain, vcpus, desired), *_ = self.kernel.enforced
+        self.assertEqual([0, 1], vcpus)
+        self.assertEqual({'MB': {0: 50}, 'MBMIN': {0: 30}, 'MBHDL': {0: 0},
+                          'MBPRI': {0: 5}}, desired)
+
+    def test_each_guest_node_gets_its_own_share(self):
+        self.start_host()
+        self.reserve(n0=60)
+        server = self.boot(self.flavor(
+            nodes=2, mem_bw_min__0=30, mem_bw_min__1=70))
+        self.assertEqual([0, 1], self.host_nodes(server))
+        self.assert_agreement(server, 'host_a', [30, 70])
+
+    def test_two_nodes_of_four(self):
+        self.start_host(nodes=4, cores=2)
+        self.reserve(n0=60, n1=60)
+        server = self.boot(self.flavor(nodes=2, mem_bw_min=60))
+        self.assertEqual([2, 3], sorted(self.host_nodes(server)))
+        self.assert_agreement(server, 'host_a', [60, 60])
+
+    def test_a_fit_that_novas_cache_gets_wrong_is_refused_with_a_reason(self):
+        self.start_host(nodes=4, cores=2)
+        self.reserve(n0=60, n2=60)
+        server = self.boot(self.flavor(nodes=2, mem_bw_min=60),
+                           state='ERROR')
+        self.assertIn('No valid host', self.fault(server))
+        self.assertIn('can not pin the guest to host NUMA node 1, 3',
+                      self.log.output)
+
+    def test_a_node_with_bandwidth_but_no_cpus_is_told(self):
+        self.start_host()
+        self.reserve(n0=60)
+        self.boot(self.flavor(vcpus=4, mem_bw_min=10))
+        self.reserve(n0=100)
+        self.boot(self.flavor(vcpus=4, mem_bw_min=10))
+        self.reserve(n0=0, n1=100)
+        server = self.boot(self.flavor(vcpus=4, mem_bw_min=10),
+                           state='ERROR')
+        self.assertIn('No valid host', self.fault(server))
+
+    def test_every_guest_takes_a_named_control_group(self):
+        self.kernel.closids = 3
+        self.start_host()
+        flavor = self.flavor(mem_bw_max=50)
+        slots = {self.instance(self.boot(flavor)).resources[0].identifier
+                 for _ in range(2)}
+        self.assertEqual({'ghsched-group-1', 'ghsched-group-2'}, slots)
+        third = self.boot(flavor, state='ERROR')
+        self.assertIn('no host has a resctrl control group left',
+                      self.fault(third))
+
+    def test_a_host_that_can_not_hold_the_policy_is_no_candidate(self):
+        self.start_host()
+        self.kernel.vanish()
+        self.reserve()
+        server = self.boot(self.flavor(mem_bw_min=10), state='ERROR')
+        self.assertIn('no host can hold ghsched:mem_bw_min',
+                      self.fault(server))
+
+    def test_a_measured_guest_needs_no_numa_topology(self):
+        self.flags(cpu_dedicated_set=None, cpu_shared_set='0-7',
+                   group='compute')
+        self.start_host()
+        server = self.boot(self.flavor(nodes=0, policy=None, monitor='true'))
+        self.assertEqual({}, self.bandwidth(server['id']))
+        self.assertIn('<monitor', self.domain('host_a', server))
+
+    def test_without_numa_topology_the_key_and_the_cure_are_named(self):
+        self.start_host()
+        server = self.boot(self.flavor(nodes=0, policy=None, mem_bw_min=10),
+                           state='ERROR')
+        self.assertIn('ghsched:mem_bw_min: needs a guest NUMA topology; set '
+                      'hw:numa_nodes', self.fault(server))
+
+    def test_a_key_for_a_guest_node_that_is_not_there_is_named(self):
+        self.start_host()
+        server = self.boot(self.flavor(mem_bw_min__3=10), state='ERROR')
+        self.assertIn('ghsched:mem_bw_min.3: the guest has no NUMA node 3',
+                      self.fault(server))
+
+    def test_caps_can_be_what_is_counted(self):
+        self.flags(bandwidth_accounting='max', group='ghsched')
+        self.start_host()
+        flavor = self.flavor(mem_bw_min=10, mem_bw_max=60)
+        server = self.boot(flavor)
+        node = self.host_nodes(server)[0]
+        self.assertEqual({self.provider('host_a', node): 60},
+                         self.bandwidth(server['id']))
+
+    def test_a_forced_host_past_the_scheduler_starts_nothing(self):
+        self.start_host()
+        self.reserve(n0=60)
+        server = self.boot(self.flavor(mem_bw_min=60), state='ERROR',
+                           az='nova:host_a')
+        self.assertEqual([], self.kernel.enforced)
+        self.assertEqual({}, self.bandwidth(server['id']))
+
+    def test_many_candidates_are_logged_in_one_line_per_reason(self):
+        for host in ('host_a', 'host_b'):
+            self.start_host(host)
+        self.boot(self.flavor(vcpus=4, nodes=1, mem_bw_min=10))
+        self.log = self.useFixture(fixtures.FakeLogger(
+            level=20, format='%(message)s'))
+        self.boot(self.flavor(vcpus=6, nodes=1, mem_bw_min=10),
+                  state='ERROR')
+        lines = [line for line in self.log.output.splitlines()
+                 if 'refused on' in line]
+        self.assertEqual(len(lines), len(set(lines)))
+        self.assertGreaterEqual(2, len(lines))
+
+
+class BadFlavorTest(nova_base.GhschedTestCase):
+
+    def test_the_api_refuses_what_it_can_know(self):
+        flavor = self._create_flavor(vcpu=1)
+        for key, value in (('ghsched:mem_bw_min', '101'),
+                           ('ghsched:mem_bw_max', '0'),
+                           ('ghsched:mem_bw_priority', '8'),
+                           ('ghsched:mem_bw_hardlimit', 'maybe'),
+                           ('ghsched:monitor.0', 'true'),
+                           ('ghsched:memory_bandwidth', '10')):
+            response = self.api.api_post(
+                f'/flavors/{flavor}/os-extra_specs',
+                {'extra_specs': {key: value}},
+                check_response_status=[400])
+            self.assertIn(key, str(response.body) + key)
+
+
+class MultiCreateTest(nova_base.GhschedTestCase):
+
+    def create(self, flavor, count):
+        body = self._build_server(flavor_id=flavor, networks='none')
+        body['min_count'] = body['max_count'] = count
+        self.api.post_server({'server': body})
+        return self.api.get_servers()
+
+    def test_each_of_two_servers_gets_its_own_node_and_limits(self):
+        self.start_host()
+        servers = self.create(self.flavor(mem_bw_min=60), 2)
+        nodes = []
+        for server in servers:
+            server = self._wait_for_state_change(server, 'ACTIVE')
+            self.assert_agreement(server, 'host_a', [60])
+            nodes += self.host_nodes(server)
+        self.assertEqual([0, 1], sorted(nodes))
+
+    def test_four_servers_on_three_hosts_all_agree(self):
+        for host in ('host_a', 'host_b', 'host_c'):
+            self.start_host(host)
+        for server in self.create(self.flavor(mem_bw_min=60), 4):
+            server = self._wait_for_state_change(server, 'ACTIVE')
+            host = self.api.get_server(
+                server['id'])['OS-EXT-SRV-ATTR:host']
+            self.assert_agreement(server, host, [60])
+
+    def test_one_too_many_leaves_nothing_behind(self):
+        self.start_host()
+        for server in self.create(self.flavor(mem_bw_min=60), 3):
+            self._wait_for_state_change(server, 'ERROR')
+            self.assertEqual({}, self.bandwidth(server['id']))
+
+
+class ProviderTest(nova_base.GhschedTestCase):
+
+    def inventory(self, node):
+        return self._get_provider_inventory(
+            self.provider('host_a', node)).get(names.MEM_BW_PCT)
+
+    def test_the_tree_is_as_designed(self):
+        self.start_host()
+        root = self.compute_rp_uuids['host_a']
+        self.assertEqual(
+            31, self._get_provider_inventory(root)[
+                names.RESCTRL_GROUP]['total'])
+        self.assertIn('CUSTOM_GHSCHED_MEM_BW_MIN',
+                      self._get_provider_traits(root))
+        for node in range(2):
+            traits = self._get_provider_traits(self.provider('host_a', node))
+            self.assertLessEqual(
+                {'HW_NUMA_ROOT', 'OWNER_NOVA', names.NUMA_NODE_TRAIT},
+                set(traits))
+
+    def test_an_unchanged_host_makes_no_write(self):
+        self.start_host()
+        self.boot(self.flavor(mem_bw_min=60))
+        self._run_periodics()
+        written = []
+
+        def note(client, url, *args, **kwargs):
+            written.append(url)
+            return real[client._noted](client, url, *args, **kwargs)
+
+        from nova.scheduler.client import report
+        real = {}
+        for verb in ('put', 'post', 'delete'):
+            method = getattr(report.SchedulerReportClient, verb)
+
+            def noted(client, url, *args, _method=method, **kwargs):
+                written.append(url)
+                return _method(client, url, *args, **kwargs)
+
+            self.useFixture(fixtures.MonkeyPatch(
+                'nova.scheduler.client.report.SchedulerReportClient.'
+                + verb, noted))
+        self._run_periodics()
+        self._run_periodics()
+        self.assertEqual([], written)
+
+    def test_a_larger_reserve_than_is_free_keeps_the_guest(self):
+        self.start_host()
+        server = self.boot(self.flavor(mem_bw_min=60))
+        node = self.host_nodes(server)[0]
+        self.reserve(**{f'n{node}': 90})
+        self.assertEqual(90, self.inventory(node)['reserved'])
+        self.assert_agreement(server, 'host_a', [60])
+        self._delete_server(server)
+
+    def test_lost_control_keeps_what_is_held_and_removes_the_rest(self):
+        self.start_host()
+        server = self.boot(self.flavor(mem_bw_min=60))
+        held = self.host_nodes(server)[0]
+        self.kernel.vanish()
+        self.reserve()
+        self.assertEqual(100, self.inventory(held)['reserved'])
+        response = self.placement.get(
+            f'/resource_providers/{self.provider("host_a", 1 - held)}')
+        self.assertEqual(404, response.status)
+        self.restart_compute_service('host_a')
+        self.assert_agreement(server, 'host_a', [60])
+        self.kernel.write()
+        self.reserve()
+        self.assertEqual(0, self.inventory(1 - held)['reserved'])
+        self.assertEqual(0, self.inventory(held)['reserved'])
+
+    def test_fewer_control_groups_keep_those_in_use(self):
+        self.start_host()
+        server = self.boot(self.flavor(mem_bw_max=50))
+        self.kernel.closids = 4
+        self.kernel.write()
+        self.reserve()
+        record = self._get_provider_inventory(
+            self.compute_rp_uuids['host_a'])[names.RESCTRL_GROUP]
+        self.assertEqual(3, record['total'] - record['reserved'])
+        self.restart_compute_service('host_a')
+        self._delete_server(server)
+        self.reserve()
+        record = self._get_provider_inventory(
+            self.compute_rp_uuids['host_a'])[names.RESCTRL_GROUP]
+        self.assertEqual(3, record['total'])
+
+    def test_deleting_the_service_removes_the_whole_tree(self):
+        self.start_host()
+        service = self.computes['host_a'].service_ref.uuid
+        self.computes['host_a'].stop()
+        self.api.put_service_force_down(service, True)
+        self.api.api_delete(f'/os-services/{service}')
+        for uuid in (self.compute_rp_uuids['host_a'],
+                     self.provider('host_a', 0)):
+            self.assertEqual(404, self.placement.get(
+                f'/resource_providers/{uuid}').status)

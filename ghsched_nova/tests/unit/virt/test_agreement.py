@@ -1,0 +1,56 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import testtools
+
+from ghsched_nova.virt import agreement
+from ghsched_placement import names
+from ghsched_placement.policy import parse
+
+HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'
+NODE = [names.numa_provider_uuid(HOST, node) for node in range(2)]
+ROOT = {HOST: {'resources': {'VCPU': 2, names.RESCTRL_GROUP: 1}}}
+
+
+def on(node, share):
+    return {NODE[node]: {'resources': {names.MEM_BW_PCT: share}}}
+
+
+class CheckTest(testtools.TestCase):
+    policy = parse({'ghsched:mem_bw_min': '60'}, 1)
+
+    def check(self, host_nodes, allocations, policy=None):
+        agreement.check(policy or self.policy, 'min', host_nodes,
+                        allocations, HOST)
+
+    def test_claim_and_allocation_on_one_node_agree(self):
+        self.check([1], {**ROOT, **on(1, 60)})
+
+    def test_bandwidth_on_another_node_is_refused(self):
+        error = self.assertRaises(
+            agreement.Disagreement, self.check, [0], {**ROOT, **on(1, 60)})
+        self.assertIn('claimed on host NUMA node 0', str(error))
+
+    def test_another_amount_is_refused(self):
+        self.assertRaises(agreement.Disagreement, self.check, [1],
+                          {**ROOT, **on(1, 50)})
+
+    def test_a_guest_forced_past_the_scheduler_is_refused(self):
+        error = self.assertRaises(
+            agreement.Disagreement, self.check, [0],
+            {HOST: {'resources': {'VCPU': 2}}},
+            parse({'ghsched:mem_bw_max': '50'}, 1))
+        self.assertIn('past the scheduler', str(error))
+
+    def test_a_guest_that_is_only_measured_needs_no_allocation(self):
+        self.check([], {}, parse({'ghsched:monitor': 'true'}, 0))

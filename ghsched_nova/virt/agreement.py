@@ -1,0 +1,56 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The last check before a guest starts: allocation == claim (pure)."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from ghsched_placement import names
+from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import GuestPolicy
+
+
+class Disagreement(Exception):
+    """What Placement counts is not what the guest would use."""
+
+
+def check(policy: GuestPolicy, accounting: Accounting,
+          host_nodes: Sequence[int], allocations: Mapping[str, Any],
+          compute_node_uuid: str) -> None:
+    """Compare a guest's allocations with the host nodes it claimed.
+
+    :param host_nodes: host NUMA node of each guest NUMA node, from the claim.
+    :param allocations: ``{provider: {'resources': {class: amount}}}``.
+    :raises Disagreement: naming the first difference.
+    """
+    for guest_node, share in policy.demand(accounting).items():
+        node = host_nodes[guest_node]
+        provider = names.numa_provider_uuid(compute_node_uuid, node)
+        have = _amount(allocations, provider, names.MEM_BW_PCT)
+        if have != share:
+            raise Disagreement(
+                f'guest NUMA node {guest_node} was claimed on host NUMA node '
+                f'{node}, where Placement holds {have} % memory bandwidth '
+                f'for it instead of {share} %')
+    if policy.controlled and not _amount(allocations, compute_node_uuid,
+                                         names.RESCTRL_GROUP):
+        raise Disagreement('Placement holds no resctrl control group for the '
+                           'guest; was it sent to this host past the '
+                           'scheduler?')
+
+
+def _amount(allocations: Mapping[str, Any], provider: str,
+            resource_class: str) -> int:
+    resources = allocations.get(provider, {}).get('resources', {})
+    return int(resources.get(resource_class, 0))

@@ -1,0 +1,321 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``compute_driver = ghsched.GhschedLibvirtDriver``.
+
+Nova's libvirt driver with three additions: it reports NUMA nodes with their
+memory bandwidth to Placement, puts a guest's policy into its XML, and makes
+resctrl hold that policy before the guest's CPUs run. Each method hooks one
+method of Nova's and leaves the work to the modules beside it.
+"""
+
+from typing import Any
+
+from nova import exception
+from nova.virt.libvirt import driver as libvirt_driver
+from nova.virt.libvirt import guest as libvirt_guest
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova import conf
+from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import plan
+from ghsched_nova.virt import agreement
+from ghsched_nova.virt import engine
+from ghsched_nova.virt import migration
+from ghsched_nova.virt import providers
+from ghsched_placement import names
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+#: What keeps a policy from being held, as our modules raise it.
+NOT_HELD = (resctrl_host.ResctrlUnavailable, plan.PolicyNotHeld,
+            apply.EnforcementError, metadata.MetadataError,
+            memorytune.MemoryTuneError, policies.PolicyError)
+
+
+class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
+    """Nova's libvirt driver with memory bandwidth per host NUMA node."""
+
+    def __init__(self, virtapi: Any, read_only: bool = False) -> None:
+        super().__init__(virtapi, read_only)
+        self._ghsched = engine.HostEngine(compat.config().ghsched)
+
+    def init_host(self, host: str) -> None:
+        super().init_host(host)
+        self._ghsched.extended = self._libvirt_keeps_extended()
+        self._ghsched.describe()
+        self._reassert()
+
+    # -- what Placement is told -----------------------------------------------
+
+    def update_provider_tree(self, provider_tree: Any, nodename: str,
+                             allocations: Any = None) -> None:
+        groups_before = providers.held_groups(provider_tree, nodename)
+        super().update_provider_tree(provider_tree, nodename,
+                                     allocations=allocations)
+        providers.update(
+            provider_tree, nodename, self._ghsched.describe(),
+            conf.tree_config(compat.config().ghsched), groups_before,
+            self._usages)
+        # super() kept a copy from before our part.
+        self.provider_tree = provider_tree
+
+    def _usages(self, provider_uuid: str) -> dict[str, int]:
+        response = compat.placement_client().get(
+            f'/resource_providers/{provider_uuid}/usages')
+        if response.status_code != 200:
+            raise exception.ResourceProviderRetrievalFailed(
+                uuid=provider_uuid)
+        return dict(response.json()['usages'])
+
+    def _get_host_numa_topology(self) -> Any:
+        """Let the claim be steered to a host NUMA node, see compat."""
+        topology = super()._get_host_numa_topology()
+        if topology is not None:
+            nodes = self._ghsched.describe().nodes
+            for cell in topology.cells:
+                if cell.id in nodes:
+                    compat.add_physnet(cell, names.node_physnet(cell.id))
+        return topology
+
+    def get_available_resource(self, nodename: str) -> Any:
+        self._reassert()
+        return super().get_available_resource(nodename)
+
+    # -- before anything starts -----------------------------------------------
+
+    def spawn(self, context: Any, instance: Any, image_meta: Any,
+              injected_files: Any, admin_password: Any, allocations: Any,
+              *args: Any, **kwargs: Any) -> Any:
+        self._check_agreement(instance, instance.numa_topology, allocations)
+        return super().spawn(context, instance, image_meta, injected_files,
+                             admin_password, allocations, *args, **kwargs)
+
+    def finish_migration(self, context: Any, migration: Any, instance: Any,
+                         disk_info: Any, network_info: Any, image_meta: Any,
+                         resize_instance: Any, allocations: Any,
+                         *args: Any, **kwargs: Any) -> Any:
+        self._check_agreement(instance, instance.numa_topology, allocations)
+        return super().finish_migration(
+            context, migration, instance, disk_info, network_info,
+            image_meta, resize_instance, allocations, *args, **kwargs)
+
+    def _check_agreement(self, instance: Any, topology: Any,
+                         allocations: Any) -> None:
+        """Refuse a guest whose claim and allocation name different nodes.
+
+        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
+            the next host.
+        """
+        try:
+            policy = _policy(instance)
+            if policy is None:
+                return
+            agreement.check(
+                policy, compat.config().ghsched.bandwidth_accounting,
+                compat.host_cells(topology), allocations or {},
+                self._host.get_node_uuid())
+        except (policies.PolicyError, agreement.Disagreement) as error:
+            raise exception.ComputeResourcesUnavailable(
+                reason=f'ghsched: {error}') from error
+
+    # -- guest XML ------------------------------------------------------------
+
+    def _get_guest_xml(self, context: Any, instance: Any, *args: Any,
+                       **kwargs: Any) -> str:
+        xml = super()._get_guest_xml(context, instance, *args, **kwargs)
+        try:
+            policy = _policy(instance)
+            if policy is None:
+                return str(xml)
+            return self._ghsched.render(
+                xml, policy, compat.host_cells(instance.numa_topology))
+        except NOT_HELD as error:
+            raise exception.ComputeResourcesUnavailable(
+                reason=f'ghsched: {error}') from error
+
+    # -- a guest starts -------------------------------------------------------
+
+    def _create_guest(self, context: Any, xml: str, instance: Any,
+                      power_on: bool = True, pause: bool = False,
+                      post_xml_callback: Any = None) -> Any:
+        """Start the guest paused, apply its policy, then let it run.
+
+        libvirt moves the vCPU threads into the control group while the guest
+        is paused, so nothing of it runs before its policy holds.
+        """
+        starts = power_on or pause
+        if not starts or metadata.read(xml) is None:
+            return super()._create_guest(
+                context, xml, instance, power_on=power_on, pause=pause,
+                post_xml_callback=post_xml_callback)
+        guest = super()._create_guest(
+            context, xml, instance, power_on=power_on, pause=True,
+            post_xml_callback=post_xml_callback)
+        self._enforce_or_stop(guest, instance)
+        if not pause:
+            guest.resume()
+        return guest
+
+    def _soft_reboot(self, instance: Any) -> Any:
+        """A soft reboot starts a new QEMU, hence a new control group."""
+        done = super()._soft_reboot(instance)
+        if done:
+            self._enforce_or_stop(self._host.get_guest(instance), instance)
+        return done
+
+    def _resume_guest_after_snapshot(
+            self, context: Any, live_snapshot: Any,
+            original_power_state: Any, instance: Any, guest: Any) -> None:
+        """A cold snapshot ends with a new QEMU as well."""
+        super()._resume_guest_after_snapshot(
+            context, live_snapshot, original_power_state, instance, guest)
+        if guest.is_active():
+            self._enforce_or_stop(guest, instance)
+
+    def _enforce_or_stop(self, guest: Any, instance: Any) -> None:
+        """A guest whose policy can not be held does not run.
+
+        :raises nova.exception.ComputeResourcesUnavailable: with the reason.
+        """
+        try:
+            self._enforce(guest)
+        except Exception as error:
+            LOG.error('ghsched: the policy of the guest can not be held, it '
+                      'is stopped: %s', error, instance=instance)
+            guest.poweroff()
+            if not isinstance(error, NOT_HELD):
+                raise
+            raise exception.ComputeResourcesUnavailable(
+                reason=f'ghsched: {error}') from error
+
+    def _enforce(self, guest: Any) -> None:
+        self._ghsched.enforce(guest.id, guest.get_xml_desc())
+
+    def _reassert(self) -> None:
+        """Make resctrl hold the policy of every guest that runs.
+
+        After a restart of nova-compute, and with each report of resources. A
+        guest that can not be helped is told in the log and left running: it
+        was protected when it started, and stopping it now would be worse.
+        """
+        for guest in self._host.list_guests(only_running=True):
+            try:
+                self._enforce(guest)
+            except libvirt_driver.libvirt.libvirtError as error:
+                LOG.debug('ghsched: %(name)s went away: %(error)s',
+                          {'name': guest.name, 'error': error})
+            except NOT_HELD as error:
+                if guest.is_active():
+                    LOG.error('ghsched: the policy of %(name)s does not '
+                              'hold: %(error)s',
+                              {'name': guest.name, 'error': error})
+
+    # -- live migration -------------------------------------------------------
+
+    def check_source_migrate_data_at_dest(self, ctxt: Any, instance: Any,
+                                          migrate_data: Any,
+                                          migration: Any, limits: Any,
+                                          allocs: Any) -> Any:
+        context = instance.migration_context
+        topology = context.new_numa_topology if context else None
+        try:
+            if topology is not None:
+                self._check_agreement(instance, topology, allocs)
+            self._check_domain_numbers(instance)
+        except exception.ComputeResourcesUnavailable as error:
+            raise exception.MigrationPreCheckError(
+                reason=str(error)) from error
+        return super().check_source_migrate_data_at_dest(
+            ctxt, instance, migrate_data, migration, limits, allocs)
+
+    def check_can_live_migrate_source(self, context: Any, instance: Any,
+                                      *args: Any, **kwargs: Any) -> Any:
+        try:
+            self._check_domain_numbers(instance)
+        except exception.ComputeResourcesUnavailable as error:
+            raise exception.MigrationPreCheckError(
+                reason=str(error)) from error
+        return super().check_can_live_migrate_source(
+            context, instance, *args, **kwargs)
+
+    def _check_domain_numbers(self, instance: Any) -> None:
+        """The source renumbers the XML without seeing the destination."""
+        try:
+            policy = _policy(instance)
+            if policy is not None and policy.controlled:
+                migration.check_numbering(self._ghsched.host())
+        except NOT_HELD as error:
+            raise exception.ComputeResourcesUnavailable(
+                reason=f'ghsched: {error}') from error
+
+    def _live_migration_operation(self, context: Any, instance: Any,
+                                  dest: Any, block_migration: Any,
+                                  migrate_data: Any, guest: Any,
+                                  device_names: Any) -> Any:
+        moves = migration.node_moves(guest.get_xml_desc(), migrate_data)
+        if moves:
+            guest = migration.MovedGuest(guest, moves)
+        return super()._live_migration_operation(
+            context, instance, dest, block_migration, migrate_data, guest,
+            device_names)
+
+    def post_live_migration_at_destination(self, context: Any,
+                                           instance: Any, *args: Any,
+                                           **kwargs: Any) -> Any:
+        result = super().post_live_migration_at_destination(
+            context, instance, *args, **kwargs)
+        # The guest runs already: libvirt has set its cap, the rest follows.
+        try:
+            self._enforce(self._host.get_guest(instance))
+        except NOT_HELD as error:
+            raise exception.ComputeResourcesUnavailable(
+                reason=f'ghsched: {error}') from error
+        return result
+
+    # -- what libvirt can -----------------------------------------------------
+
+    def _libvirt_keeps_extended(self) -> bool:
+        """Whether libvirt keeps min_bandwidth, hardlimit and priority.
+
+        Upstream libvirt drops attributes that it does not know without a
+        word, so a domain that never starts is defined and read back.
+        """
+        choice = compat.config().ghsched.memorytune_attributes
+        if choice != 'auto':
+            return bool(choice == 'extended')
+        try:
+            probe = libvirt_guest.Guest.create(
+                memorytune.probe_xml(), self._host)
+        except libvirt_driver.libvirt.libvirtError as error:
+            LOG.info('ghsched: libvirt does not take <memorytune>: %s',
+                     error)
+            return False
+        try:
+            return memorytune.keeps_extended(probe.get_xml_desc())
+        finally:
+            probe.delete_configuration()
+
+
+def _policy(instance: Any) -> policies.GuestPolicy | None:
+    """What the flavor of an instance asks for.
+
+    :raises PolicyError: when the flavor was made without our validators and
+        the scheduler did not run (a forced host).
+    """
+    return policies.parse(instance.flavor.extra_specs,
+                          len(compat.host_cells(instance.numa_topology)))

@@ -1,0 +1,134 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""From a guest's policy to its XML, and to resctrl once it runs.
+
+Joins the pure parts (:mod:`ghsched_nova.resctrl.plan`,
+:mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+from oslo_log import log as logging
+
+from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import privileged
+from ghsched_placement.host import HostDescription
+from ghsched_placement.policy import GuestPolicy
+
+LOG = logging.getLogger(__name__)
+
+
+class HostEngine:
+    """The resctrl side of one compute host.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    """
+
+    def __init__(self, section: Any) -> None:
+        self._section = section
+        self._told: str | None = None
+        #: Whether libvirt keeps the extended attributes of memorytune.
+        self.extended = False
+
+    # -- the host -------------------------------------------------------------
+
+    def host(self) -> resctrl_host.ResctrlHost:
+        """What the kernel offers now.
+
+        :raises ResctrlUnavailable: when it offers no bandwidth control.
+        """
+        return resctrl_host.read_host(Path(self._section.resctrl_path),
+                                      Path(self._section.sysfs_path))
+
+    def describe(self) -> HostDescription:
+        """What Placement should know; nothing when there is no resctrl.
+
+        A host without resctrl is an ordinary thing, so it is told once, and
+        again when that changes.
+        """
+        try:
+            host = self.host()
+        except resctrl_host.ResctrlUnavailable as error:
+            self._tell(f'no memory bandwidth control on this host: {error}')
+            return HostDescription()
+        self._tell(f'memory bandwidth control: {host.dialect.title}, '
+                   f'{host.num_closids} control groups, NUMA nodes '
+                   f'{sorted(host.domains_by_node)}')
+        return host.description(self._section.reserved_control_groups)
+
+    def _tell(self, message: str) -> None:
+        if message != self._told:
+            self._told = message
+            LOG.info('ghsched: %s', message)
+
+    # -- guest XML ------------------------------------------------------------
+
+    def render(self, xml: str, policy: GuestPolicy,
+               host_nodes: Sequence[int]) -> str:
+        """The domain XML with memorytune and the policy in its metadata.
+
+        :param host_nodes: host NUMA node of each guest NUMA node.
+        :raises ResctrlUnavailable: when the host has no bandwidth control.
+        :raises PolicyNotHeld: when it can not hold the policy.
+        """
+        settings = plan.resolve(self.host(), policy, host_nodes)
+        domain = metadata.DomainPolicy(
+            policy, tuple(host_nodes[:len(policy.nodes)]))
+        xml = metadata.write(xml, domain)
+        nodes = tuple(
+            memorytune.NodeTune(
+                id=setting.domain, bandwidth=setting.maximum,
+                hardlimit=setting.hardlimit, priority=setting.priority,
+                min_bandwidth=setting.minimum)
+            for setting in settings)
+        if not nodes and not policy.monitor:
+            return xml
+        tune = memorytune.MemoryTune(vcpus=_vcpus(xml), nodes=nodes,
+                                     monitor=policy.monitor)
+        return memorytune.render(xml, tune, self.extended)
+
+    # -- a running guest ------------------------------------------------------
+
+    def enforce(self, domain_id: int, xml: str) -> bool:
+        """Make the control group of a running domain as its policy says.
+
+        :param domain_id: libvirt's number of the running domain.
+        :param xml: its domain XML, with the policy in the metadata.
+        :returns: whether anything had to be written.
+        :raises ResctrlUnavailable: when the host lost its resctrl.
+        :raises PolicyNotHeld: when it can not hold the policy.
+        :raises EnforcementError: when the kernel refused, with its reason.
+        """
+        domain = metadata.read(xml)
+        if domain is None or not domain.policy.controlled:
+            return False
+        host = self.host()
+        settings = plan.resolve(host, domain.policy, domain.host_nodes)
+        applied = privileged.enforce(
+            Path(self._section.resctrl_path), domain_id, _vcpus(xml),
+            plan.desired_lines(host, settings), plan.other_domains(host))
+        for write in applied.writes:
+            LOG.info('ghsched: %(group)s: wrote %(line)s',
+                     {'group': applied.group, 'line': write.strip()})
+        return bool(applied.writes)
+
+
+def _vcpus(xml: str) -> frozenset[int]:
+    text = etree.fromstring(xml).findtext('vcpu')
+    return frozenset(range(int(text or 0)))

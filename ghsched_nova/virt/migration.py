@@ -1,0 +1,79 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Live migration: the XML of the source, with the destination's nodes.
+
+The source writes the XML that the destination starts (``nova.virt.libvirt.
+migration.get_updated_guest_xml``). It takes pinning and memory from
+``migrate_data.dst_numa_info``, but knows nothing of memorytune, so the guest
+that it reads the XML from is given to it with that part already moved.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lxml import etree
+
+from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import plan
+
+
+def check_numbering(host: resctrl_host.ResctrlHost) -> None:
+    """Whether the domains of a host are numbered like its NUMA nodes.
+
+    Only then does the node number that both hosts know name a resctrl
+    domain.
+
+    :raises PolicyNotHeld: when they are not.
+    """
+    for node, domains in host.domains_by_node.items():
+        if tuple(domains) != (node,):
+            raise plan.PolicyNotHeld(
+                'guests with memory bandwidth limits can not be live '
+                f'migrated from or to this host: the resctrl domains of '
+                f'NUMA node {node} are numbered {list(domains)}')
+
+
+def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
+    """Host NUMA node there by host NUMA node here, for a guest of ours.
+
+    :param xml: the domain XML of the running guest.
+    :param migrate_data: Nova's LibvirtLiveMigrateData; ``cell_pins`` of its
+        ``dst_numa_info`` has the destination's nodes by guest cell.
+    """
+    if 'dst_numa_info' not in migrate_data or metadata.read(xml) is None:
+        return {}
+    info = migrate_data.dst_numa_info
+    if 'cell_pins' not in info:
+        return {}
+    here = {memnode.get('cellid'): int(memnode.get('nodeset'))
+            for memnode in etree.fromstring(xml).findall(
+                'numatune/memnode')}
+    return {here[cell]: int(next(iter(pins)))
+            for cell, pins in info.cell_pins.items() if cell in here}
+
+
+class MovedGuest:
+    """A guest whose XML has our part as the destination needs it."""
+
+    def __init__(self, guest: Any, moves: Mapping[int, int]) -> None:
+        self._guest = guest
+        self._moves = moves
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guest, name)
+
+    def get_xml_desc(self, *args: Any, **kwargs: Any) -> str:
+        xml = self._guest.get_xml_desc(*args, **kwargs)
+        return memorytune.remap(metadata.move(xml, self._moves), self._moves)

@@ -1,0 +1,137 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Desired providers -> Nova's ProviderTree.
+
+Nova's report client compares the tree with what it knows of Placement and
+writes the differences only, so putting the same values in again costs
+nothing.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from nova import objects
+
+from ghsched_placement.host import HostDescription
+from ghsched_placement import names
+from ghsched_placement import tree
+
+#: Provider UUID -> usage by resource class, asked only when something
+#: shrinks.
+Usages = Callable[[str], Mapping[str, int]]
+
+_OUR_CLASSES = frozenset({names.MEM_BW_PCT, names.RESCTRL_GROUP})
+_OUR_TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
+                         names.NUMA_NODE_TRAIT})
+
+
+def held_groups(provider_tree: Any, nodename: str) -> int:
+    """Control groups that Placement has of the host now."""
+    record = provider_tree.data(nodename).inventory.get(names.RESCTRL_GROUP)
+    return int(record['total']) if record else 0
+
+
+def update(provider_tree: Any, nodename: str, host: HostDescription,
+           config: tree.Config, groups_before: int, usages: Usages) -> None:
+    """Make our part of a compute node's tree as it should be.
+
+    :param provider_tree: as the libvirt driver left it; changed in place.
+    :param groups_before: :func:`held_groups` from before the libvirt driver
+        replaced the inventory of the root.
+    """
+    root_uuid = provider_tree.data(nodename).uuid
+    current = {}
+    if groups_before > host.control_groups:
+        current[root_uuid] = tree.Current(
+            total=groups_before,
+            used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
+    wanted = tree.desired(root_uuid, nodename, host, config, current)
+    for provider in wanted:
+        _put(provider_tree, provider)
+    _put_slots(provider_tree, wanted[0])
+    _retire(provider_tree, wanted, usages)
+
+
+def _put(provider_tree: Any, provider: tree.Provider) -> None:
+    if not provider_tree.exists(provider.uuid):
+        provider_tree.new_child(provider.name, provider.parent_uuid,
+                                uuid=provider.uuid)
+    data = provider_tree.data(provider.uuid)
+    others = {name: record for name, record in data.inventory.items()
+              if name not in _OUR_CLASSES}
+    provider_tree.update_inventory(
+        provider.uuid, {**others, **provider.inventories})
+    gone = (_OUR_TRAITS & data.traits) - provider.traits
+    if gone:
+        provider_tree.remove_traits(provider.uuid, *sorted(gone))
+    if provider.traits:
+        provider_tree.add_traits(provider.uuid, *sorted(provider.traits))
+
+
+def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
+    """Name each control group unit.
+
+    Nova's resource tracker then gives every guest a slot of its own, keeps
+    it in ``instance.resources`` over restarts and moves, and frees it, as it
+    does for virtual persistent memory.
+    """
+    resources = dict(provider_tree.data(root.uuid).resources)
+    slots = tree.slots(root)
+    resources.pop(names.RESCTRL_GROUP, None)
+    if slots:
+        resources[names.RESCTRL_GROUP] = {
+            objects.Resource(provider_uuid=root.uuid,
+                             resource_class=names.RESCTRL_GROUP,
+                             identifier=slot) for slot in slots}
+    provider_tree.update_resources(root.uuid, resources)
+
+
+def _retire(provider_tree: Any, wanted: Sequence[tree.Provider],
+            usages: Usages) -> None:
+    """Close or remove the NUMA providers that the host no longer has."""
+    kept = {provider.uuid for provider in wanted}
+    for uuid in provider_tree.get_provider_uuids(wanted[0].uuid):
+        if uuid in kept:
+            continue
+        data = provider_tree.data(uuid)
+        if names.NUMA_NODE_TRAIT not in data.traits:
+            continue
+        used = usages(uuid).get(names.MEM_BW_PCT, 0)
+        if used:
+            _put(provider_tree, _closed(data, used))
+        else:
+            _remove(provider_tree, data)
+
+
+def _closed(data: Any, used: int) -> tree.Provider:
+    record = data.inventory.get(names.MEM_BW_PCT, {'total': used})
+    return tree.retired(
+        tree.Provider(uuid=data.uuid, name=data.name,
+                      parent_uuid=data.parent_uuid, inventories={},
+                      traits=frozenset({names.NUMA_NODE_TRAIT,
+                                        names.NUMA_ROOT_TRAIT,
+                                        names.OWNER_TRAIT})),
+        tree.Current(total=int(record['total']), used=used))
+
+
+def _remove(provider_tree: Any, data: Any) -> None:
+    """Take a NUMA provider out, unless others put something into it."""
+    others = {name: record for name, record in data.inventory.items()
+              if name not in _OUR_CLASSES}
+    if others or len(provider_tree.get_provider_uuids(data.uuid)) > 1:
+        provider_tree.update_inventory(data.uuid, others)
+        provider_tree.remove_traits(data.uuid, names.NUMA_NODE_TRAIT)
+    else:
+        provider_tree.remove(data.uuid)
