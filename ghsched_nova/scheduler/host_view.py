@@ -16,11 +16,6 @@ from typing import Any
 
 from nova.scheduler import host_manager
 
-#: What HostState.consume_from_request changes.
-_CONSUMED = ('free_ram_mb', 'free_disk_mb', 'vcpus_used', 'num_instances',
-             'numa_topology', 'num_io_ops')
-
-
 class HostStateView(host_manager.HostState):
     """Copy of a HostState for one instance of a request.
 
@@ -28,8 +23,9 @@ class HostStateView(host_manager.HostState):
     ``HostState.limits`` only after every instance of a multi-create was
     placed (``Selection.from_host_state`` in ``_get_alternate_hosts``). Our
     limits differ by instance, so each selection needs an object of its own.
-    What one instance consumes is passed on to the state that the host
-    manager keeps, as it would be without the view.
+
+    :ivar claimed: whether an earlier instance of the request was placed on
+        the host, so that Placement's candidates may be out of date.
     """
 
     # pylint: disable=super-init-not-called
@@ -37,30 +33,18 @@ class HostStateView(host_manager.HostState):
         self.__dict__.update(state.__dict__)
         self.limits = dict(state.limits)
         self.claimed = False
+        self.consumed = False
+        self.claimed = False
         if isinstance(state, HostStateView):
             # A later instance of the same request: every candidate is open
-            # again, but they were made before the earlier claims.
+            # again.
             self.allocation_candidates = list(state.all_candidates)
             self.claimed = state.claimed or state.consumed
-            self.kept = state.kept
-        else:
-            self.kept = state
         self.all_candidates = list(self.allocation_candidates)
-        self.consumed = False
-
-    @property
-    def updated(self) -> Any:
-        return self.kept.updated
-
-    @updated.setter
-    def updated(self, value: Any) -> None:
-        self.kept.updated = value
 
     def consume_from_request(self, spec_obj: Any) -> None:
         super().consume_from_request(spec_obj)
         self.consumed = True
-        for name in _CONSUMED:
-            setattr(self.kept, name, getattr(self, name))
 
     def _key(self) -> tuple[str, str, str]:
         return self.cell_uuid, self.host, self.nodename

@@ -1,0 +1,245 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every way a guest moves or starts again, with real Placement."""
+
+import fixtures
+from nova.tests.functional.api import client
+
+from ghsched_nova.resctrl import apply
+from ghsched_nova.tests.functional import nova_base
+from ghsched_placement import names
+
+MOVE_DISK = ('nova.virt.libvirt.driver.LibvirtDriver.'
+             'migrate_disk_and_power_off')
+
+
+class FailureTest(nova_base.GhschedTestCase):
+    """A guest whose policy can not be held does not run."""
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger(
+            level=20, format='%(message)s'))
+        self.start_host()
+
+    def domains(self):
+        connection = self.computes['host_a'].driver._host.get_connection()
+        return [domain.name() for domain in connection.listAllDomains(0)]
+
+    def assert_nothing_left(self, server):
+        self.assertEqual([], self.domains())
+        self.assertEqual({}, self.bandwidth(server['id']))
+        usages = self._get_provider_usages(self.compute_rp_uuids['host_a'])
+        self.assertEqual(0, usages[names.RESCTRL_GROUP])
+
+    def test_a_write_that_the_kernel_refuses_ends_the_spawn(self):
+        self.kernel.error = apply.EnforcementError(
+            'the kernel refused the value', '/sys/fs/resctrl/qemu-1/schemata',
+            'MBMIN:0=60', 22, 'MBMIN value out of range')
+        server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
+        self.assert_nothing_left(server)
+        self.assertIn('MBMIN value out of range', self.log.output)
+
+    def test_an_error_that_nobody_foresaw_ends_it_as_well(self):
+        self.kernel.error = RuntimeError('boom')
+        server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
+        self.assert_nothing_left(server)
+
+    def test_a_resctrl_that_vanished_after_scheduling_is_told(self):
+        flavor = self.flavor(mem_bw_min=60)
+        self.kernel.vanish()
+        server = self.boot(flavor, state='ERROR')
+        self.assert_nothing_left(server)
+        self.assertIn('resctrl', self.log.output)
+
+    def test_the_next_host_is_tried(self):
+        self.start_host('host_b')
+        self.kernel.error = apply.EnforcementError('refused')
+        enforce = self.kernel._enforce
+
+        def once(*args):
+            try:
+                return enforce(*args)
+            finally:
+                self.kernel.error = None
+
+        self.useFixture(fixtures.MockPatch(
+            'ghsched_nova.virt.engine.privileged.enforce', once))
+        server = self.boot(self.flavor(mem_bw_min=60))
+        host = self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
+        self.assert_agreement(server, host, [60])
+
+
+class SameHostTest(nova_base.GhschedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.start_host()
+        self.reserve(n0=60)
+        self.server = self.boot(self.flavor(mem_bw_min=60))
+        self.kernel.enforced.clear()
+
+    def assert_still(self):
+        self.assertEqual([1], self.host_nodes(self.server))
+        self.assert_agreement(self.server, 'host_a', [60])
+
+    def test_hard_reboot(self):
+        self._reboot_server(self.server, hard=True)
+        self.assert_still()
+        self.assertTrue(self.kernel.enforced)
+
+    def test_a_hard_reboot_that_can_not_be_protected_leaves_it_stopped(self):
+        self.kernel.error = apply.EnforcementError('refused')
+        # The error reaches the API only because this test runs casts as
+        # calls.
+        self.assertRaises(client.OpenStackApiException,
+                          self.api.post_server_action, self.server['id'],
+                          {'reboot': {'type': 'HARD'}})
+        self._wait_for_state_change(self.server, 'ERROR')
+        connection = self.computes['host_a'].driver._host.get_connection()
+        active = [domain for domain in connection.listAllDomains(0)
+                  if domain.isActive()]
+        self.assertEqual([], active)
+
+    def test_stop_and_start(self):
+        self._stop_server(self.server)
+        self._start_server(self.server)
+        self.assert_still()
+        self.assertTrue(self.kernel.enforced)
+
+    def test_restart_of_nova_compute_reasserts_every_running_guest(self):
+        self.restart_compute_service('host_a')
+        self.assertIn([0, 1], [vcpus for _domain, vcpus, _desired
+                               in self.kernel.enforced])
+        self.assert_still()
+
+    def test_each_report_of_resources_reasserts_as_well(self):
+        self._run_periodics()
+        self.assertTrue(self.kernel.enforced)
+
+    def test_one_guest_that_can_not_be_helped_stops_no_report(self):
+        self.kernel.error = apply.EnforcementError('gone')
+        self._run_periodics()
+        self.assert_still()
+
+    def test_rebuild_in_place(self):
+        self._rebuild_server(self.server,
+                             '155d900f-4e14-4e4c-a73d-069cbf4541e6')
+        self.assert_still()
+
+    def test_resize_on_the_same_host(self):
+        self.flags(allow_resize_to_same_host=True)
+        self.reserve(n0=0)
+        with fixtures.MockPatch(MOVE_DISK, return_value='{}'):
+            self._resize_server(self.server, self.flavor(mem_bw_min=70))
+        self.assertEqual([0], self.host_nodes(self.server))
+        self._confirm_resize(self.server)
+        self.assert_agreement(self.server, 'host_a', [70])
+
+    def test_delete_gives_everything_back(self):
+        self._delete_server(self.server)
+        self.assertEqual({}, self.bandwidth(self.server['id']))
+
+
+class MoveTest(nova_base.GhschedTestCase):
+    """From host_a node 0 to host_b, where only node 1 has bandwidth."""
+
+    def setUp(self):
+        super().setUp()
+        self.start_host('host_a')
+        self.start_host('host_b')
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+
+    def boot_here(self, share=60):
+        self.server = self.boot(self.flavor(mem_bw_min=share), host='host_a')
+        self.assertEqual([0], self.host_nodes(self.server))
+        self.reserve('host_b', n0=60)
+
+    def assert_moved(self, share=60, host='host_b', node=1):
+        self.assertEqual([node], self.host_nodes(self.server))
+        self.assert_agreement(self.server, host, [share])
+
+    def disk_moves(self):
+        return fixtures.MockPatch(MOVE_DISK, return_value='{}')
+
+    def test_live_migration_renumbers_the_nodes(self):
+        self.boot_here()
+        self.kernel.enforced.clear()
+        self._live_migrate(self.server, 'completed')
+        self.assert_moved()
+        self.assertIn({1: 60}, [desired['MBMIN'] for _domain, _vcpus, desired
+                                in self.kernel.enforced])
+
+    def test_cold_migration_confirmed(self):
+        self.boot_here()
+        with self.disk_moves():
+            self._migrate_server(self.server)
+        self._confirm_resize(self.server)
+        self._run_periodics()
+        self.assert_moved()
+
+    def test_resize_to_more_bandwidth(self):
+        self.boot_here(30)
+        with self.disk_moves():
+            self._resize_server(self.server, self.flavor(mem_bw_min=70))
+        self.assert_moved(70)
+
+    def test_resize_reverted(self):
+        self.boot_here()
+        with self.disk_moves():
+            self._migrate_server(self.server)
+        self.assert_moved()
+        self._revert_resize(self.server)
+        self.assert_moved(host='host_a', node=0)
+
+    def test_evacuation(self):
+        self.boot_here()
+        self.src.stop()
+        self.api.put_service_force_down(self.src.service_ref.uuid, True)
+        self._evacuate_server(self.server, expected_state='SHUTOFF',
+                              expected_migration_status='done')
+        self.assertEqual([1], self.host_nodes(self.server))
+        self.assertEqual(60, self.bandwidth(self.server['id'])[
+            self.provider('host_b', 1)])
+
+    def test_shelved_and_unshelved(self):
+        self.flags(shelved_offload_time=0)
+        self.boot_here()
+        with fixtures.MockPatch(
+                'nova.virt.libvirt.driver.LibvirtDriver.snapshot'):
+            self._shelve_server(self.server)
+        self.reserve('host_a', n0=60)
+        self._unshelve_server(self.server)
+        host = self.api.get_server(
+            self.server['id'])['OS-EXT-SRV-ATTR:host']
+        self.assert_moved(host=host)
+
+    def test_cpus_lost_between_choice_and_claim_lead_to_the_next_host(self):
+        self.reserve('host_a', n0=60)
+        self.reserve('host_b', n0=60)
+        claim = 'nova.compute.claims.Claim._test_numa_topology'
+        from nova.compute import claims
+        test, tried = claims.Claim._test_numa_topology, []
+
+        def lost_once(this, *args, **kwargs):
+            tried.append(this.nodename)
+            if len(tried) == 1:
+                return 'the CPUs are gone'
+            return test(this, *args, **kwargs)
+
+        with fixtures.MonkeyPatch(claim, lost_once):
+            self.server = self.boot(self.flavor(mem_bw_min=60))
+        self.assertEqual(2, len(set(tried)))
+        host = self.api.get_server(
+            self.server['id'])['OS-EXT-SRV-ATTR:host']
+        self.assert_moved(host=host)
