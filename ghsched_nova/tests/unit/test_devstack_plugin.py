@@ -1,0 +1,159 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The devstack plugin, sourced as stack.sh does, with devstack stubbed.
+
+Each function of devstack that the plugin uses is replaced by one that prints
+its name and its arguments, so that a test reads what a phase does.
+"""
+
+import pathlib
+import shlex
+import subprocess
+
+import fixtures
+from oslotest import base
+
+DEVSTACK = pathlib.Path(__file__).parents[3] / 'devstack'
+
+STUBS = '''
+for name in setup_develop iniset iniset_multiline echo_summary stop_process \\
+        run_process sudo; do
+    eval "$name() { echo $name \\"\\$@\\"; }"
+done
+enable_service() { ENABLED="$ENABLED $1"; }
+is_service_enabled() { [[ " $ENABLED " == *" $1 "* ]]; }
+iniget() { echo "$ENABLED_FILTERS"; }
+grep() {
+    case "${@: -1}" in
+    /proc/filesystems) [ "$KERNEL_HAS_RESCTRL" = yes ] ;;
+    /proc/mounts) [ "$MOUNTED" = yes ] ;;
+    *) command grep "$@" ;;
+    esac
+}
+DEST=/opt/stack NOVA_CONF=/etc/nova/nova.conf NOVA_CONF_DIR=/etc/nova
+NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
+'''
+
+FILTER = 'GhschedNUMATopologyFilter'
+
+
+class TestDevstackPlugin(base.BaseTestCase):
+
+    def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
+        """What sourcing the plugin in a phase prints, line by line."""
+        settings = {'ENABLED': enabled, 'KERNEL_HAS_RESCTRL': 'yes',
+                    'MOUNTED': 'no',
+                    'ENABLED_FILTERS': 'ComputeFilter,NUMATopologyFilter,'
+                                       'PciPassthroughFilter', **variables}
+        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        script = directory / 'stack.sh'
+        script.write_text('\n'.join([
+            'set -o errexit',
+            *(f'{name}={shlex.quote(value)}'
+              for name, value in settings.items()),
+            STUBS, f'. {DEVSTACK}/settings',
+            f'. {DEVSTACK}/plugin.sh {shlex.join(words)}']))
+        done = subprocess.run(['bash', script], capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        return [line for line in done.stdout.splitlines()
+                if not line.startswith('echo_summary')]
+
+    def test_install_installs_the_tree(self):
+        self.assertEqual(['setup_develop /opt/stack/ghsched'],
+                         self.phase('stack', 'install'))
+
+    def test_our_filter_replaces_novas_and_is_last(self):
+        lines = self.phase('stack', 'post-config')
+        self.assertIn(
+            'iniset /etc/nova/nova.conf filter_scheduler enabled_filters '
+            f'ComputeFilter,PciPassthroughFilter,{FILTER}', lines)
+        self.assertIn(
+            'iniset_multiline /etc/nova/nova.conf filter_scheduler '
+            'available_filters nova.scheduler.filters.all_filters '
+            f'ghsched_nova.scheduler.filters.{FILTER}', lines)
+
+    def test_a_second_run_does_not_add_the_filter_twice(self):
+        lines = self.phase('stack', 'post-config',
+                           ENABLED_FILTERS=f'ComputeFilter,{FILTER}')
+        self.assertIn(
+            'iniset /etc/nova/nova.conf filter_scheduler enabled_filters '
+            f'ComputeFilter,{FILTER}', lines)
+
+    def test_filter_stands_alone_when_nova_has_none(self):
+        lines = self.phase('stack', 'post-config',
+                           ENABLED_FILTERS='NUMATopologyFilter')
+        self.assertIn(
+            'iniset /etc/nova/nova.conf filter_scheduler enabled_filters '
+            + FILTER, lines)
+
+    def test_compute_host_gets_driver_rootwrap_and_resctrl(self):
+        lines = self.phase('stack', 'post-config')
+        self.assertIn('iniset /etc/nova/nova.conf DEFAULT compute_driver '
+                      'ghsched.GhschedLibvirtDriver', lines)
+        self.assertIn(
+            'sudo install -o root -g root -m 0644 '
+            '/opt/stack/ghsched/etc/nova/rootwrap.d/ghsched.filters '
+            '/etc/nova/rootwrap.d/ghsched.filters', lines)
+        self.assertIn('sudo mount -t resctrl resctrl /sys/fs/resctrl', lines)
+
+    def test_mounted_resctrl_is_left_alone(self):
+        lines = self.phase('stack', 'post-config', MOUNTED='yes')
+        self.assertEqual([], [line for line in lines if 'mount' in line])
+
+    def test_host_without_resctrl_is_no_error(self):
+        lines = self.phase('stack', 'post-config', KERNEL_HAS_RESCTRL='no')
+        self.assertIn('This host has no resctrl; it will offer no memory '
+                      'bandwidth.', lines)
+
+    def test_controller_gets_no_driver(self):
+        lines = self.phase('stack', 'post-config', enabled='n-sch')
+        self.assertEqual([], [line for line in lines
+                              if 'compute_driver' in line or 'sudo' in line])
+
+    def test_options_of_local_conf_reach_nova(self):
+        lines = self.phase(
+            'stack', 'post-config', GHSCHED_RESERVED_BANDWIDTH='0:10,1:5',
+            GHSCHED_BANDWIDTH_ACCOUNTING='max',
+            GHSCHED_RESERVED_CONTROL_GROUPS='2')
+        for option in ('reserved_bandwidth 0:10,1:5',
+                       'bandwidth_accounting max',
+                       'reserved_control_groups 2'):
+            self.assertIn(f'iniset /etc/nova/nova.conf ghsched {option}',
+                          lines)
+
+    def test_our_scheduler_runs_in_the_place_of_novas(self):
+        self.assertEqual(
+            ['stop_process n-sch',
+             'run_process n-sch /opt/stack/data/venv/bin/'
+             'ghsched-nova-scheduler --config-file /etc/nova/nova.conf'],
+            self.phase('stack', 'extra'))
+
+    def test_compute_only_node_has_no_scheduler(self):
+        self.assertEqual([], self.phase('stack', 'extra', enabled='n-cpu'))
+
+    def test_tempest_learns_whether_the_host_has_resctrl(self):
+        for mounted, available in (('yes', 'True'), ('no', 'False')):
+            lines = self.phase('stack', 'test-config', MOUNTED=mounted)
+            self.assertIn('iniset /opt/stack/tempest.conf service_available '
+                          f'ghsched {available}', lines)
+            self.assertIn('iniset /opt/stack/tempest.conf ghsched '
+                          'host_command sudo', lines)
+
+    def test_unstack_leaves_the_scheduler_to_devstack(self):
+        self.assertEqual([], self.phase('unstack'))
+
+    def test_clean_removes_what_was_installed(self):
+        self.assertEqual(
+            ['sudo rm -f /etc/nova/rootwrap.d/ghsched.filters'],
+            self.phase('clean'))
