@@ -39,7 +39,7 @@ TEXT = (st.text(max_size=6) | st.integers(-5, 130).map(str)
 class LoadedTestCase(unittest.TestCase):
     """Nova's registry as it is when our entry point is installed."""
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         plugin: Any = extra_specs
         ours: Any = extension.ExtensionManager.make_test_instance([

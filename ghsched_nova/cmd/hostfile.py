@@ -1,0 +1,315 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Files that describe a host for the dry run (``ghsched explain --host``).
+
+The keys are described in the files under etc/ghsched/hosts. Every mistake is
+refused, with the file, the key and the reason; nothing is guessed.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from typing import TypeVar
+
+import yaml
+
+from ghsched_nova.guest import cpulist
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl.host import ResctrlHost
+from ghsched_placement import tree
+
+_T = TypeVar('_T')
+_MUST = object()
+
+
+class HostFileError(Exception):
+    """A host file that can not be used; says which key and why."""
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """One host NUMA node.
+
+    :param cpus: CPU numbers that guests may use.
+    :param memory_mb: MiB that guests may use.
+    """
+
+    id: int
+    cpus: frozenset[int]
+    memory_mb: int
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """One host.
+
+    :param name: what its providers are named after.
+    :param nodes: ascending by id.
+    :param resctrl: what resctrl would say on it.
+    :param extended: whether its libvirt keeps the extended attributes of
+        memorytune.
+    :param reserved_groups: control groups kept for others than guests.
+    :param tree_config: the host's [ghsched] settings for Placement.
+    """
+
+    name: str
+    nodes: tuple[HostNode, ...]
+    resctrl: ResctrlHost
+    extended: bool
+    reserved_groups: int
+    tree_config: tree.Config
+
+    def node(self, number: int) -> HostNode | None:
+        return next((n for n in self.nodes if n.id == number), None)
+
+
+def load(path: str) -> HostFile:
+    """Read a host file.
+
+    :raises HostFileError: when there is none, or when it has a mistake.
+    """
+    try:
+        text = Path(path).read_text(encoding='utf-8')
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506
+    except OSError as error:
+        raise HostFileError(f'{path}: {error.strerror}') from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise HostFileError(f'{path}: not YAML: {error}') from None
+    try:
+        return _host(_Mapping('', document))
+    except HostFileError as error:
+        raise HostFileError(f'{path}: {error}') from None
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which takes no key twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        mapping = super().construct_mapping(node, deep)
+        if isinstance(node, yaml.MappingNode) and (
+                len(mapping) < len(node.value)):
+            raise yaml.constructor.ConstructorError(
+                None, None, 'a key is there twice', node.start_mark)
+        return mapping
+
+
+# -- checked access -----------------------------------------------------------
+
+
+class _Mapping:
+    """A mapping of the file whose keys are taken one by one."""
+
+    def __init__(self, where: str, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise HostFileError(f'{where or "the file"}: must be a mapping, '
+                                f'is {_kind(value)}')
+        self._where = where
+        self._left = {str(key): item for key, item in value.items()}
+
+    def name(self, key: str) -> str:
+        return f'{self._where}.{key}' if self._where else key
+
+    def take(self, key: str, check: Callable[[str, Any], _T],
+             default: Any = _MUST) -> _T:
+        if key in self._left:
+            return check(self.name(key), self._left.pop(key))
+        if default is _MUST:
+            raise HostFileError(f'{self.name(key)}: is missing')
+        return default
+
+    def done(self) -> None:
+        if self._left:
+            key = min(self._left)
+            raise HostFileError(f'{self.name(key)}: unknown key')
+
+    def items(self) -> Sequence[tuple[str, Any]]:
+        return tuple(self._left.items())
+
+
+def _kind(value: Any) -> str:
+    names = {type(None): 'empty', list: 'a list', dict: 'a mapping',
+             str: 'text', bool: 'true or false'}
+    return names.get(type(value), 'a number')
+
+
+def _integer(minimum: int, maximum: int) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise HostFileError(f'{name}: must be a whole number, is '
+                                f'{value!r}')
+        if not minimum <= value <= maximum:
+            raise HostFileError(f'{name}: {value} is not between {minimum} '
+                                f'and {maximum}')
+        return value
+    return check
+
+
+def _ratio(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise HostFileError(f'{name}: must be a number, is {value!r}')
+    if not 0.1 <= value <= 100:
+        raise HostFileError(f'{name}: {value} is not between 0.1 and 100')
+    return float(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise HostFileError(f'{name}: must be text, is {_kind(value)}')
+    return value
+
+
+def _one_of(words: Sequence[str]) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if value not in words:
+            raise HostFileError(f'{name}: {value!r} is none of '
+                                + ', '.join(words))
+        return str(value)
+    return check
+
+
+def _cpus(name: str, value: Any) -> frozenset[int]:
+    # YAML makes a number of a single CPU.
+    text = str(value) if isinstance(value, int) else _text(name, value)
+    try:
+        return cpulist.parse(text)
+    except cpulist.CpuListError as error:
+        raise HostFileError(f'{name}: {error}') from None
+
+
+def _list(check: Callable[[str, Any], _T],
+          ) -> Callable[[str, Any], tuple[_T, ...]]:
+    def check_all(name: str, value: Any) -> tuple[_T, ...]:
+        if not isinstance(value, list) or not value:
+            raise HostFileError(f'{name}: must be a list with something in '
+                                f'it, is {_kind(value)}')
+        return tuple(check(f'{name}[{place}]', item)
+                     for place, item in enumerate(value))
+    return check_all
+
+
+_number = _integer(0, 10 ** 9)
+_node_id = _integer(0, 9999)
+_percent = _integer(0, 100)
+
+
+# -- the file -----------------------------------------------------------------
+
+
+def _host(top: _Mapping) -> HostFile:
+    name = top.take('name', _text)
+    nodes, domains = _nodes(top)
+    resctrl = _resctrl(_Mapping('resctrl', top.take('resctrl', _any)),
+                       domains)
+    settings = _Mapping('ghsched', top.take('ghsched', _any, {}))
+    attributes = settings.take('memorytune_attributes',
+                               _one_of(('basic', 'extended')), 'basic')
+    reserved = settings.take('reserved_control_groups', _number, 0)
+    config = _tree_config(settings, frozenset(node.id for node in nodes))
+    settings.done()
+    top.done()
+    return HostFile(name, nodes, resctrl, attributes == 'extended', reserved,
+                    config)
+
+
+def _any(_name: str, value: Any) -> Any:
+    return value
+
+
+def _nodes(top: _Mapping) -> tuple[tuple[HostNode, ...],
+                                   dict[int, tuple[int, ...]]]:
+    nodes: dict[int, HostNode] = {}
+    domains: dict[int, tuple[int, ...]] = {}
+    taken: frozenset[int] = frozenset()
+    for entry in top.take('nodes', _list(_Mapping)):
+        number = entry.take('id', _node_id)
+        if number in nodes:
+            raise HostFileError(f'{entry.name("id")}: node {number} is there '
+                                'twice')
+        cpus = entry.take('cpus', _cpus)
+        if cpus & taken:
+            raise HostFileError(
+                f'{entry.name("cpus")}: {cpulist.render(cpus & taken)} is on '
+                'another node already')
+        taken |= cpus
+        nodes[number] = HostNode(
+            number, cpus, entry.take('memory_mb', _number))
+        domains[number] = entry.take('domains', _list(_number), ())
+        entry.done()
+    return (tuple(nodes[number] for number in sorted(nodes)),
+            dict(sorted(domains.items())))
+
+
+def _resctrl(entry: _Mapping,
+             domains: Mapping[int, tuple[int, ...]]) -> ResctrlHost:
+    known = dialects.BY_NAME
+    dialect = known[entry.take('dialect', _one_of(sorted(known)))]
+    lines = entry.take('lines', _list(_one_of(
+        [knob.line for knob in dialect.knobs])), None)
+    if lines is not None:
+        dialect = dialect.narrowed(frozenset(lines))
+    if dialect.knob('maximum') is None:
+        raise HostFileError(f'{entry.name("lines")}: must name MB')
+    num_rmids = entry.take('num_rmids', _number, 0)
+    host = ResctrlHost(
+        dialect=dialect, num_rmids=num_rmids,
+        num_closids=entry.take('num_closids', _integer(1, 10 ** 6)),
+        min_bandwidth=entry.take('min_bandwidth', _integer(1, 100)),
+        granularity=entry.take('bandwidth_gran', _integer(1, 100)),
+        domains_by_node=_domains(dialect, domains),
+        monitored=num_rmids > 0 and dialect.monitor is not None,
+        priority_default=_priority(entry, dialect),
+        left_out={number: 'its CPUs have no domain in the MB line'
+                  for number, ids in domains.items() if not ids}
+        if dialect.domain_kind == 'l3' else {})
+    entry.done()
+    return host
+
+
+def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
+             ) -> dict[int, tuple[int, ...]]:
+    if dialect.domain_kind == 'l3':
+        if not any(given.values()):
+            raise HostFileError('nodes: no node has domains, which the '
+                                f'{dialect.title} needs')
+        return {number: ids for number, ids in given.items() if ids}
+    for place, (number, ids) in enumerate(given.items()):
+        if ids not in ((), (number,)):
+            raise HostFileError(
+                f'nodes[{place}].domains: the {dialect.title} numbers its '
+                f'domains as NUMA nodes; leave it out or say [{number}]')
+    return {number: (number,) for number in given}
+
+
+def _priority(entry: _Mapping, dialect: dialects.Dialect) -> int | None:
+    knob = dialect.knob('priority')
+    if knob is None:
+        return None
+    return entry.take('priority_default',
+                      _integer(knob.minimum, knob.maximum), knob.default)
+
+
+def _tree_config(settings: _Mapping, nodes: frozenset[int]) -> tree.Config:
+    ratio = settings.take('bandwidth_allocation_ratio', _ratio, 1.0)
+    name = settings.name('reserved_bandwidth')
+    reserved = {}
+    for key, value in _Mapping(name, settings.take(
+            'reserved_bandwidth', _any, {})).items():
+        if not key.isdecimal() or int(key) not in nodes:
+            raise HostFileError(f'{name}.{key}: the host has no such NUMA '
+                                'node')
+        reserved[int(key)] = _percent(f'{name}.{key}', value)
+    return tree.Config(reserved_bandwidth=reserved, allocation_ratio=ratio)

@@ -1,0 +1,50 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The ``ghsched`` command."""
+
+import argparse
+from collections.abc import Sequence
+import sys
+from typing import NoReturn
+
+from ghsched_nova.cmd import explain
+
+EXIT_USAGE = 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with 1 on wrong usage, because 2 is a guest that is refused."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f'{self.prog}: {message}\n')
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``ghsched`` with all its sub-commands."""
+    top = _Parser(prog='ghsched', description='Memory bandwidth and NUMA for '
+                                              'OpenStack guests.')
+    explain.add_parser(top.add_subparsers(
+        dest='command', metavar='COMMAND', required=True))
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Console script; its result is the exit status."""
+    arguments = parser().parse_args(argv)
+    return int(arguments.run(arguments))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,244 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+import unittest
+
+from ghsched_nova.cmd import main
+from ghsched_nova.guest import memorytune
+
+ROOT = Path(__file__).parents[4]
+HOSTS = ROOT / 'etc' / 'ghsched' / 'hosts'
+GOLDEN = Path(__file__).parent / 'golden'
+
+#: Set it to write the golden files anew; then read the difference.
+UPDATE = 'GHSCHED_UPDATE_GOLDEN'
+
+TWO_NODES = ['--vcpus', '8', '--ram', '16384', '--disk', '20', '--swap',
+             '1025', '--property', 'hw:numa_nodes=2']
+KUNPENG = [*TWO_NODES, '--property', 'ghsched:mem_bw_min=60',
+           '--property', 'ghsched:mem_bw_max.1=75',
+           '--property', 'ghsched:mem_bw_hardlimit=false',
+           '--property', 'ghsched:mem_bw_priority.0=6',
+           '--property', 'ghsched:monitor=true']
+INTEL = [*TWO_NODES, '--property', 'hw:cpu_policy=dedicated',
+         '--property', 'ghsched:mem_bw_max=25', '--node', '1,0']
+
+
+def run(host, *arguments):
+    """Exit status, what was printed, and what was complained about."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main.main(['explain', '--host',
+                                str(HOSTS / f'{host}.yaml'), *arguments])
+        except SystemExit as stop:
+            status = stop.code
+    return status, out.getvalue(), err.getvalue()
+
+
+def told(host, *arguments):
+    """Exit status and the JSON document."""
+    status, text, _ = run(host, *arguments, '--format', 'json')
+    return status, json.loads(text)
+
+
+def small(*properties, host='kunpeng920', extra=()):
+    """A guest of 2 vCPUs and 1 GB with some extra specs."""
+    arguments = ['--vcpus', '2', '--ram', '1024', *extra]
+    for one in properties:
+        arguments += ['--property', one]
+    return told(host, *arguments)
+
+
+class GoldenTest(unittest.TestCase):
+    """The whole output, for both hosts that are shipped."""
+
+    maxDiff = None
+
+    def compare(self, host, form, *arguments):
+        status, text, err = run(host, *arguments, '--format', form)
+        self.assertEqual((0, ''), (status, err))
+        path = GOLDEN / f'{host}.{form}'
+        if os.environ.get(UPDATE):
+            path.write_text(text)
+        self.assertEqual(path.read_text(), text)
+        return text
+
+    def test_kunpeng(self):
+        for form in ('table', 'json', 'xml'):
+            self.compare('kunpeng920', form, *KUNPENG)
+
+    def test_intel(self):
+        for form in ('table', 'json', 'xml'):
+            self.compare('intel-2s', form, *INTEL)
+
+    def test_the_xml_is_the_one_of_the_driver(self):
+        text = self.compare('kunpeng920', 'xml', *KUNPENG)
+        tune = memorytune.read(f'<domain><cputune>{text}</cputune></domain>')
+        assert tune is not None
+        self.assertEqual(text, memorytune.fragment(tune, True) + '\n')
+
+
+class QueryTest(unittest.TestCase):
+
+    def parameters(self, *properties, extra=()):
+        _, document = small(*properties, extra=extra)
+        return dict(document['placement_query']['parameters'])
+
+    def test_accounting_by_the_cap(self):
+        got = self.parameters(
+            'hw:numa_nodes=1', 'ghsched:mem_bw_min=20',
+            'ghsched:mem_bw_max=50', extra=('--accounting', 'max'))
+        self.assertEqual('CUSTOM_MEM_BW_PCT:50', got['resources_ghsched_bw0'])
+
+    def test_dedicated_cpus(self):
+        got = self.parameters('hw:cpu_policy=dedicated')
+        self.assertEqual('MEMORY_MB:1024,PCPU:2', got['resources'])
+
+    def test_what_is_left_out_is_named(self):
+        _, document = small('hw:tpm_version=2.0', 'hw:pmem=x')
+        self.assertEqual(['hw:pmem', 'hw:tpm_version'],
+                         document['placement_query']['not_shown'])
+
+
+class PlaceTest(unittest.TestCase):
+
+    def host_nodes(self, document):
+        return [node['host_node'] for node in document['guest']['nodes']]
+
+    def test_the_first_nodes_that_fit(self):
+        _, document = small('hw:numa_nodes=2')
+        self.assertEqual([0, 1], self.host_nodes(document))
+
+    def test_the_nodes_asked_for(self):
+        status, document = small('hw:numa_nodes=2', 'ghsched:mem_bw_min.0=9',
+                                 extra=('--node', '3,1'))
+        self.assertEqual(0, status)
+        self.assertEqual([3, 1], self.host_nodes(document))
+        self.assertEqual('MBMIN:1=0;3=9', document['schemata'][-1])
+
+    def test_a_monitor_alone_needs_no_topology(self):
+        status, document = small('ghsched:monitor=true')
+        self.assertEqual(0, status)
+        self.assertEqual([], document['schemata'])
+        self.assertEqual(
+            '<memorytune vcpus="0-1">\n  <monitor vcpus="0-1"/>\n'
+            '</memorytune>', document['xml'])
+
+    def test_a_flavor_without_our_keys_has_no_xml(self):
+        status, text, err = run('intel-2s', '--vcpus', '1', '--ram', '1',
+                                '--format', 'xml')
+        self.assertEqual((0, '', ''), (status, text, err))
+
+
+class RefusalTest(unittest.TestCase):
+
+    def refused(self, pattern, *properties, host='kunpeng920', extra=()):
+        status, document = small(*properties, host=host, extra=extra)
+        self.assertEqual(2, status)
+        self.assertRegex(document['refusal'], pattern)
+        self.assertEqual(([], None),
+                         (document['schemata'], document['xml']))
+        return document
+
+    def test_a_guarantee_on_intel(self):
+        document = self.refused(
+            'mem_bw_min=20 can not be held.*Intel.*guaranteed share',
+            'hw:numa_nodes=1', 'ghsched:mem_bw_min=20', host='intel-2s')
+        self.assertIn('CUSTOM_GHSCHED_MEM_BW_MIN',
+                      document['placement_query']['query'])
+
+    def test_other_knobs_on_intel(self):
+        for one in ('ghsched:mem_bw_priority=1',
+                    'ghsched:mem_bw_hardlimit=false'):
+            self.refused(one, 'hw:numa_nodes=1', 'ghsched:mem_bw_max=50',
+                         one, host='intel-2s')
+
+    def test_a_bad_flavor(self):
+        for pattern, properties in (
+                ('ghsched:mem_bw: unknown key', ['ghsched:mem_bw=1']),
+                ('101 is greater than 100', ['hw:numa_nodes=1',
+                                             'ghsched:mem_bw_min=101']),
+                ('ghsched:mem_bw_min: .*set hw:numa_nodes',
+                 ['ghsched:mem_bw_min=1']),
+                ('mem_bw_min.1: the guest has no NUMA node 1',
+                 ['hw:numa_nodes=1', 'ghsched:mem_bw_min.1=1']),
+                ('hw:numa_nodes: 2 vCPUs', ['hw:numa_nodes=3'])):
+            document = self.refused(pattern, *properties)
+            self.assertEqual([], document['placement_query']['parameters'])
+
+    def test_a_wrong_node(self):
+        for nodes, pattern in (('7', 'no NUMA node 7, it has 0-3'),
+                               ('0,1', 'has 1 NUMA nodes, and .* for 2')):
+            self.refused(pattern, 'hw:numa_nodes=1', extra=('--node', nodes))
+        self.refused('node 2 is given twice', 'hw:numa_nodes=2',
+                     extra=('--node', '2,2'))
+
+    def test_no_room(self):
+        for extra, pattern in (
+                (('--vcpus', '81'), r'has 80 CPUs, 81 are needed .node 0-3'),
+                (('--ram', '131073'), 'has 131072 MB of RAM, 131073 MB'),
+                (('--vcpus', '81', '--node', '1'),
+                 'does not fit on host NUMA node 1: has 80 CPUs')):
+            self.refused(pattern, 'hw:numa_nodes=1', extra=extra)
+
+    def test_more_guest_nodes_than_host_nodes(self):
+        self.refused('has 5 NUMA nodes and the host has 4',
+                     'hw:numa_nodes=5', extra=('--vcpus', '5', '--ram', '5'))
+
+    def test_the_table_and_the_xml_say_it_too(self):
+        asked = ['--vcpus', '1', '--ram', '1', '--property', 'ghsched:x=1']
+        status, text, err = run('intel-2s', *asked)
+        self.assertEqual((2, ''), (status, err))
+        self.assertIn('\nRefused\nghsched:x: unknown key', text)
+        status, text, err = run('intel-2s', *asked, '--format', 'xml')
+        self.assertEqual((2, ''), (status, text))
+        self.assertIn('refused: ghsched:x: unknown key', err)
+
+
+class UsageTest(unittest.TestCase):
+
+    def test_wrong_usage_is_not_a_refusal(self):
+        for arguments, reason in (
+                (['--vcpus', '0', '--ram', '1'], 'at least 1'),
+                (['--vcpus', 'x', '--ram', '1'], "'x' is not a whole"),
+                (['--vcpus', '1'], 'required: --ram'),
+                (['--vcpus', '1', '--ram', '1', '--property', 'a'],
+                 "'a' is not KEY=VALUE"),
+                (['--vcpus', '1', '--ram', '1', '--node', '0,'],
+                 'is not a whole number'),
+                (['--vcpus', '1', '--ram', '1', '--property', 'a=1',
+                  '--property', 'a=2'], 'a key is given twice')):
+            status, text, err = run('intel-2s', *arguments)
+            self.assertEqual((1, ''), (status, text))
+            self.assertIn(reason, err)
+
+    def test_a_host_file_that_is_not_there(self):
+        status, _, err = run('no-such', '--vcpus', '1', '--ram', '1')
+        self.assertEqual(1, status)
+        self.assertIn('no-such.yaml: No such file', err)
+
+    def test_it_starts_without_nova_and_libvirt(self):
+        code = ('import sys; import ghsched_nova.cmd.main; '
+                'print([m for m in ("nova", "libvirt", "eventlet", '
+                '"oslo_config") if m in sys.modules])')
+        done = subprocess.run([sys.executable, '-c', code], check=True,
+                              cwd=ROOT, capture_output=True, text=True)
+        self.assertEqual('[]', done.stdout.strip())

@@ -1,0 +1,179 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import os
+import tempfile
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+import yaml
+
+from ghsched_nova.cmd import hostfile
+
+GOOD = {
+    'name': 'h',
+    'nodes': [{'id': 1, 'cpus': '2-3', 'memory_mb': 9},
+              {'id': 0, 'cpus': '0-1', 'memory_mb': 8}],
+    'resctrl': {'dialect': 'openeuler-6.6', 'num_closids': 4,
+                'min_bandwidth': 1, 'bandwidth_gran': 1},
+}
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 999) | st.floats()
+    | st.text(max_size=5) | st.sampled_from(['0-3', 'MB', 'intel-rdt']),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(['name', 'nodes', 'id', 'cpus', 'dialect', 'x']),
+        inner, max_size=3), max_leaves=5)
+
+
+def changed(value, *path):
+    """The good file with one thing in another way; None takes it out."""
+    document = yaml.safe_load(yaml.safe_dump(GOOD))
+    place = document
+    for step in path[:-1]:
+        place = (place.setdefault(step, {}) if isinstance(place, dict)
+                 else place[step])
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return yaml.safe_dump(document)
+
+
+class LoadTestCase(unittest.TestCase):
+
+    def load(self, text):
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+            file.write(text)
+            file.flush()
+            try:
+                return hostfile.load(file.name)
+            except hostfile.HostFileError as error:
+                self.assertTrue(str(error).startswith(f'{file.name}: '))
+                raise hostfile.HostFileError(
+                    str(error).removeprefix(f'{file.name}: ')) from None
+
+    def refused(self, text, *parts):
+        with self.assertRaises(hostfile.HostFileError) as raised:
+            self.load(text)
+        for part in parts:
+            self.assertIn(part, str(raised.exception))
+
+
+class LoadTest(LoadTestCase):
+
+    def test_what_is_left_out_has_a_default(self):
+        host = self.load(yaml.safe_dump(GOOD))
+        self.assertEqual([0, 1], [node.id for node in host.nodes])
+        self.assertEqual(frozenset({2, 3}), host.nodes[1].cpus)
+        self.assertEqual({0: (0,), 1: (1,)}, host.resctrl.domains_by_node)
+        self.assertEqual(3, host.resctrl.priority_default)
+        self.assertFalse(host.resctrl.monitored)
+        self.assertFalse(host.extended)
+        self.assertEqual(1.0, host.tree_config.allocation_ratio)
+        self.assertIsNone(host.node(2))
+
+    def test_settings_of_the_host(self):
+        host = self.load(changed(
+            {'memorytune_attributes': 'extended', 'reserved_control_groups':
+             1, 'reserved_bandwidth': {1: 30},
+             'bandwidth_allocation_ratio': 2}, 'ghsched'))
+        self.assertTrue(host.extended)
+        self.assertEqual(1, host.reserved_groups)
+        self.assertEqual({1: 30}, host.tree_config.reserved_bandwidth)
+        self.assertEqual(2.0, host.tree_config.allocation_ratio)
+
+    def test_hardware_with_fewer_lines(self):
+        host = self.load(changed(['MB', 'MBMIN'], 'resctrl', 'lines'))
+        self.assertEqual(['MB', 'MBMIN'],
+                         [knob.line for knob in host.resctrl.dialect.knobs])
+        self.assertIsNone(host.resctrl.priority_default)
+
+    def test_one_cpu_is_a_number_to_yaml(self):
+        host = self.load(changed(7, 'nodes', 0, 'cpus'))
+        self.assertEqual(frozenset({7}), host.nodes[1].cpus)
+
+
+class RefusalTest(LoadTestCase):
+
+    def test_no_yaml(self):
+        self.refused('name: [', 'not YAML')
+        self.refused('name: a\nname: b\n', 'a key is there twice')
+        self.refused('', 'the file: must be a mapping, is empty')
+        self.refused('- a', 'the file: must be a mapping, is a list')
+        self.refused('name: !!python/object:os.system x', 'not YAML')
+
+    def test_bytes_that_are_no_text(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b'\xff\xfe\xfa')
+            file.flush()
+            with self.assertRaisesRegex(hostfile.HostFileError, 'not YAML'):
+                hostfile.load(file.name)
+
+    def test_a_directory(self):
+        with self.assertRaisesRegex(hostfile.HostFileError, 'directory'):
+            hostfile.load(os.path.dirname(__file__))
+
+    def test_keys(self):
+        for path, reason in (
+                (('name',), 'name: is missing'),
+                (('nodes', 0, 'cpus'), 'nodes[0].cpus: is missing'),
+                (('resctrl', 'num_closids'), 'resctrl.num_closids: is miss')):
+            self.refused(changed(None, *path), reason)
+        for path, reason in (
+                (('nodse',), 'nodse: unknown key'),
+                (('nodes', 1, 'cpu'), 'nodes[1].cpu: unknown key'),
+                (('resctrl', 'gran'), 'resctrl.gran: unknown key'),
+                (('ghsched', 'x'), 'ghsched.x: unknown key')):
+            self.refused(changed(1, *path), reason)
+
+    def test_values(self):
+        for value, path, reason in (
+                (7, ('name',), 'name: must be text, is a number'),
+                ({}, ('nodes',), 'nodes: must be a list'),
+                ([], ('nodes',), 'nodes: must be a list'),
+                ([7], ('nodes',), 'nodes[0]: must be a mapping, is a number'),
+                (True, ('nodes', 0, 'id'), 'nodes[0].id: must be a whole'),
+                (0, ('nodes', 0, 'id'), 'nodes[1].id: node 0 is there twice'),
+                ('0-2', ('nodes', 1, 'cpus'),
+                 'nodes[1].cpus: 2 is on another node'),
+                ('a', ('nodes', 0, 'cpus'), "nodes[0].cpus: 'a'"),
+                ([9], ('nodes', 0, 'domains'), 'leave it out or say [1]'),
+                ('amd', ('resctrl', 'dialect'), "'amd' is none of intel-rdt"),
+                (['MBX'], ('resctrl', 'lines'), "lines[0]: 'MBX' is none of"),
+                (['MBMIN'], ('resctrl', 'lines'), 'lines: must name MB'),
+                (0, ('resctrl', 'num_closids'), '0 is not between 1 and'),
+                (9, ('resctrl', 'priority_default'), '9 is not between 0 and'),
+                ('x', ('ghsched', 'memorytune_attributes'), 'none of basic'),
+                ({7: 1}, ('ghsched', 'reserved_bandwidth'),
+                 'reserved_bandwidth.7: the host has no such'),
+                ({0: 101}, ('ghsched', 'reserved_bandwidth'),
+                 'reserved_bandwidth.0: 101 is not between'),
+                (0, ('ghsched', 'bandwidth_allocation_ratio'), '0 is not')):
+            self.refused(changed(value, *path), reason)
+
+    def test_an_l3_dialect_needs_domains(self):
+        self.refused(changed('intel-rdt', 'resctrl', 'dialect'),
+                     'nodes: no node has domains')
+
+    @given(st.sampled_from([('name',), ('nodes',), ('nodes', 0),
+                            ('nodes', 0, 'cpus'), ('nodes', 1, 'domains'),
+                            ('resctrl',), ('resctrl', 'lines'),
+                            ('ghsched',), ('ghsched', 'reserved_bandwidth')]),
+           JUNK)
+    def test_junk_is_taken_or_refused_and_nothing_else(self, path, junk):
+        try:
+            self.load(changed(junk, *path) if junk is not None
+                      else changed('', *path))
+        except hostfile.HostFileError as error:
+            self.assertTrue(str(error))

@@ -1,0 +1,153 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the dry run tells again of Nova, against Nova itself."""
+
+import unittest
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+from nova import exception
+from nova import objects
+from nova.scheduler import request_filter
+from nova.scheduler import utils
+from nova.virt import hardware
+
+from ghsched_nova.cmd import topology
+from ghsched_nova.scheduler import request_filter as ours
+from ghsched_placement import policy as policies
+from ghsched_placement import query
+from ghsched_placement import request
+
+objects.register_all()
+
+REFUSALS = (exception.NovaException, ValueError)
+CPUS = st.sampled_from(['0', '1', '0-1', '2,3', '2-3', '^1', '0-3,^2', '7',
+                        '1-0', 'x', ''])
+MEMORY = st.sampled_from(['512', '1024', '1536', '2048'])
+
+
+def some(specs):
+    """Some of these extra specs, with one of the values each."""
+    return st.fixed_dictionaries({}, optional={
+        key: value if isinstance(value, st.SearchStrategy)
+        else st.sampled_from(value) for key, value in specs.items()})
+
+
+def of(*parts):
+    """Extra specs of all of these together."""
+    return st.tuples(*parts).map(
+        lambda dicts: {k: v for one in dicts for k, v in one.items()})
+
+
+NUMA = st.one_of(
+    some({'hw:numa_nodes': ['1', '2', '4', '3', '0', 'x'],
+          'hw:mem_page_size': ['small', 'large']}),
+    st.fixed_dictionaries({
+        'hw:numa_nodes': st.sampled_from(['1', '2', '2', '2', '3']),
+        'hw:numa_cpus.0': CPUS, 'hw:numa_mem.0': MEMORY}, optional={
+        'hw:numa_cpus.1': CPUS, 'hw:numa_mem.1': MEMORY}))
+PINNING: st.SearchStrategy[dict[str, str]] = st.one_of(
+    st.just({}),
+    some({'hw:cpu_policy': ['shared', 'x'],
+          'hw:cpu_thread_policy': ['isolate'],
+          'hw:emulator_threads_policy': ['isolate', 'share']}),
+    of(st.just({'hw:cpu_policy': 'dedicated'}),
+       some({'hw:cpu_thread_policy': ['prefer', 'isolate', 'require'],
+             'hw:emulator_threads_policy': ['isolate', 'share']})),
+    of(st.just({'hw:cpu_policy': 'mixed'}),
+       some({'hw:cpu_dedicated_mask': ['0', '^0', '0-3', '^0-1', '9'],
+             'hw:emulator_threads_policy': ['isolate']})),
+    some({'resources:PCPU': ['4', '3'], 'resources:VCPU': ['0', '4']}))
+OTHER = some({
+    'group_policy': ['none', 'isolate', 'x'],
+    'resources:CUSTOM_GOLD': ['1', '0', 'x'], 'resources:DISK_GB': ['7'],
+    'resources:NO_SUCH': ['3'], 'resources1:CUSTOM_A': ['1', '0'],
+    'resources_b:CUSTOM_B': ['2'], 'trait1:CUSTOM_U': ['required'],
+    'trait:CUSTOM_T': ['required', 'forbidden', 'x']})
+OURS = some({
+    'ghsched:mem_bw_min': ['0', '40'], 'ghsched:mem_bw_max.0': ['50', '100'],
+    'ghsched:mem_bw_hardlimit': ['true', 'no'],
+    'ghsched:monitor': ['true', 'false']})
+EXTRA_SPECS = of(NUMA, PINNING, OTHER, OURS)
+
+
+def flavor_of(extra_specs, swap=0):
+    return objects.Flavor(
+        name='f', vcpus=4, memory_mb=2048, root_gb=10, ephemeral_gb=3,
+        swap=swap, extra_specs=extra_specs)
+
+
+def numa_of(flavor):
+    return hardware.numa_get_constraints(flavor, objects.ImageMeta(
+        properties=objects.ImageMetaProps()))
+
+
+class TopologyTest(unittest.TestCase):
+
+    @settings(max_examples=150, deadline=None)
+    @given(EXTRA_SPECS)
+    def test_cells_are_those_of_nova(self, extra_specs):
+        try:
+            expected = numa_of(flavor_of(extra_specs))
+        except REFUSALS:
+            return
+        guest = topology.split(4, 2048, extra_specs)
+        cells = expected.cells if expected else []
+        self.assertEqual(
+            [(cell.cpuset | cell.pcpuset, cell.memory) for cell in cells],
+            [(cell.vcpus, cell.memory_mb) for cell in guest.cells])
+
+    @settings(max_examples=150, deadline=None)
+    @given(EXTRA_SPECS)
+    def test_what_it_refuses_nova_refuses(self, extra_specs):
+        try:
+            topology.split(4, 2048, extra_specs)
+        except topology.TopologyError as error:
+            with self.assertRaises(REFUSALS, msg=str(error)):
+                numa_of(flavor_of(extra_specs))
+
+
+class QueryTest(unittest.TestCase):
+
+    def novas(self, flavor, numa):
+        """The query of nova-scheduler with our filter and its own."""
+        spec = objects.RequestSpec(
+            flavor=flavor, numa_topology=numa, is_bfv=False,
+            requested_resources=[], image=objects.ImageMeta(
+                properties=objects.ImageMetaProps()))
+        spec.request_level_params = objects.RequestLevelParams(
+            root_required={'OWNER_NOVA'})
+        request_filter.compute_status_filter(None, spec)
+        ours.ghsched_request_filter(None, spec)
+        return utils.resources_from_request_spec(
+            None, spec, None).to_querystring()
+
+    @settings(max_examples=150, deadline=None)
+    @given(EXTRA_SPECS, st.sampled_from([0, 1, 1024, 1025]))
+    def test_the_query_is_that_of_nova(self, extra_specs, swap):
+        flavor = flavor_of(extra_specs, swap)
+        try:
+            numa = numa_of(flavor)
+            expected = self.novas(flavor, numa)
+        except REFUSALS:
+            return
+        guest = topology.split(4, 2048, extra_specs)
+        policy = policies.parse(extra_specs, len(guest.cells))
+        told = query.placement_query(
+            query.Flavor(vcpus=guest.shared, pcpus=guest.pcpus,
+                         memory_mb=2048, disk_gb=13, swap_mb=swap,
+                         extra_specs=extra_specs),
+            request.build(policy or policies.GuestPolicy(), 'min'))
+        self.assertEqual(expected, told)

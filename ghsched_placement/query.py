@@ -1,0 +1,197 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The allocation candidates query that nova-scheduler sends (pure).
+
+A second telling of what nova.scheduler.utils.ResourceRequest does, for the
+dry run that must work without Nova. It covers VCPU or PCPU, MEMORY_MB,
+DISK_GB, the flavor's own ``resources*:`` and ``trait*:`` and everything of
+ghsched; :func:`not_shown` names what it leaves out. A test compares it with
+what a real nova-scheduler sends.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+import re
+from urllib import parse
+
+import os_resource_classes as orc
+import os_traits
+
+from ghsched_placement import request as requests
+
+#: [scheduler]max_placement_results as Nova ships it.
+LIMIT = 1000
+
+_GRANULAR = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)')
+
+#: Extra specs outside resources: and trait: that put something into the
+#: query which is not told here.
+_NOT_SHOWN = re.compile(
+    r'hw:(mem_encryption.*|pmem|tpm_.*|maxphysaddr_.*|'
+    r'ephemeral_encryption.*|virtio_packed_ring|sound_model|'
+    r'pci_numa_affinity_policy)|os:secure_boot|accel:device_profile|'
+    r'pci_passthrough:alias')
+
+
+@dataclass(frozen=True)
+class Flavor:
+    """What a flavor asks of Placement, in Nova's units.
+
+    :param vcpus: vCPUs that share host CPUs.
+    :param pcpus: host CPUs of its own, with the one of isolated emulator
+        threads.
+    :param memory_mb: MiB of RAM.
+    :param disk_gb: GiB of root and ephemeral disks together; the root disk
+        counts 0 for a server that boots from a volume.
+    :param swap_mb: MiB of swap disk; Nova rounds it up to GiB.
+    """
+
+    vcpus: int
+    pcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    swap_mb: int = 0
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole_disk_gb(self) -> int:
+        return self.disk_gb - (-self.swap_mb // 1024)
+
+
+@dataclass
+class _Group:
+    """A request group while it is put together."""
+
+    resources: dict[str, int] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)
+
+    def parameters(self, suffix: str) -> Iterator[tuple[str, str]]:
+        amounts = sorted(f'{name}:{amount}'
+                         for name, amount in self.resources.items() if amount)
+        traits = sorted(self.required) + _none_of(self.forbidden)
+        if amounts or traits:
+            yield f'resources{suffix}', ','.join(amounts)
+        if traits:
+            yield f'required{suffix}', ','.join(traits)
+
+
+def placement_query(flavor: Flavor, request: requests.Request) -> str:
+    """The query string of GET /allocation_candidates, see :func:`parameters`.
+    """
+    return parse.urlencode(parameters(flavor, request))
+
+
+def parameters(flavor: Flavor,
+               request: requests.Request) -> list[tuple[str, str]]:
+    """The parameters of GET /allocation_candidates, sorted as Nova does.
+
+    They are those of a cloud whose compute services are all of Nova 34 or
+    newer and whose settings are Nova's defaults. A target host, an
+    availability zone, ports and properties of the image add to them.
+
+    :param request: what ghsched adds, see
+        :func:`ghsched_placement.request.build`.
+    """
+    groups = _flavor_groups(flavor)
+    group_policy = _group_policy(flavor, groups, request)
+    for group in request.groups:
+        groups[group.suffix] = _Group(dict(group.resources),
+                                      set(group.required))
+    root = sorted(request.root_required | {os_traits.OWNER_NOVA})
+    root += _none_of({os_traits.COMPUTE_STATUS_DISABLED})
+    found = [('limit', str(LIMIT)), ('root_required', ','.join(root))]
+    if group_policy is not None:
+        found.append(('group_policy', group_policy))
+    for suffix, ready in groups.items():
+        found.extend(ready.parameters(suffix))
+    return sorted(found)
+
+
+def not_shown(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
+    """Extra specs that change Nova's query in a way that is not told here."""
+    return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
+
+
+def _none_of(traits: set[str]) -> list[str]:
+    return [f'!{trait}' for trait in sorted(traits)]
+
+
+def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
+                  request: requests.Request) -> str | None:
+    """As nova.scheduler.utils.resources_from_request_spec has it.
+
+    Groups that do not come from the flavor may share a provider unless the
+    flavor says otherwise; a flavor with several groups has to say.
+    """
+    asked = flavor.extra_specs.get('group_policy')
+    if asked in ('none', 'isolate'):
+        return asked
+    suffixed = sum(1 for suffix in groups if suffix)
+    if suffixed <= 1 and suffixed + len(request.groups) > 1:
+        return 'none'
+    return None
+
+
+def _flavor_groups(flavor: Flavor) -> dict[str, _Group]:
+    groups = {'': _Group()}
+    for key, value in flavor.extra_specs.items():
+        match = _GRANULAR.fullmatch(key)
+        if match is None:
+            continue
+        group = groups.setdefault(match[2] or '', _Group())
+        if match[1] == 'trait':
+            _add_trait(group, match[3], value)
+        else:
+            _add_resource(group, match[3], value)
+    _add_base(flavor, groups)
+    return {suffix: group for suffix, group in groups.items()
+            if any(group.parameters(suffix))}
+
+
+def _add_trait(group: _Group, name: str, value: str) -> None:
+    if value == 'required':
+        group.required.add(name)
+    elif value == 'forbidden':
+        group.forbidden.add(name)
+
+
+def _add_resource(group: _Group, name: str, value: str) -> None:
+    """As RequestGroup.add_resource, which passes over what it can not read.
+    """
+    known = name.startswith(orc.CUSTOM_NAMESPACE) or name in orc.STANDARDS
+    if known and re.fullmatch('[0-9]{1,18}', value.strip()):
+        group.resources[name] = int(value)
+
+
+def _add_base(flavor: Flavor, groups: Mapping[str, _Group]) -> None:
+    """The flavor's own figures, where no ``resources:`` overrides them."""
+    base = groups[''].resources
+    if flavor.pcpus:
+        base[orc.PCPU] = flavor.pcpus
+        base[orc.VCPU] = flavor.vcpus
+    given = {name for group in groups.values() for name in group.resources}
+    if given.isdisjoint((orc.VCPU, orc.PCPU)):
+        base[orc.VCPU] = flavor.vcpus
+    if orc.MEMORY_MB not in given:
+        base[orc.MEMORY_MB] = flavor.memory_mb
+    if orc.DISK_GB not in given:
+        base[orc.DISK_GB] = flavor.whole_disk_gb
+    threads = flavor.extra_specs.get('hw:cpu_thread_policy')
+    if threads == 'require':
+        groups[''].required.add(os_traits.HW_CPU_HYPERTHREADING)
+    elif threads == 'isolate':
+        groups[''].forbidden.add(os_traits.HW_CPU_HYPERTHREADING)

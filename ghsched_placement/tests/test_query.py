@@ -1,0 +1,110 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import unittest
+from urllib import parse
+
+from ghsched_placement import policy
+from ghsched_placement import query
+from ghsched_placement import request
+
+ROOT = ('root_required', 'OWNER_NOVA,!COMPUTE_STATUS_DISABLED')
+
+
+def told(flavor, wanted=None):
+    return dict(query.parameters(flavor, wanted or request.Request()))
+
+
+def flavor(**extra_specs):
+    return query.Flavor(vcpus=4, pcpus=0, memory_mb=512, disk_gb=1,
+                        extra_specs={key.replace('__', ':'): value
+                                     for key, value in extra_specs.items()})
+
+
+class BaseTest(unittest.TestCase):
+
+    def test_a_plain_flavor(self):
+        self.assertEqual(
+            [('limit', '1000'), ('resources', 'DISK_GB:1,MEMORY_MB:512,'
+                                              'VCPU:4'), ROOT],
+            query.parameters(flavor(), request.Request()))
+
+    def test_no_disk_is_not_asked_for(self):
+        got = told(query.Flavor(1, 0, 512))
+        self.assertEqual('MEMORY_MB:512,VCPU:1', got['resources'])
+
+    def test_swap_is_rounded_up_to_whole_gigabytes(self):
+        for swap_mb, gigabytes in ((0, 5), (1, 6), (1024, 6), (1025, 7)):
+            self.assertEqual(gigabytes, query.Flavor(
+                1, 0, 1, disk_gb=5, swap_mb=swap_mb).whole_disk_gb)
+
+    def test_dedicated_and_mixed_cpus(self):
+        for vcpus, pcpus, cpus in ((0, 4, 'PCPU:4'), (3, 1, 'PCPU:1,VCPU:3')):
+            got = told(query.Flavor(vcpus, pcpus, 512))
+            self.assertEqual(f'MEMORY_MB:512,{cpus}', got['resources'])
+
+    def test_the_query_is_encoded(self):
+        text = query.placement_query(flavor(), request.Request())
+        self.assertEqual(query.parameters(flavor(), request.Request()),
+                         parse.parse_qsl(text))
+        self.assertIn('MEMORY_MB%3A512', text)
+
+
+class FlavorTest(unittest.TestCase):
+
+    def test_resources_and_traits(self):
+        got = told(flavor(resources__VCPU='0', resources__MEMORY_MB='7',
+                          resources__BAD='1', resources__CUSTOM_A='x',
+                          trait__CUSTOM_T='required',
+                          trait__CUSTOM_U='forbidden', trait__CUSTOM_V='x',
+                          resources_b__CUSTOM_B='2'))
+        self.assertEqual('DISK_GB:1,MEMORY_MB:7', got['resources'])
+        self.assertEqual('CUSTOM_T,!CUSTOM_U', got['required'])
+        self.assertEqual('CUSTOM_B:2', got['resources_b'])
+
+    def test_what_is_not_shown(self):
+        self.assertEqual(
+            ('hw:mem_encryption', 'pci_passthrough:alias'),
+            query.not_shown({'pci_passthrough:alias': 'a:1', 'hw:x': '1',
+                             'hw:mem_encryption': '1', 'hw:numa_nodes': '1'}))
+
+
+class GhschedTest(unittest.TestCase):
+
+    def wanted(self, nodes=1):
+        parsed = policy.parse({'ghsched:mem_bw_min': '60'}, nodes)
+        assert parsed is not None
+        return request.build(parsed, 'min')
+
+    def test_our_groups_and_traits(self):
+        got = told(flavor(), self.wanted())
+        self.assertEqual('CUSTOM_MEM_BW_PCT:60', got['resources_ghsched_bw0'])
+        self.assertEqual('CUSTOM_GHSCHED_NUMA_NODE',
+                         got['required_ghsched_bw0'])
+        self.assertEqual('CUSTOM_RESCTRL_GROUP:1',
+                         got['resources_ghsched_resctrl'])
+        self.assertEqual('CUSTOM_GHSCHED_MEM_BW_MIN,OWNER_NOVA,'
+                         '!COMPUTE_STATUS_DISABLED', got['root_required'])
+
+    def test_group_policy(self):
+        wanted = self.wanted()
+        alone = request.Request(groups=wanted.groups[:1])
+        for specs, groups, expected in (
+                ({}, wanted, 'none'), ({}, alone, None),
+                ({'group_policy': 'isolate'}, wanted, 'isolate'),
+                ({'group_policy': 'x'}, wanted, 'none'),
+                ({'resources1__CUSTOM_A': '1'}, alone, 'none'),
+                ({'resources1__CUSTOM_A': '1',
+                  'resources2__CUSTOM_A': '1'}, wanted, None)):
+            self.assertEqual(
+                expected, told(flavor(**specs), groups).get('group_policy'))
