@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from typing import Any
 from typing import TypeAlias
 
-from nova import objects
 import nova.conf
+from nova import objects
 from nova.scheduler.client import report
 from nova.scheduler import request_filter
 from nova.scheduler import utils as scheduler_utils

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from dataclasses import field
 import math
 
-from ghsched_placement import names
 from ghsched_placement.host import HostDescription
+from ghsched_placement import names
 
 #: An inventory record as Placement's API spells it.
 Inventory = Mapping[str, int | float]

@@ -83,10 +83,10 @@ def read(xml: str) -> DomainPolicy | None:
     if element is None:
         return None
     try:
-        nodes = [(int(node.get('host')), _node_policy(node))
+        nodes = [(int(node.attrib['host']), _node_policy(node))
                  for node in element.findall(_NODE)]
         monitor = _BOOLEAN[element.get('monitor', 'false')]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         raise MetadataError(
             'the ghsched policy in the metadata of the domain can not be '
             f'read: {error!r}') from error
@@ -113,8 +113,9 @@ def move(xml: str, new_node: Mapping[int, int]) -> str:
 def _node_policy(element: etree._Element) -> NodePolicy:
     priority = element.get('priority')
     return NodePolicy(
-        minimum=int(element.get('min')), maximum=int(element.get('max')),
-        hardlimit=_BOOLEAN[element.get('hardlimit')],
+        minimum=int(element.attrib['min']),
+        maximum=int(element.attrib['max']),
+        hardlimit=_BOOLEAN[element.attrib['hardlimit']],
         priority=None if priority is None else int(priority))
 
 

@@ -74,11 +74,10 @@ def _nodes(mappings: Mapping[str, Sequence[str]],
            node_of_provider: Mapping[str, int]) -> dict[int, int] | None:
     nodes = {}
     for guest_node, suffix in suffixes.items():
-        providers = mappings.get(suffix) or [None]
-        node = node_of_provider.get(providers[0])  # type: ignore[arg-type]
-        if node is None:
+        providers = mappings.get(suffix)
+        if not providers or providers[0] not in node_of_provider:
             return None
-        nodes[guest_node] = node
+        nodes[guest_node] = node_of_provider[providers[0]]
     return nodes
 
 

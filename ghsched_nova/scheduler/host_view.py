@@ -16,6 +16,7 @@ from typing import Any
 
 from nova.scheduler import host_manager
 
+
 class HostStateView(host_manager.HostState):
     """Copy of a HostState for one instance of a request.
 
@@ -35,12 +36,14 @@ class HostStateView(host_manager.HostState):
         self.claimed = False
         self.consumed = False
         self.claimed = False
+        candidates: list[Any] = state.allocation_candidates
         if isinstance(state, HostStateView):
             # A later instance of the same request: every candidate is open
             # again.
-            self.allocation_candidates = list(state.all_candidates)
+            candidates = state.all_candidates
             self.claimed = state.claimed or state.consumed
-        self.all_candidates = list(self.allocation_candidates)
+        self.all_candidates: list[Any] = list(candidates)
+        self.allocation_candidates: list[Any] = list(candidates)
 
     def consume_from_request(self, spec_obj: Any) -> None:
         super().consume_from_request(spec_obj)

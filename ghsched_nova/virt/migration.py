@@ -57,7 +57,7 @@ def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
     info = migrate_data.dst_numa_info
     if 'cell_pins' not in info:
         return {}
-    here = {memnode.get('cellid'): int(memnode.get('nodeset'))
+    here = {memnode.attrib['cellid']: int(memnode.attrib['nodeset'])
             for memnode in etree.fromstring(xml).findall(
                 'numatune/memnode')}
     return {here[cell]: int(next(iter(pins)))
