@@ -115,7 +115,7 @@ def _node_policy(element: etree._Element) -> NodePolicy:
     return NodePolicy(
         minimum=int(element.attrib['min']),
         maximum=int(element.attrib['max']),
-        hardlimit=_BOOLEAN[element.attrib['hardlimit']],
+        hardlimit=_BOOLEAN[str(element.attrib['hardlimit'])],
         priority=None if priority is None else int(priority))
 
 
