@@ -1,0 +1,36 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Configuration of the manual."""
+
+import pathlib
+import sys
+
+_DOC = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(_DOC.parent), str(_DOC / 'ext')]
+
+extensions = [
+    'openstackdocstheme',
+    'oslo_config.sphinxext',
+    'ghsched_keys',
+]
+
+project = 'ghsched'
+copyright = 'ghsched contributors'
+author = 'ghsched contributors'
+exclude_patterns: list[str] = []
+pygments_style = 'native'
+
+html_theme = 'openstackdocs'
+openstackdocs_repo_name = 'x/ghsched'
+openstackdocs_use_storyboard = False
+openstackdocs_auto_name = False
