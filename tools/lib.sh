@@ -152,13 +152,12 @@ _with_services_asleep() (
 # _disable_units PACKAGE...: a freshly installed package enables its units for
 # the next boot. Nobody on this machine asked for that service.
 _disable_units() {
-    local package unit
+    local unit units
     command -v systemctl > /dev/null || return 0
-    for package in "$@"; do
-        for unit in $(dpkg -L "$package" 2> /dev/null |
-                grep -E '/lib/systemd/system/[^/@]+\.(service|socket)$'); do
-            systemctl disable "$(basename "$unit")" 2> /dev/null || true
-        done
+    units=$(dpkg -L "$@" 2> /dev/null |
+        grep -E '/lib/systemd/system/[^/@]+\.(service|socket)$') || return 0
+    for unit in $units; do
+        systemctl disable "$(basename "$unit")" 2> /dev/null || true
     done
 }
 
@@ -194,21 +193,20 @@ install_packages() {
     command -v apt-get > /dev/null ||
         die "needs Debian packages, and there is no apt-get:" $missing
     # shellcheck disable=SC2086
-    if apt-get -s install --no-install-recommends $missing \
-            > /dev/null 2>&1 && [ -z "${_lists_are_old:-$(_old_lists)}" ]; then
+    if _can_install $missing; then
         step "Debian packages ($(wc -w <<< "$missing"))" \
             _install_missing $missing
     else
         step "package lists, Debian packages ($(wc -w <<< "$missing"))" \
             _update_lists_and_install $missing
-        _lists_are_old=
     fi
 }
 
 # Lists older than a day may name packages that the archive has replaced.
-_old_lists() {
+_can_install() {
     [ -n "$(find /var/lib/apt/lists -maxdepth 1 -name '*Packages*' \
-        -mtime -1 2> /dev/null | head -n 1)" ] || echo old
+        -mtime -1 2> /dev/null | head -n 1)" ] || return 1
+    apt-get -s install --no-install-recommends "$@" > /dev/null 2>&1
 }
 
 # -- Python ------------------------------------------------------------------
@@ -258,7 +256,9 @@ _make_venv() {
         { echo "$PYTHON is older than 3.11"; return 1; }
     rm -rf "$VENV"
     "$PYTHON" -m venv "$VENV" || return
-    while read -r file; do args+=(-r "$file"); done < <(_present_requirements)
+    while read -r file; do
+        args+=(-r "$file")
+    done < <(_present_requirements)
     "$VENV/bin/pip" install -q --upgrade pip wheel pbr 'setuptools<82' \
         || return
     "$VENV/bin/pip" install -q "${args[@]}" || return
@@ -297,8 +297,7 @@ ensure_venv() {
         step "Python packages, in $VENV" _make_venv "$hash" || return
     fi
     hash=$(_project_hash)
-    if [ -f "$GHSCHED_TOP/setup.cfg" ] &&
-            [ "$(cat "$VENV/ghsched-project" 2> /dev/null)" != "$hash" ]; then
+    if [ "$(cat "$VENV/ghsched-project" 2> /dev/null)" != "$hash" ]; then
         step "this project's wheel" _install_project "$hash" || return
     fi
     exec 9>&-

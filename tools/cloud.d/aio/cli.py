@@ -14,9 +14,11 @@
 """The commands of tools/cloud."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 import configparser
+import contextlib
+import fcntl
 import http.client
 import os
 import shutil
@@ -158,9 +160,14 @@ def _compute_up(settings: Settings, cloud: services.Cloud) -> None:
     since = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())
     _start(cloud, 'nova-compute')
     for name in ('nova-conductor', 'nova-scheduler', 'nova-compute'):
-        process.wait_until(lambda: name in catalog.reported(api, since), 120,
-                           f'{name} does not report', cloud[name])
+        _wait_report(cloud[name], api, since)
     catalog.map_host(settings)
+
+
+def _wait_report(service: process.Process, api: object, since: str) -> None:
+    process.wait_until(
+        lambda: service.name in catalog.reported(api, since), 120,
+        f'{service.name} does not report', service)
 
 
 def _wait_http(cloud: services.Cloud, name: str) -> None:
@@ -332,7 +339,7 @@ def execute(settings: Settings, command: list[str]) -> None:
     environment = {**os.environ, **settings.admin,
                    'PATH': f'{settings.venv}/bin:' + os.environ['PATH']}
     argv = host.inside(settings, command)
-    os.execvpe(argv[0], argv, environment)
+    os.execvpe(argv[0], argv, environment)  # noqa: S606
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -368,32 +375,44 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(settings: Settings, arguments: argparse.Namespace) -> int:
-    match arguments.command:
-        case 'up':
-            up(settings)
-        case 'down':
-            down(settings)
-        case 'wipe':
-            wipe(settings)
-        case 'status':
-            return status(settings)
-        case 'openrc':
-            write_openrc(settings)
-            print((settings.home / 'openrc').read_text(), end='')
-        case 'restart':
-            restart(settings, arguments.service)
-        case 'logs':
-            return logs(settings, arguments.service)
-        case 'set-option':
-            set_option(settings, arguments.section, arguments.key,
-                       arguments.value)
-        case 'unset-option':
-            set_option(settings, arguments.section, arguments.key, None)
-        case 'exec':
-            words = arguments.words
-            execute(settings, words[1:] if words[:1] == ['--'] else words)
-    return 0
+def _openrc(settings: Settings) -> None:
+    write_openrc(settings)
+    print((settings.home / 'openrc').read_text(), end='')
+
+
+def _execute(settings: Settings, words: list[str]) -> None:
+    execute(settings, words[1:] if words[:1] == ['--'] else words)
+
+
+def _run(settings: Settings, given: argparse.Namespace) -> int:
+    """Call the command; one without a status of its own has succeeded."""
+    calls: dict[str, Callable[[], int | None]] = {
+        'up': lambda: up(settings),
+        'down': lambda: down(settings),
+        'wipe': lambda: wipe(settings),
+        'status': lambda: status(settings),
+        'openrc': lambda: _openrc(settings),
+        'restart': lambda: restart(settings, given.service),
+        'logs': lambda: logs(settings, given.service),
+        'set-option': lambda: set_option(settings, given.section, given.key,
+                                         given.value),
+        'unset-option': lambda: set_option(settings, given.section,
+                                           given.key, None),
+        'exec': lambda: _execute(settings, given.words),
+    }
+    with _alone(settings, given.command):
+        return calls[given.command]() or 0
+
+
+@contextlib.contextmanager
+def _alone(settings: Settings, command: str) -> Iterator[None]:
+    """Keep two commands that start or stop services apart."""
+    if command not in ('up', 'down', 'wipe', 'restart'):
+        yield
+        return
+    with (settings.home / 'lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def main() -> int:

@@ -88,6 +88,7 @@ def _revision(settings: Settings, name: str) -> str:
     directory = settings.etc / name.partition('-')[0]
     files = sorted(path for path in directory.rglob('*') if path.is_file()
                    and path != settings.local_conf)
+    files.append(settings.venv / 'ghsched-requirements')
     if name in _EXTENDED:
         files.append(settings.venv / 'ghsched-project')
     data = hashlib.sha256()

@@ -1,0 +1,343 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Boot guests on the cloud and look at them from every side.
+
+The side of the API and of Placement is asked through openstacksdk; the
+simulated host is read with virsh and cat, as an admin would.
+"""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+import time
+from typing import Any
+from xml.etree import ElementTree
+
+from aio import catalog
+from aio import database
+from aio import host
+from aio.settings import CloudError, Settings
+
+#: Seconds until a guest must be up; a busy machine without hardware
+#: virtualisation needs some.
+BOOT = 180
+
+_RESCTRL = '/sys/fs/resctrl'
+_NOT_GROUPS = ('info', 'mon_groups', 'mon_data')
+
+
+@dataclass(frozen=True)
+class Group:
+    """A resctrl control group, as its files say.
+
+    :param schemata: value by line and domain.
+    :param threads: name by thread id.
+    """
+
+    name: str
+    schemata: Mapping[str, Mapping[int, str]]
+    threads: Mapping[int, str]
+
+    def lines(self) -> list[str]:
+        """The schemata again as text."""
+        return [f'{name}:' + ';'.join(
+            f'{domain}={value}' for domain, value in values.items())
+            for name, values in self.schemata.items()]
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A resource provider of Placement."""
+
+    name: str
+    uuid: str
+    parent: str | None
+
+
+class Lab:
+    """The running cloud.
+
+    :param prefix: every server made here is named so, and removed by
+        :meth:`clean`.
+    """
+
+    def __init__(self, settings: Settings, prefix: str) -> None:
+        self.settings = settings
+        self.prefix = prefix
+        self.cloud = catalog.connect(settings)
+
+    # -- flavors and servers --------------------------------------------------
+
+    def flavor(self, name: str, vcpus: int = 1, ram: int = 192,
+               **extra_specs: object) -> Any:
+        """A flavor with exactly these extra specs.
+
+        :param extra_specs: colons are written as ``__`` and a guest node as
+            ``__at__N``: ``ghsched__mem_bw_min__at__0``.
+        """
+        specs = {key.replace('__at__', '.').replace('__', ':'): str(value)
+                 for key, value in extra_specs.items()}
+        old = self.cloud.compute.find_flavor(name, get_extra_specs=True)
+        if old is not None:
+            if dict(old.extra_specs) == specs and old.ram == ram:
+                return old
+            self.cloud.compute.delete_flavor(old)
+        made = self.cloud.compute.create_flavor(
+            name=name, vcpus=vcpus, ram=ram, disk=0)
+        if specs:
+            self.cloud.compute.create_flavor_extra_specs(made, specs)
+        return made
+
+    def create(self, name: str, flavor: str, **more: object) -> Any:
+        """Ask for a server and return at once."""
+        image = self.cloud.image.find_image(catalog.IMAGE)
+        return self.cloud.compute.create_server(
+            name=f'{self.prefix}-{name}', image_id=image.id, networks='none',
+            flavor_id=self.cloud.compute.find_flavor(flavor).id, **more)
+
+    def create_many(self, name: str, flavor: str, count: int) -> None:
+        """Ask for several servers in one request."""
+        self.create(name, flavor, min_count=count, max_count=count)
+
+    def wait(self, server: Any, *states: str, seconds: float = BOOT) -> Any:
+        """Wait until a server is in one of the states, by default in a final
+        one."""
+        wanted = states or ('ACTIVE', 'ERROR')
+        return self.until(
+            lambda: self._in_state(server, wanted), seconds,
+            lambda: f'{server.name} is not {" or ".join(wanted)}, but '
+                    f'{self.server(server).status}')
+
+    def _in_state(self, server: Any, wanted: tuple[str, ...]) -> Any:
+        now = self.server(server)
+        return now if now.status in wanted and now.task_state is None else None
+
+    def until(self, look: Any, seconds: float, failure: Any) -> Any:
+        """Poll until ``look`` returns something true.
+
+        :param failure: text, or a function that makes it.
+        :raises CloudError: when time is up.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            seen = look()
+            if seen:
+                return seen
+            if time.monotonic() > end:
+                text = failure() if callable(failure) else failure
+                raise CloudError(f'{text}, after {seconds:.0f} s')
+            time.sleep(0.3)
+
+    def boot(self, name: str, flavor: str) -> Any:
+        """Create a server and wait until it is ACTIVE or in ERROR."""
+        return self.wait(self.create(name, flavor))
+
+    def server(self, server: Any) -> Any:
+        return self.cloud.compute.get_server(server.id)
+
+    def servers(self) -> list[Any]:
+        return [one for one in self.cloud.compute.servers()
+                if one.name.startswith(self.prefix + '-')]
+
+    def fault(self, server: Any) -> str:
+        return str((self.server(server).fault or {}).get('message', ''))
+
+    def delete(self, *servers: Any, seconds: float = 60) -> None:
+        """Delete servers and wait until they are gone."""
+        for one in servers:
+            self.cloud.compute.delete_server(one.id, ignore_missing=True)
+        for one in servers:
+            self.until(
+                lambda one=one: self.cloud.compute.find_server(
+                    one.id, ignore_missing=True) is None,
+                seconds, f'{one.name} is not deleted')
+
+    def clean(self) -> None:
+        """Delete every server of ours."""
+        self.delete(*self.servers())
+
+    def console(self, server: Any, seconds: float = BOOT) -> list[str]:
+        """The GUEST-* lines of a guest's console, once it is ready."""
+        def ready() -> list[str]:
+            output = self.cloud.compute.get_server_console_output(server.id)
+            lines = [line.strip() for line in output['output'].splitlines()
+                     if line.startswith('GUEST-')]
+            return lines if 'GUEST-READY' in lines else []
+        found: list[str] = self.until(
+            ready, seconds, f'{server.name} does not print GUEST-READY')
+        return found
+
+    def topology(self, server: Any) -> list[dict[str, Any]]:
+        """What Nova has recorded of the guest's NUMA nodes."""
+        answer = self.cloud.compute.get(f'/servers/{server.id}/topology',
+                                        microversion='2.100')
+        return list(answer.json()['nodes'])
+
+    # -- Placement ------------------------------------------------------------
+
+    def placement(self, path: str) -> dict[str, Any]:
+        answer = self.cloud.placement.get(path, microversion='1.39')
+        if answer.status_code != 200:
+            raise CloudError(f'GET {path}: {answer.text}')
+        return dict(answer.json())
+
+    def providers(self) -> list[Provider]:
+        """The host's tree, the root first."""
+        found = [Provider(one['name'], one['uuid'],
+                          one['parent_provider_uuid'])
+                 for one in self.placement(
+                     '/resource_providers')['resource_providers']]
+        return sorted(found, key=lambda one: (one.parent or '', one.name))
+
+    def node_provider(self, node: int) -> Provider:
+        for one in self.providers():
+            if one.name.endswith(f'_NUMA{node}'):
+                return one
+        raise CloudError(f'Placement has no provider of NUMA node {node}')
+
+    def inventory(self, provider: Provider) -> dict[str, Any]:
+        return dict(self.placement(
+            f'/resource_providers/{provider.uuid}/inventories')['inventories'])
+
+    def usage(self, provider: Provider) -> dict[str, int]:
+        return dict(self.placement(
+            f'/resource_providers/{provider.uuid}/usages')['usages'])
+
+    def traits(self, provider: Provider) -> list[str]:
+        return sorted(self.placement(
+            f'/resource_providers/{provider.uuid}/traits')['traits'])
+
+    def allocations(self, server: Any) -> dict[str, dict[str, int]]:
+        """What a server holds, by the provider's name."""
+        names = {one.uuid: one.name for one in self.providers()}
+        found = self.placement(f'/allocations/{server.id}')['allocations']
+        return {names[uuid]: dict(entry['resources'])
+                for uuid, entry in found.items()}
+
+    def allocated_nodes(self, server: Any) -> list[int]:
+        """Host NUMA nodes on which a server holds bandwidth."""
+        return sorted(
+            int(name.rpartition('_NUMA')[2])
+            for name, resources in self.allocations(server).items()
+            if 'CUSTOM_MEM_BW_PCT' in resources)
+
+    # -- the host -------------------------------------------------------------
+
+    def on_host(self, *command: str) -> str:
+        return host.run(self.settings, command)
+
+    def groups(self) -> list[Group]:
+        """Every control group on the host but the kernel's default one."""
+        script = (
+            f'cd {_RESCTRL} && for g in */; do g=${{g%/}}; '
+            'echo "group $g"; [ -f "$g/schemata" ] || continue; '
+            'sed "s/^ */line /" "$g/schemata"; '
+            'sed "s/^/task /" "$g/tasks"; done')
+        found = []
+        for text in self.on_host('sh', '-c', script).split('group ')[1:]:
+            name, *rest = text.splitlines()
+            if name not in _NOT_GROUPS:
+                found.append(_group(name, rest))
+        return found
+
+    def group(self, server: Any) -> Group:
+        """The control group that holds a guest's vCPU threads."""
+        mine = set(self.vcpu_threads(server))
+        holding = [one for one in self.groups() if mine & set(one.threads)]
+        if len(holding) != 1 or not mine <= set(holding[0].threads):
+            raise CloudError(
+                f'the vCPU threads {sorted(mine)} of {server.name} are not '
+                f'in one group, but in {[one.name for one in holding]}')
+        return holding[0]
+
+    def vcpu_threads(self, server: Any) -> dict[int, str]:
+        """Thread ids and names of a guest's vCPUs, from /proc."""
+        name = self.domain_name(server)
+        pid = int(self.on_host(
+            'cat', f'/run/libvirt/qemu/{name}.pid'))
+        threads = {
+            int(task.name): _thread_name(int(task.name))
+            for task in Path(f'/proc/{pid}/task').iterdir()}
+        return {thread: comm for thread, comm in threads.items()
+                if comm.startswith('CPU ')}
+
+    def domain_name(self, server: Any) -> str:
+        return str(self.server(server).instance_name)
+
+    def domains(self) -> list[str]:
+        return self.on_host('virsh', '-q', 'list', '--all', '--name').split()
+
+    def domain_xml(self, server: Any) -> ElementTree.Element:
+        """The XML of the running domain."""
+        return ElementTree.fromstring(  # noqa: S314 - libvirt's own
+            self.on_host('virsh', 'dumpxml', self.domain_name(server)))
+
+    def memorytune(self, server: Any) -> ElementTree.Element:
+        found = self.domain_xml(server).find('cputune/memorytune')
+        if found is None:
+            raise CloudError(f'{server.name} has no <memorytune>')
+        return found
+
+    def database_topology(self, server: Any) -> str:
+        """instance.numa_topology as it is stored."""
+        return database.query(
+            self.settings,
+            'select numa_topology from nova_cell1.instance_extra '  # noqa: S608
+            f"where instance_uuid = '{server.id}'")
+
+    # -- logs -----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def log_of(self, service: str) -> Iterator['LogReader']:
+        """What a service logs from here on."""
+        yield LogReader(self.settings.log / f'{service}.log')
+
+
+class LogReader:
+    """What is appended to a log after now."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._from = path.stat().st_size if path.exists() else 0
+
+    def lines(self, *words: str) -> list[str]:
+        """The new lines that hold all of the words."""
+        with self._path.open('rb') as log:
+            log.seek(self._from)
+            text = log.read().decode(errors='replace')
+        return [line for line in text.splitlines()
+                if all(word in line for word in words)]
+
+
+def _group(name: str, lines: list[str]) -> Group:
+    schemata = {}
+    threads = {}
+    for line in lines:
+        kind, _, text = line.partition(' ')
+        if kind == 'task':
+            threads[int(text)] = _thread_name(int(text))
+        elif kind == 'line' and ':' in text:
+            resource, _, values = text.partition(':')
+            schemata[resource] = {
+                int(domain): value for domain, _, value in
+                (one.partition('=') for one in values.split(';'))}
+    return Group(name, schemata, threads)
+
+
+def _thread_name(thread: int) -> str:
+    try:
+        return Path(f'/proc/{thread}/comm').read_text().strip()
+    except OSError:
+        return ''

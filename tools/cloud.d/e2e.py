@@ -1,0 +1,505 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""End-to-end checks on the all-in-one cloud; called by tools/e2e.sh.
+
+Each check prints what was seen beside what was expected. A failed check does
+not end a test; an error does, and counts as one failure.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import os
+from pathlib import Path
+import sys
+import time
+import traceback
+from typing import Any
+
+from aio import cli
+from aio import host
+from aio import process
+from aio import services
+from aio.lab import Lab
+from aio.settings import CloudError, read, Settings
+from openstack import exceptions
+
+BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
+CONTROL_GROUP = 'CUSTOM_RESCTRL_GROUP'
+
+_COMPUTE = 'nova-compute'
+
+
+class Checks:
+    """Counts what holds and what does not."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed = 0
+
+    def equal(self, text: str, seen: object, expected: object) -> bool:
+        """Compare two values; both are printed."""
+        return self._note(seen == expected, f'{text}: {seen!r}, expected '
+                                            f'{expected!r}')
+
+    def holds(self, text: str, seen: object, expected: str) -> bool:
+        """A condition; ``seen`` is true when it holds."""
+        return self._note(bool(seen), f'{text}: {seen!r}, expected '
+                                      f'{expected}')
+
+    def error(self, text: str) -> None:
+        self._note(False, text)
+
+    def _note(self, good: bool, line: str) -> bool:
+        self.passed += good
+        self.failed += not good
+        print(f'  {"pass" if good else "FAIL"}  {line}', flush=True)
+        return good
+
+
+class EndToEnd:
+    """The tests; a method's name without ``test_`` is the test's name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.lab = Lab(settings, 'e2e')
+        self.checks = Checks()
+        self.services = services.cloud(settings)
+
+    def prepare(self) -> None:
+        self.lab.clean()
+        self.lab.flavor('bw60', hw__numa_nodes=1, ghsched__mem_bw_min=60)
+        self.lab.flavor('bw10', hw__numa_nodes=1, ghsched__mem_bw_min=10)
+        self.lab.flavor('numa1', hw__numa_nodes=1)
+        self.lab.flavor('bw-all', hw__numa_nodes=1, ghsched__mem_bw_min=30,
+                        ghsched__mem_bw_max=50,
+                        ghsched__mem_bw_hardlimit='true',
+                        ghsched__mem_bw_priority=5)
+        self.lab.flavor('two-nodes', vcpus=2, ram=256, hw__numa_nodes=2,
+                        ghsched__mem_bw_min__at__0=20,
+                        ghsched__mem_bw_min__at__1=30)
+
+    # -- tests ----------------------------------------------------------------
+
+    def test_two_guests(self) -> None:
+        """Two guests of 60 % take one node each; a third has no place."""
+        servers = [self._active(self.lab.boot(name, 'bw60'))
+                   for name in '12']
+        nodes = sorted(self.lab.allocated_nodes(one)[0] for one in servers)
+        self.checks.equal('host NUMA nodes of the two', nodes, [0, 1])
+        for server in servers:
+            self._agrees(server, 60)
+        for node in (0, 1):
+            self.checks.equal(f'{BANDWIDTH} used on node {node}',
+                              self._used(node), 60)
+        self._refused('bw60', 'no host NUMA node has 60 % of its memory '
+                              'bandwidth left')
+        for server in servers:
+            self.checks.equal(
+                f'{server.name} sees NUMA nodes',
+                _words(self.lab.console(server), 'GUEST-NUMA'), ['online=0'])
+
+    def test_at_once(self) -> None:
+        """Two requests at the same time do not spoil each other."""
+        asked = [self.lab.create(name, 'bw60') for name in '12']
+        servers = [self._active(self.lab.wait(one)) for one in asked]
+        nodes = sorted(node for one in servers
+                       for node in self.lab.allocated_nodes(one))
+        self.checks.equal('host NUMA nodes of the two', nodes, [0, 1])
+
+    def test_multi_create(self) -> None:
+        """One request for two guests is spread like two requests."""
+        self.lab.create_many('many', 'bw60', 2)
+        servers = [self._active(self.lab.wait(one))
+                   for one in self.lab.servers()]
+        self.checks.equal('servers', len(servers), 2)
+        nodes = sorted(node for one in servers
+                       for node in self.lab.allocated_nodes(one))
+        self.checks.equal('host NUMA nodes of the two', nodes, [0, 1])
+        for server in servers:
+            self._agrees(server, 60)
+
+    def test_two_nodes(self) -> None:
+        """Each guest node gets its share on its own host node."""
+        server = self._active(self.lab.boot('wide', 'two-nodes'))
+        cells = [cell['host_node'] for cell in self.lab.topology(server)]
+        self.checks.equal('host nodes of the guest nodes', sorted(cells),
+                          [0, 1])
+        seen = self._values(server, 'MBMIN')
+        self.checks.equal('MBMIN', seen, {cells[0]: 20, cells[1]: 30})
+        self.checks.equal(
+            'bandwidth used, node by node',
+            {node: self._used(node) for node in (0, 1)}, seen)
+        self.checks.equal(
+            'NUMA nodes that the guest sees',
+            _words(self.lab.console(server), 'GUEST-NUMA'), ['online=0-1'])
+
+    def test_all_keys(self) -> None:
+        """All four keys reach the group that holds the vCPU threads."""
+        server = self._active(self.lab.boot('all', 'bw-all'))
+        node, = self.lab.allocated_nodes(server)
+        for line, value, elsewhere in (
+                ('MB', 50, 100), ('MBMIN', 30, 0), ('MBHDL', 1, None),
+                ('MBPRI', 5, None)):
+            seen = self._values(server, line)
+            self.checks.equal(f'{line} of node {node}', seen.get(node),
+                              value)
+            if elsewhere is not None:
+                self.checks.equal(f'{line} of node {1 - node}',
+                                  seen.get(1 - node), elsewhere)
+        threads = self.lab.vcpu_threads(server)
+        self.checks.equal('vCPU threads in the group', sorted(
+            set(threads) & set(self.lab.group(server).threads)),
+            sorted(threads))
+
+    def test_placement_decides(self) -> None:
+        """Where stock Nova would take node 0, Placement's node 1 is taken."""
+        with self._options(('ghsched', 'reserved_bandwidth', '0:60')):
+            plain = self._active(self.lab.boot('plain', 'numa1'))
+            self.checks.equal(
+                'node of a guest without bandwidth (Nova\'s own choice)',
+                self._topology_nodes(plain), [0])
+            self.lab.delete(plain)
+            provider = self.lab.node_provider(0)
+            self.checks.equal(
+                'reserved on node 0',
+                self.lab.inventory(provider)[BANDWIDTH]['reserved'], 60)
+            server = self._active(self.lab.boot('steered', 'bw60'))
+            self.checks.equal('node of the allocation',
+                              self.lab.allocated_nodes(server), [1])
+            self._agrees(server, 60)
+
+    def test_hard_reboot(self) -> None:
+        """A hard reboot makes the same XML and the same group again."""
+        server = self._active(self.lab.boot('reboot', 'bw-all'))
+        before = self.lab.group(server)
+        tune = _tune(self.lab.memorytune(server))
+        self.lab.cloud.compute.reboot_server(server, 'HARD')
+        self.lab.until(lambda: self._is_rebooted(server, before.name), 90,
+                       'the guest has no new group')
+        after = self.lab.group(server)
+        self.checks.equal('schemata', after.lines(), before.lines())
+        self.checks.equal('memorytune', _tune(self.lab.memorytune(server)),
+                          tune)
+        self.checks.equal('groups', len(self.lab.groups()), 1)
+
+    def test_reassert(self) -> None:
+        """What somebody changed is put right when nova-compute starts."""
+        server = self._active(self.lab.boot('tampered', 'bw-all'))
+        node, = self.lab.allocated_nodes(server)
+        group = self.lab.group(server)
+        self.lab.on_host('sh', '-c', f'echo "MBMIN:{node}=1" > '
+                                     f'/sys/fs/resctrl/{group.name}/schemata')
+        cli.restart(self.settings, [_COMPUTE])
+        self.lab.until(
+            lambda: self._values(server, 'MBMIN').get(node) == 30, 30,
+            'MBMIN is not put right')
+        self.checks.equal('schemata', self.lab.group(server).lines(),
+                          group.lines())
+
+    def test_kill_early(self) -> None:
+        """nova-compute is killed when a spawn has just begun."""
+        self._kill_compute(lambda server: self.lab.server(server).task_state
+                           in ('spawning', 'block_device_mapping'))
+
+    def test_kill_late(self) -> None:
+        """nova-compute is killed when the control group is there."""
+        self._kill_compute(lambda _server: self._has_groups())
+
+    def test_libvirtd_restart(self) -> None:
+        """Guests and their groups outlive libvirtd; then all goes on."""
+        server = self._active(self.lab.boot('lasting', 'bw-all'))
+        before = self.lab.group(server)
+        host.control(self.settings, 'restart-libvirtd')
+        self.checks.equal('group', self.lab.group(server), before)
+        self._compute_reports()
+        other = self._active(self.lab.boot('after', 'bw60'))
+        self._agrees(other, 60)
+        self.lab.delete(other)
+        self.checks.equal('group', self.lab.group(server), before)
+        self.lab.delete(server)
+        self._nothing_left()
+
+    def test_groups_counted(self) -> None:
+        """Placement refuses a guest for which no control group is left."""
+        usable = self.settings.control_groups - 1
+        with self._options(('ghsched', 'reserved_control_groups',
+                            str(usable - 1))):
+            first = self._active(self.lab.boot('first', 'bw10'))
+            root = self.lab.providers()[0]
+            self.checks.equal(f'{CONTROL_GROUP} used',
+                              self.lab.usage(root).get(CONTROL_GROUP), 1)
+            self._refused('bw10',
+                          'no host has a resctrl control group left')
+            self.lab.delete(first)
+            again = self._active(self.lab.boot('again', 'bw10'))
+            self._agrees(again, 10)
+
+    def test_groups_taken(self) -> None:
+        """Others took the control groups: ERROR with the reason, no leak."""
+        taken = self._take_groups()
+        try:
+            with self.lab.log_of(_COMPUTE) as log:
+                server = self.lab.boot('late', 'bw60')
+                self.checks.equal('status', server.status, 'ERROR')
+                said = log.lines('No space left on device')
+                self.checks.holds('reason in nova-compute\'s log',
+                                  said[:1], 'No space left on device')
+            print(f'        fault: {self.lab.fault(server)}')
+            self._only_the_server_is_left(server, taken)
+            self.lab.delete(server)
+        finally:
+            self._give_groups_back(taken)
+        self._active(self.lab.boot('then', 'bw60'))
+
+    def test_resctrl_vanishes(self) -> None:
+        """Without resctrl no guest starts unprotected; it comes back."""
+        old = self._active(self.lab.boot('before', 'bw10'))
+        host.control(self.settings, 'umount-resctrl')
+        try:
+            server = self.lab.boot('without', 'bw10')
+            self.checks.equal('status', server.status, 'ERROR')
+            fault = self.lab.fault(server)
+            self.checks.holds('fault', fault, 'a reason')
+            self.checks.equal('domains', self.lab.domains(),
+                              [self.lab.domain_name(old)])
+            self.checks.equal('allocations', self.lab.allocations(server),
+                              {})
+            self.lab.delete(server)
+            self.lab.delete(old)
+            self.checks.equal('domains', self.lab.domains(), [])
+        finally:
+            host.control(self.settings, 'mount-resctrl')
+            cli.restart(self.settings, [_COMPUTE])
+        new = self._active(self.lab.boot('back', 'bw10'))
+        self._agrees(new, 10)
+
+    def test_bad_keys(self) -> None:
+        """The API, or else the scheduler, says which key is wrong."""
+        for specs in ({'ghsched:mem_bw_min': '101'},
+                      {'ghsched:mem_bw_min': 'much'},
+                      {'ghsched:mem_bw_mni': '10'},
+                      {'ghsched:mem_bw_hardlimit': 'maybe'}):
+            flavor = self.lab.flavor('bad')
+            try:
+                self.lab.cloud.compute.create_flavor_extra_specs(
+                    flavor, specs)
+                code = 200
+            except exceptions.HttpException as error:
+                code = error.response.status_code
+            self.checks.equal(f'HTTP status of {specs}', code, 400)
+        self.lab.flavor('bad', hw__numa_nodes=1, ghsched__mem_bw_min=60,
+                        ghsched__mem_bw_max=50)
+        self._refused('bad', 'ghsched:mem_bw_min')
+        self.lab.flavor('bad', hw__numa_nodes=1, ghsched__mem_bw_min__at__1=5)
+        self._refused('bad', 'ghsched:mem_bw_min.1')
+
+    # -- parts of tests -------------------------------------------------------
+
+    def _active(self, server: Any) -> Any:
+        """The server, which must be ACTIVE for the test to go on."""
+        if server.status != 'ACTIVE':
+            raise CloudError(f'{server.name} is {server.status}: '
+                             + self.lab.fault(server))
+        return server
+
+    def _used(self, node: int) -> int | None:
+        return self.lab.usage(self.lab.node_provider(node)).get(BANDWIDTH)
+
+    def _values(self, server: Any, line: str) -> dict[int, int]:
+        return {domain: int(value) for domain, value in
+                self.lab.group(server).schemata.get(line, {}).items()}
+
+    def _topology_nodes(self, server: Any) -> list[int]:
+        return [cell['host_node'] for cell in self.lab.topology(server)]
+
+    def _agrees(self, server: Any, share: int) -> None:
+        """Placement, Nova, libvirt and resctrl name the same node."""
+        node, = self.lab.allocated_nodes(server)
+        name = server.name
+        self.checks.equal(
+            f'{name}: share allocated',
+            self.lab.allocations(server)[
+                self.lab.node_provider(node).name].get(BANDWIDTH), share)
+        self.checks.equal(f'{name}: node in instance.numa_topology',
+                          self._topology_nodes(server), [node])
+        xml = self.lab.domain_xml(server)
+        self.checks.equal(
+            f'{name}: node in <numatune>',
+            [one.get('nodeset') for one in xml.iter('memnode')],
+            [str(node)])
+        self.checks.equal(
+            f'{name}: node in <memorytune>',
+            [one.get('id') for one in xml.findall(
+                'cputune/memorytune/node')], [str(node)])
+        self.checks.equal(f'{name}: MBMIN of its group',
+                          self._values(server, 'MBMIN'),
+                          {node: share, 1 - node: 0})
+
+    def _refused(self, flavor: str, reason: str) -> None:
+        """A server of a flavor finds no host, and the log says why."""
+        with self.lab.log_of('nova-scheduler') as log:
+            server = self.lab.boot('refused', flavor)
+            fault = self.lab.fault(server)
+            self.checks.equal('status', server.status, 'ERROR')
+            self.checks.holds('fault', 'No valid host' in fault and fault,
+                              'No valid host')
+            self.checks.holds('scheduler\'s log', [
+                line.partition('ghsched: ')[2] for line in log.lines(reason)],
+                reason)
+        self.checks.equal('allocations', self.lab.allocations(server), {})
+        self.lab.delete(server)
+
+    def _nothing_left(self, but: tuple[str, ...] = ()) -> None:
+        """No group, no domain and no bandwidth in use is left."""
+        self.checks.equal('control groups left',
+                          [one.name for one in self.lab.groups()
+                           if one.name not in but], [])
+        self.checks.equal('domains left', self.lab.domains(), [])
+        for node in (0, 1):
+            self.checks.equal(f'{BANDWIDTH} used on node {node}',
+                              self._used(node), 0)
+        self.checks.equal(
+            f'{CONTROL_GROUP} used',
+            self.lab.usage(self.lab.providers()[0]).get(CONTROL_GROUP), 0)
+
+    def _only_the_server_is_left(self, server: Any,
+                                 taken: tuple[str, ...]) -> None:
+        self.checks.equal('allocations', self.lab.allocations(server), {})
+        self._nothing_left(but=taken)
+
+    def _is_rebooted(self, server: Any, old_group: str) -> bool:
+        now = self.lab.server(server)
+        if now.status != 'ACTIVE' or now.task_state:
+            return False
+        return [one.name for one in self.lab.groups()
+                if one.threads] not in ([], [old_group])
+
+    @contextlib.contextmanager
+    def _options(self, *options: tuple[str, str, str]) -> Iterator[None]:
+        """Nova's services with other options, for a while."""
+        for section, key, value in options:
+            cli.set_option(self.settings, section, key, value)
+        try:
+            cli.restart(self.settings, [_COMPUTE])
+            yield
+        finally:
+            self.lab.clean()
+            for section, key, _value in options:
+                cli.set_option(self.settings, section, key, None)
+            cli.restart(self.settings, [_COMPUTE])
+
+    def _compute_reports(self) -> None:
+        """Wait until nova-compute has libvirt again."""
+        self.lab.until(
+            lambda: all(one.state == 'up' and one.status == 'enabled'
+                        for one in self.lab.cloud.compute.services(
+                            binary=_COMPUTE)), 60,
+            'nova-compute does not come back')
+
+    # -- killing nova-compute -------------------------------------------------
+
+    def _kill_compute(self, moment: Callable[[Any], object]) -> None:
+        server = self.lab.create('killed', 'bw-all')
+        self.lab.until(lambda: moment(server), 60,
+                       'the moment to kill nova-compute never came')
+        process.kill(self.services[_COMPUTE])
+        print(f'        killed; the server is {self.lab.server(server).status}'
+              f' ({self.lab.server(server).task_state}), '
+              f'groups {[one.name for one in self.lab.groups()]}')
+        cli.restart(self.settings, [_COMPUTE])
+        server = self.lab.wait(server)
+        self.checks.holds('status after the restart', server.status,
+                          'ERROR or ACTIVE')
+        if server.status == 'ACTIVE':
+            self.checks.equal('groups', len(self.lab.groups()), 1)
+        self.lab.delete(server)
+        self._nothing_left()
+        self._active(self.lab.boot('next', 'bw-all'))
+
+    def _has_groups(self) -> bool:
+        """Whether there is a control group of a guest, at little cost."""
+        root = Path(f'/proc/{self.services[_COMPUTE].pid}/root')
+        return any(name.startswith('qemu-')
+                   for name in os.listdir(root / 'sys/fs/resctrl'))
+
+    # -- control groups of others ---------------------------------------------
+
+    def _take_groups(self) -> tuple[str, ...]:
+        """Make groups until the host has none left."""
+        script = ('cd /sys/fs/resctrl; n=0; '
+                  'while mkdir "foreign$n" 2>&-; do n=$((n+1)); done; echo $n')
+        count = int(self.lab.on_host('sh', '-c', script))
+        self.checks.equal('groups taken by others', count,
+                          self.settings.control_groups - 1)
+        return tuple(f'foreign{number}' for number in range(count))
+
+    def _give_groups_back(self, taken: tuple[str, ...]) -> None:
+        self.lab.on_host('sh', '-c', 'cd /sys/fs/resctrl && rmdir '
+                         + ' '.join(taken))
+
+
+def _words(lines: list[str], first: str) -> list[str]:
+    """The other words of the first line that begins with a word."""
+    for line in lines:
+        head, *rest = line.split()
+        if head == first:
+            return rest
+    return []
+
+
+def _tune(element: Any) -> list[tuple[str, dict[str, str]]]:
+    return [(one.tag, dict(one.attrib)) for one in element.iter()]
+
+
+def run(tests: EndToEnd, names: list[str]) -> None:
+    tests.prepare()
+    for name in names:
+        test = getattr(tests, f'test_{name}')
+        begin = time.monotonic()
+        print(f'\n== {name}: {test.__doc__} ==', flush=True)
+        try:
+            test()
+            tests.lab.clean()
+            tests._nothing_left()
+        except Exception as error:
+            if not isinstance(error, CloudError):
+                traceback.print_exc()
+            tests.checks.error(f'{name}: {error}')
+            _tidy(tests)
+        print(f'     {time.monotonic() - begin:.1f} s', flush=True)
+
+
+def _tidy(tests: EndToEnd) -> None:
+    """Give the next test a chance."""
+    try:
+        cli.up(tests.settings)
+        tests.lab.clean()
+    except Exception as error:
+        print(f'        could not tidy up: {error}')
+
+
+def main(arguments: list[str]) -> int:
+    known = [name[5:] for name in vars(EndToEnd) if name.startswith('test_')]
+    unknown = set(arguments) - set(known)
+    if unknown:
+        print(f'tools/e2e.sh: no test {", ".join(sorted(unknown))}; there '
+              f'are {" ".join(known)}', file=sys.stderr)
+        return 2
+    tests = EndToEnd(read())
+    run(tests, arguments or known)
+    print(f'\n{tests.checks.passed} passed, {tests.checks.failed} failed')
+    return 1 if tests.checks.failed else 0
+
+
+sys.exit(main(sys.argv[1:]))
