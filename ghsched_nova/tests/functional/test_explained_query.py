@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched explain`` prints the query that nova-scheduler sends."""
+
+from urllib import parse
+
+import fixtures
+from nova.scheduler.client import report
+
+from ghsched_nova.tests.functional import nova_base
+from ghsched_placement import policy as policies
+from ghsched_placement import query
+from ghsched_placement import request
+
+KEYS = {'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max': '50',
+        'ghsched:mem_bw_hardlimit': 'false', 'ghsched:mem_bw_priority': '5',
+        'ghsched:mem_bw_min.1': '40'}
+
+
+class ExplainedQueryTest(nova_base.GhschedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.sent = []
+        get = report.SchedulerReportClient.get
+
+        def noted(client, url, *args, **kwargs):
+            if url.startswith('/allocation_candidates?'):
+                self.sent.append(url.partition('?')[2])
+            return get(client, url, *args, **kwargs)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.scheduler.client.report.SchedulerReportClient.get', noted))
+        # Pinned guests are otherwise asked for a second time, with VCPU.
+        self.flags(disable_fallback_pcpu_query=True, group='workarounds')
+
+    def test_what_is_printed_is_what_is_sent(self):
+        self.start_host()
+        self.boot(self.flavor(
+            vcpus=2, nodes=2, ram=512,
+            **{key.removeprefix('ghsched:').replace('.', '__'): value
+               for key, value in KEYS.items()}))
+        flavor = query.Flavor(vcpus=0, pcpus=2, memory_mb=512, disk_gb=1,
+                              extra_specs={'hw:numa_nodes': '2',
+                                           'hw:cpu_policy': 'dedicated',
+                                           **KEYS})
+        printed = query.parameters(
+            flavor, request.build(policies.parse(KEYS, 2), 'min'))
+        (sent,) = self.sent
+        self.assertEqual(sorted(printed), sorted(parse.parse_qsl(sent)))
