@@ -87,7 +87,7 @@ total() {
 }
 
 html() {
-    rm -rf "$RESULTS/$2"
+    rm -rf "$RESULTS/$2" "$RESULTS/$2.trees"
     tree python -m sphinx -W --keep-going -q -b html -d "$RESULTS/$2.trees" \
         "$1" "$RESULTS/$2"
 }
