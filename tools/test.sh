@@ -57,7 +57,8 @@ run_tests() {
     local text=$1 directory=$2 name log rc=0 good bad
     name=${directory//\//-}
     log=$RESULTS/$name.log
-    rm -rf "$RESULTS/$name"
+    rm -rf "${RESULTS:?}/$name"
+    mkdir "$RESULTS/$name"
     step "$text" stestr_to "$log" --repo-url "$RESULTS/$name" \
         --test-path "$directory" || rc=$?
     good=$(total Passed "$log")
@@ -75,8 +76,7 @@ run_tests() {
 stestr_to() {
     local log=$1
     shift
-    tree python -m stestr "$@" init > "$log" 2>&1 || true
-    tree python -m stestr "$@" run --concurrency "$WORKERS" >> "$log" 2>&1 ||
+    tree python -m stestr "$@" run --concurrency "$WORKERS" > "$log" 2>&1 ||
         { tail -n 60 "$log"; return 1; }
 }
 
@@ -87,7 +87,7 @@ total() {
 }
 
 html() {
-    rm -rf "$RESULTS/$2" "$RESULTS/$2.trees"
+    rm -rf "${RESULTS:?}/$2" "$RESULTS/$2.trees"
     tree python -m sphinx -W --keep-going -q -b html -d "$RESULTS/$2.trees" \
         "$1" "$RESULTS/$2"
 }

@@ -20,9 +20,9 @@ of our package. It is for installations where that is not so: a directory on
 # Nova's module comes first: it chooses the threading model of the process.
 from nova.cmd import compute  # isort: skip
 
-from ghsched_nova import _import_hook
+import ghsched_import_hook
 
 
 def main() -> None:
-    _import_hook.install()
+    ghsched_import_hook.install()
     compute.main()

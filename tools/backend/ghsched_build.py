@@ -14,7 +14,7 @@
 
 Nova imports its driver as ``nova.virt.<compute_driver>``. ``ghsched.pth``,
 in the root of the site directory that pip installs to, registers the finder
-of ``ghsched_nova/_import_hook.py`` for that name. Neither pbr nor setuptools
+of ``ghsched_import_hook.py`` for that name. Neither pbr nor setuptools
 has an option that puts a file there for ordinary and for editable installs,
 and pbr replaces the command classes that a setup.py gives. So the file is
 added to the finished wheel, whose format is a standard (PEP 427).

@@ -29,13 +29,13 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.libvirt import base
 
-from ghsched_nova import _import_hook
+import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
 from ghsched_placement import names
 
-_import_hook.install()
+ghsched_import_hook.install()
 compat.config()
 
 FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'

@@ -14,14 +14,13 @@
 
 import importlib.util
 import pathlib
-import shutil
 import subprocess
 import sys
 
 import fixtures
 from oslotest import base
 
-from ghsched_nova import _import_hook
+import ghsched_import_hook
 
 TOP = pathlib.Path(__file__).parents[3]
 PTH = TOP / 'ghsched.pth'
@@ -40,33 +39,41 @@ class TestFinder(base.BaseTestCase):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch('sys.meta_path',
                                              list(sys.meta_path)))
-        while _import_hook.GhschedFinder in sys.meta_path:
-            sys.meta_path.remove(_import_hook.GhschedFinder)
+        while ghsched_import_hook.GhschedFinder in sys.meta_path:
+            sys.meta_path.remove(ghsched_import_hook.GhschedFinder)
 
     def test_answers_for_the_driver_module(self):
-        _import_hook.install()
+        ghsched_import_hook.install()
         spec = importlib.util.find_spec('nova.virt.ghsched')
         self.assertIsNotNone(spec)
         self.assertTrue(spec.origin.endswith('ghsched_nova/shim/virt.py'))
 
     def test_answers_for_nothing_else(self):
         for name in ('nova', 'nova.virt', 'nova.virt.libvirt', 'ghsched'):
-            self.assertIsNone(_import_hook.GhschedFinder.find_spec(name))
+            self.assertIsNone(
+                ghsched_import_hook.GhschedFinder.find_spec(name))
 
     def test_is_installed_once_and_last(self):
-        _import_hook.install()
-        _import_hook.install()
+        ghsched_import_hook.install()
+        ghsched_import_hook.install()
         self.assertEqual(
-            1, sys.meta_path.count(_import_hook.GhschedFinder))
-        self.assertIs(_import_hook.GhschedFinder, sys.meta_path[-1])
+            1, sys.meta_path.count(ghsched_import_hook.GhschedFinder))
+        self.assertIs(ghsched_import_hook.GhschedFinder, sys.meta_path[-1])
+
+    def test_a_package_that_is_gone_is_no_error(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'importlib.util.find_spec', lambda name: None))
+        self.assertIsNone(
+            ghsched_import_hook.GhschedFinder.find_spec('nova.virt.ghsched'))
 
     def test_a_removed_shim_is_a_module_that_does_not_exist(self):
         directory = self.useFixture(fixtures.TempDir()).path
-        copy = shutil.copy(_import_hook.__file__, directory)
+        spec = importlib.util.spec_from_file_location(
+            'ghsched_nova', f'{directory}/__init__.py')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova._import_hook.__file__', copy))
+            'importlib.util.find_spec', lambda name: spec))
         self.assertIsNone(
-            _import_hook.GhschedFinder.find_spec('nova.virt.ghsched'))
+            ghsched_import_hook.GhschedFinder.find_spec('nova.virt.ghsched'))
 
 
 class TestPth(base.BaseTestCase):
@@ -91,7 +98,17 @@ class TestPth(base.BaseTestCase):
             f'{PTH.read_text()}\n'
             'print(*sorted({name.partition(".")[0] for name in sys.modules}\n'
             '              - sys.stdlib_module_names - {"__main__"}))')
-        self.assertEqual(('ghsched_nova\n', ''), (done.stdout, done.stderr))
+        self.assertEqual(('ghsched_import_hook\n', ''),
+                         (done.stdout, done.stderr))
+
+    def test_leaves_the_choice_of_our_package_to_the_program(self):
+        # A program in a source tree must get the tree's ghsched_nova and not
+        # an installed one.
+        done = bare_python(
+            f'import sys; sys.path.insert(0, {str(TOP)!r})\n'
+            f'{PTH.read_text()}\n'
+            'print("ghsched_nova" in sys.modules)')
+        self.assertEqual(('False\n', ''), (done.stdout, done.stderr))
 
     def test_is_silent_when_the_package_is_gone(self):
         done = bare_python(PTH.read_text() + 'print("alive")')

@@ -14,21 +14,24 @@
 
 Nova imports ``nova.virt.<compute_driver>`` and nothing else. This module,
 which ``ghsched.pth`` imports at the start of every interpreter, registers a
-finder that answers for ``nova.virt.ghsched`` with a file of this package.
+finder that answers for ``nova.virt.ghsched`` with a file of ours.
 
 A package ``nova/virt/ghsched`` in our own wheel would do only where Nova and
 ghsched share one site directory, and a ``nova/__init__.py`` of ours would
 hide Nova itself.
 
-Keep it to the standard library: it runs before any program of the
-environment, and Nova's services refuse to start when eventlet was imported
-before they chose their threading model.
+It is a module of its own and not one of ``ghsched_nova``, because an import
+from there would fix that package to the installed one before the directory
+of a program, which may be a source tree, is on the path. And it keeps to the
+standard library: it runs before any program of the environment, and Nova's
+services refuse to start when eventlet was imported before they chose their
+threading model.
 """
 
 import sys
 
-#: Module name -> file, relative to this package.
-_MODULES = {'nova.virt.ghsched': 'shim/virt.py'}
+#: Module name -> our package, and the file in it.
+_MODULES = {'nova.virt.ghsched': ('ghsched_nova', ('shim', 'virt.py'))}
 
 
 class GhschedFinder:
@@ -37,13 +40,16 @@ class GhschedFinder:
     @staticmethod
     def find_spec(fullname, path=None, target=None):  # type: ignore
         """The spec of a module of ours; None for any other name."""
-        relative = _MODULES.get(fullname)
-        if relative is None:
+        if fullname not in _MODULES:
             return None
         # Imported late, so that programs without Nova pay nothing.
         import importlib.util
         import os
-        location = os.path.join(os.path.dirname(__file__), relative)
+        package, relative = _MODULES[fullname]
+        home = importlib.util.find_spec(package)
+        if home is None or not home.origin:
+            return None
+        location = os.path.join(os.path.dirname(home.origin), *relative)
         if not os.path.exists(location):
             return None
         return importlib.util.spec_from_file_location(fullname, location)
