@@ -802,8 +802,8 @@ class _Status:
 
     def __exit__(self, _type: object, exc: object, _trace: object) -> None:
         if isinstance(exc, ResctrlError):
-            silent = exc.status is None
-            self._model.status = self._before if silent else exc.status
+            status = exc.status
+            self._model.status = self._before if status is None else status
 
 
 def _tid(text: str) -> int:

@@ -22,6 +22,7 @@ module and one entry in :data:`DIALECTS`.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
@@ -248,11 +249,13 @@ def build(
     closids: int | None = None,
     rmids: int | None = None,
     limbo_seconds: float = 0.0,
+    without: Collection[str] = (),
 ) -> Machine:
     """A machine of a dialect, with other counts of groups where given.
 
     :param nodes: as for :func:`parse_nodes`.
-    :raises BadMachine: unknown dialect, bad nodes or counts below 1.
+    :param without: lines that this machine's hardware does not have.
+    :raises BadMachine: unknown dialect or line, bad nodes, counts below 1.
     """
     if dialect not in DIALECTS:
         raise BadMachine(
@@ -263,9 +266,13 @@ def build(
     rmids = machine.num_rmids if rmids is None else rmids
     if closids < 1 or rmids < 1:
         raise BadMachine('at least one CLOSID and one RMID are needed')
+    for name in without:
+        if machine.line(name) is None:
+            raise BadMachine(f"{dialect} has no line '{name}'")
     return dataclasses.replace(
         machine, num_closids=closids, num_rmids=rmids,
         limbo_seconds=limbo_seconds,
+        lines=tuple(x for x in machine.lines if x.name not in without),
     )
 
 

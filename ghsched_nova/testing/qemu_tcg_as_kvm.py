@@ -83,7 +83,7 @@ def probe_args(args: list[str], path: str) -> list[str]:
     """A probe's arguments for TCG, with QMP on another socket."""
     args = list(args)
     args[_value_index(args, '-machine')] = 'none,accel=tcg'
-    args[_value_index(args, '-qmp')] = 'unix:%s,server=on,wait=off' % path
+    args[_value_index(args, '-qmp')] = f'unix:{path},server=on,wait=off'
     return args
 
 
@@ -150,7 +150,7 @@ def _object_of_old(value: str, real_nodes: set[int]) -> str:
         named |= parse_nodes(one)
     if named <= real_nodes:
         return value
-    kept = ['host-nodes=%d' % node for node in sorted(named & real_nodes)]
+    kept = [f'host-nodes={node}' for node in sorted(named & real_nodes)]
     drop = ['host-nodes='] if kept else ['host-nodes=', 'policy=']
     rest = [x for x in parts if not x.startswith(tuple(drop))]
     return ','.join(rest + kept)
@@ -193,7 +193,9 @@ def allowed_nodes(status: str) -> set[int]:
 def to_qemu(request: dict[str, Any]) -> dict[str, Any]:
     """A request of libvirt as QEMU on TCG understands it."""
     arguments = request.get('arguments')
-    model = arguments.get('model') if isinstance(arguments, dict) else None
+    if not isinstance(arguments, dict):
+        return request
+    model = arguments.get('model')
     if isinstance(model, dict) and model.get('name') == 'host':
         model = dict(model, name='max')
         arguments = dict(arguments, model=model)
@@ -290,7 +292,7 @@ def main(argv: list[str]) -> int:
     """Run as an emulator of that name; argv[0] names it."""
     real = os.path.join(REAL_DIR, os.path.basename(argv[0]))
     if not os.access(real, os.X_OK):
-        sys.stderr.write('%s: no such emulator\n' % real)
+        sys.stderr.write(f'{real}: no such emulator\n')
         return 127
     args = argv[1:]
     if is_probe(args):

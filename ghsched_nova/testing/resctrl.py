@@ -221,7 +221,9 @@ class ResctrlFS(mfusepy.Operations):
         }
 
     @_operation
-    def readdir(self, path: str, fh: int, *, more: dict[str, Any]) -> list[str]:
+    def readdir(
+        self, path: str, fh: int, *, more: dict[str, Any]
+    ) -> list[str]:
         return ['.', '..', *self.model.listdir(path)]
 
     @_operation
@@ -349,6 +351,10 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
         '--rmids', type=int, metavar='N', help='monitoring ids in all',
     )
     parser.add_argument(
+        '--without', action='append', default=[], metavar='LINE',
+        help='a schemata line that this machine does not have',
+    )
+    parser.add_argument(
         '--faults', metavar='FILE',
         help='JSON file of faults, read again at each operation',
     )
@@ -372,7 +378,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         machine = machines.build(
-            args.dialect, args.nodes, args.closids, args.rmids
+            args.dialect, args.nodes, args.closids, args.rmids,
+            without=args.without,
         )
     except machines.BadMachine as exc:
         parser.error(str(exc))

@@ -29,22 +29,20 @@ namespace, guests included, and with the last one its mounts are gone.
 """
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 from dataclasses import dataclass
 import fcntl
-import functools
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess  # noqa: S404
 import sys
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
 from typing import Any
 import uuid
 
@@ -81,6 +79,7 @@ class Settings:
     :param dialect: a key of :data:`machines.DIALECTS`.
     :param closids: control groups, the default group included.
     :param rmids: monitoring ids.
+    :param without: schemata lines that this machine does not have.
     :param faults: fault file of the resctrl emulator.
     :param log_fs: log each operation on resctrl to ``log/resctrl.log``.
     """
@@ -89,6 +88,7 @@ class Settings:
     dialect: str = 'openeuler66'
     closids: int | None = None
     rmids: int | None = None
+    without: Sequence[str] = ()
     faults: str | None = None
     log_fs: bool = False
 
@@ -102,7 +102,8 @@ class Settings:
         try:
             nodes = machines.evenly(sorted(cpus), self.nodes)
             return machines.build(
-                self.dialect, nodes, self.closids, self.rmids
+                self.dialect, nodes, self.closids, self.rmids,
+                without=self.without,
             )
         except machines.BadMachine as exc:
             raise HostError(str(exc)) from exc
@@ -239,7 +240,8 @@ class Host:
 
     def _check_same(self, settings: Settings) -> None:
         running = self._saved()
-        if running != dataclasses.asdict(settings):
+        wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
+        if running != wanted:
             raise HostError(
                 f'{self.state}: a host with other settings is up ({running});'
                 ' take it down first'
@@ -287,6 +289,8 @@ class Host:
         ):
             if value:
                 command += [option, str(value)]
+        for line in settings.without:
+            command += ['--without', line]
         self._spawn('resctrl', [*command, RESCTRL])
         self._await('resctrl', self.mounted)
 
@@ -496,6 +500,26 @@ def _up(host: Host, args: argparse.Namespace) -> int:
     return 0
 
 
+def _down(host: Host, args: argparse.Namespace) -> int:
+    host.down()
+    return 0
+
+
+def _restart_libvirtd(host: Host, args: argparse.Namespace) -> int:
+    host.restart_libvirtd(args.kill)
+    return 0
+
+
+def _mount_resctrl(host: Host, args: argparse.Namespace) -> int:
+    host.mount_resctrl()
+    return 0
+
+
+def _umount_resctrl(host: Host, args: argparse.Namespace) -> int:
+    host.umount_resctrl(args.crash)
+    return 0
+
+
 def _status(host: Host, args: argparse.Namespace) -> int:
     status = host.status()
     print(json.dumps(status, indent=2))
@@ -537,34 +561,22 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         '--log-fs', action='store_true', help='log operations on resctrl',
     )
-    add('down', lambda host, _: _done(host.down()), 'end the host')
+    add('down', _down, 'end the host')
     add('status', _status, 'print what runs, as JSON')
     run = add('exec', _exec, 'run a command on the host')
     run.add_argument('command', nargs=argparse.REMAINDER)
     restart = add(
-        'restart-libvirtd',
-        lambda host, args: _done(host.restart_libvirtd(args.kill)),
+        'restart-libvirtd', _restart_libvirtd,
         'restart libvirtd; guests go on',
     )
     restart.add_argument('--kill', action='store_true', help='as a crash')
-    add(
-        'mount-resctrl', lambda host, _: _done(host.mount_resctrl()),
-        'mount resctrl again, empty',
-    )
-    umount = add(
-        'umount-resctrl',
-        lambda host, args: _done(host.umount_resctrl(args.crash)),
-        'take resctrl away',
-    )
+    add('mount-resctrl', _mount_resctrl, 'mount resctrl again, empty')
+    umount = add('umount-resctrl', _umount_resctrl, 'take resctrl away')
     umount.add_argument(
         '--crash', action='store_true',
         help='leave a dead mount that answers ENOTCONN',
     )
     return parser
-
-
-def _done(_nothing: None) -> int:
-    return 0
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,0 +1,158 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The resctrl emulator for tests: mounted while a test runs, then gone."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import json
+import multiprocessing
+import os
+import subprocess  # noqa: S404
+import tempfile
+import time
+from typing import Any
+import unittest
+
+import fixtures
+
+from ghsched_nova.testing import faults as faultlib
+from ghsched_nova.testing import machines
+
+_TIMEOUT = 30.0
+
+
+def missing() -> str:
+    """Why resctrl cannot be mounted here; empty if it can."""
+    if os.geteuid() != 0:
+        return 'root is needed to mount the resctrl emulator'
+    if not os.path.exists('/dev/fuse'):
+        return 'there is no /dev/fuse'
+    try:
+        import mfusepy  # noqa: F401
+    except (ImportError, OSError, AttributeError) as exc:
+        return f'mfusepy or libfuse is missing: {exc}'
+    return ''
+
+
+def _serve(*args: Any) -> None:
+    # Only the child needs libfuse: the skip must work without it.
+    from ghsched_nova.testing import resctrl
+    resctrl.serve(*args)
+
+
+class ResctrlFixture(fixtures.Fixture):
+    """An emulated resctrl of a machine, mounted on ``path``.
+
+    It runs in a process of its own and sees the real threads of this
+    machine. The test is skipped, with the reason, where root or FUSE is
+    missing.
+
+    :param machine: see :func:`ghsched_nova.testing.machines.build`.
+    """
+
+    def __init__(self, machine: machines.Machine):
+        super().__init__()
+        self.machine = machine
+        #: Where it is mounted.
+        self.path = ''
+        #: Its log, one JSON object per operation and line.
+        self.log = ''
+        self._faults = ''
+
+    def _setUp(self) -> None:
+        reason = missing()
+        if reason:
+            raise unittest.SkipTest(reason)
+        base = tempfile.mkdtemp(prefix='resctrl-')
+        self.addCleanup(self._remove, base)
+        self.path = os.path.join(base, 'mount')
+        self.log = os.path.join(base, 'log')
+        self._faults = os.path.join(base, 'faults.json')
+        os.mkdir(self.path)
+        # Not forked: a test process has threads and locks.
+        self._process = multiprocessing.get_context('spawn').Process(
+            target=_serve, daemon=True,
+            args=(self.machine, self.path, self.log, self._faults),
+        )
+        self._process.start()
+        self.addCleanup(self._unmount)
+        self._await_mount()
+
+    def _await_mount(self) -> None:
+        deadline = time.monotonic() + _TIMEOUT
+        while not os.path.ismount(self.path):
+            if not self._process.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError(f'{self.path}: resctrl did not mount')
+            time.sleep(0.02)
+
+    def _unmount(self) -> None:
+        if self._process.is_alive():
+            self._process.terminate()  # libfuse unmounts
+        self._process.join(_TIMEOUT)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        if self._mounted():
+            subprocess.run(['umount', '--lazy', self.path], check=True)
+
+    def _mounted(self) -> bool:
+        # Not ismount(): stat() fails on a mount whose server is dead.
+        with open('/proc/self/mountinfo') as stream:
+            return f' {self.path} ' in stream.read()
+
+    def _remove(self, base: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(os.path.join(base, 'mount'))
+        for name in ('log', 'faults.json'):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(base, name))
+        os.rmdir(base)
+
+    @contextlib.contextmanager
+    def faults(
+        self, spec: Mapping[str, Any] | None = None, **more: Any
+    ) -> Iterator[None]:
+        """Inject faults while the context lasts; then as it was before.
+
+        :param spec: as in a fault file, see
+            :mod:`ghsched_nova.testing.faults`; keyword arguments are added.
+        :raises BadFault: the description cannot be understood.
+        """
+        wanted = {**(spec or {}), **more}
+        faultlib.parse(wanted)
+        before = self._read_faults()
+        self._write_faults(json.dumps(wanted))
+        try:
+            yield
+        finally:
+            self._write_faults(before)
+
+    def _read_faults(self) -> str:
+        try:
+            with open(self._faults) as stream:
+                return stream.read()
+        except FileNotFoundError:
+            return ''
+
+    def _write_faults(self, text: str) -> None:
+        # Renamed into place: the emulator reads at any moment.
+        with open(f'{self._faults}.new', 'w') as stream:
+            stream.write(text)
+        os.replace(f'{self._faults}.new', self._faults)
+
+    def operations(self) -> list[dict[str, Any]]:
+        """What was done on the mount so far, oldest first."""
+        with open(self.log) as stream:
+            return [json.loads(line) for line in stream]
