@@ -1,0 +1,348 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The host engine on the emulated resctrl, with real threads.
+
+The test stands in for libvirt: it makes the group, writes the MB line and
+moves threads that are named as QEMU names those of vCPUs.
+"""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+from oslo_config import cfg
+import testtools
+
+from ghsched_nova import privsep
+from ghsched_nova.resctrl import apply, dialects, groups, plan, privileged
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.testing import fixtures, machines, topology
+from ghsched_placement.policy import GuestPolicy, NodePolicy
+
+NODES = '0=0-1;1=2-3'
+DOMAIN = 7
+VCPUS = {0, 1}
+GROUP = 'qemu-7-instance-00000001-vcpus_0-1'
+ALL_FOUR = NodePolicy(minimum=20, maximum=60, hardlimit=False, priority=5)
+
+
+#: A process with one thread per argument, until its standard input ends.
+_GUEST = """
+import sys, threading
+end = threading.Event()
+def run(vcpu, ready):
+    tid = threading.get_native_id()
+    with open(f'/proc/self/task/{tid}/comm', 'w') as stream:
+        stream.write(f'CPU {vcpu}/KVM')
+    print(vcpu, tid, flush=True)
+    ready.set()
+    end.wait()
+for vcpu in sys.argv[1:]:
+    ready = threading.Event()
+    threading.Thread(target=run, args=(vcpu, ready)).start()
+    ready.wait()
+sys.stdin.read()
+end.set()
+"""
+
+
+class VcpuThreads:
+    """Threads of another process, named like those of vCPUs."""
+
+    def __init__(self, vcpus):
+        self._process = subprocess.Popen(
+            [sys.executable, '-c', _GUEST, *(str(vcpu) for vcpu in vcpus)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.tids: dict[int, int] = {}
+        for _ in vcpus:
+            vcpu, tid = self._process.stdout.readline().split()
+            self.tids[int(vcpu)] = int(tid)
+
+    def end(self):
+        if self._process.poll() is None:
+            self._process.communicate()
+
+
+class _OnEmulator(testtools.TestCase):
+
+    DIALECT = 'openeuler66'
+
+    def setUp(self):
+        super().setUp()
+        machine = machines.build(self.DIALECT, NODES)
+        self.resctrl = self.useFixture(fixtures.ResctrlFixture(machine))
+        self.root = Path(self.resctrl.path)
+        self.sysfs = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.sysfs)
+        self._write_sysfs(machine)
+        self.host = resctrl_host.read_host(self.root, self.sysfs)
+        self.threads = VcpuThreads(VCPUS)
+        self.addCleanup(self.threads.end)
+
+    def _write_sysfs(self, machine):
+        system = self.sysfs / 'devices/system'
+        files = {f'node/{name}': text for name, text
+                 in topology.node_files(machine, [], {}).items()}
+        for cpu in machine.cpus:
+            files |= {f'cpu/cpu{cpu}/{name}': text for name, text
+                      in topology.cpu_files(machine, cpu).items()}
+        for name, text in files.items():
+            (system / name).parent.mkdir(parents=True, exist_ok=True)
+            (system / name).write_text(text)
+
+    def start_guest(self, mb='0=60', name=GROUP):
+        """What libvirt does when it starts a guest with <memorytune>."""
+        group = self.root / name
+        group.mkdir(exist_ok=True)
+        apply.Files().write(group / 'schemata', f'MB:{mb}\n')
+        for tid in self.threads.tids.values():
+            apply.Files().write(group / 'tasks', str(tid))
+        return group
+
+    def desired(self, *nodes, host_nodes=None):
+        return plan.desired_lines(self.host, plan.resolve(
+            self.host, GuestPolicy(nodes=nodes),
+            host_nodes or range(len(nodes))))
+
+    def enforce(self, desired, **kwargs):
+        return apply.enforce(self.root, DOMAIN, VCPUS, desired,
+                             plan.other_domains(self.host), **kwargs)
+
+    def refused(self, desired, **kwargs):
+        return self.assertRaises(apply.EnforcementError, self.enforce,
+                                 desired, **kwargs)
+
+    def writes(self):
+        """Lines that reached the schemata of the guest's group."""
+        return [entry['data'] for entry in self.resctrl.operations()
+                if entry['op'] == 'write'
+                and entry['path'] == f'/{GROUP}/schemata']
+
+
+class OpenEulerTestCase(_OnEmulator):
+
+    def test_the_host_is_read(self):
+        self.assertEqual(dialects.OPENEULER_66, self.host.dialect)
+        self.assertEqual((32, 1, 1, 3, True), (
+            self.host.num_closids, self.host.min_bandwidth,
+            self.host.granularity, self.host.priority_default,
+            self.host.monitored))
+        self.assertEqual({0: (0,), 1: (1,)}, self.host.domains_by_node)
+
+    def test_all_four_keys_hold_for_the_group_of_the_vcpu_threads(self):
+        group = self.start_guest('1=60')
+        applied = self.enforce(self.desired(ALL_FOUR, host_nodes=[1]))
+        self.assertEqual(GROUP, applied.group)
+        text = (group / 'schemata').read_text()
+        for name, values in (('MB', {0: 100, 1: 60}),
+                             ('MBHDL', {0: 1, 1: 0}),
+                             ('MBPRI', {0: 3, 1: 5}),
+                             ('MBMIN', {0: 0, 1: 20})):
+            self.assertEqual(values, applied.schemata.values(name), text)
+        self.assertEqual(
+            self.threads.tids,
+            groups.verify_threads((group / 'tasks').read_text(), VCPUS))
+
+    def test_an_unchanged_group_is_not_written(self):
+        self.start_guest()
+        desired = self.desired(ALL_FOUR)
+        self.enforce(desired)
+        before = self.writes()
+        self.assertEqual((), self.enforce(desired).writes)
+        self.assertEqual((), apply.verify(self.root, DOMAIN, VCPUS, desired))
+        self.assertEqual(before, self.writes())
+
+    def test_two_guest_nodes_in_one_group(self):
+        self.start_guest('0=60;1=30')
+        applied = self.enforce(self.desired(ALL_FOUR, NodePolicy(maximum=30)))
+        self.assertEqual({0: 60, 1: 30}, applied.schemata.values('MB'))
+        self.assertEqual({0: 20, 1: 0}, applied.schemata.values('MBMIN'))
+
+    def test_what_a_reused_directory_held_is_put_right(self):
+        group = self.start_guest('0=60;1=7')
+        for line in ('MBPRI:1=7\n', 'MBMIN:1=90\n'):
+            apply.Files().write(group / 'schemata', line)
+        applied = self.enforce(self.desired(ALL_FOUR))
+        for name, value in (('MB', 100), ('MBPRI', 3), ('MBMIN', 0)):
+            self.assertEqual(value, applied.schemata.values(name)[1])
+
+    def test_a_refusal_names_the_line_and_what_the_kernel_said(self):
+        self.start_guest('0=100')
+        desired = {'MB': {0: 60}, 'MBPRI': {0: 9}, 'MBMIN': {0: 20}}
+        exc = self.refused(desired)
+        self.assertEqual(
+            (str(self.root / GROUP / 'schemata'), 'MBPRI:0=9', errno.EINVAL),
+            (exc.path, exc.line, exc.errno))
+        self.assertIn('out of range', exc.status)
+        self.assertEqual(['MB:0=100\n', 'MB:0=60\n', 'MBPRI:0=9\n'],
+                         self.writes())
+
+    def test_a_write_that_the_kernel_drops_is_found(self):
+        self.start_guest()
+        with self.resctrl.faults({'schemata:MBMIN': 'ignore'}):
+            exc = self.refused(self.desired(ALL_FOUR))
+        self.assertIn('MBMIN of domain 0', exc.reason)
+        self.enforce(self.desired(ALL_FOUR))
+
+    def test_threads_that_have_ended(self):
+        self.start_guest()
+        self.threads.end()
+        exc = self.refused(self.desired(ALL_FOUR))
+        self.assertIn('vCPUs 0-1 are not in it', exc.reason)
+        self.assertEqual(['MB:0=60\n'], self.writes())
+
+    def test_threads_that_somebody_moved_away(self):
+        self.start_guest()
+        apply.Files().write(self.root / 'tasks', str(self.threads.tids[1]))
+        self.assertIn('vCPUs 1 are not in it',
+                      self.refused(self.desired(ALL_FOUR)).reason)
+
+    def test_an_error_of_a_vanishing_process_is_told(self):
+        self.start_guest()
+        fault = {'error': 'ESRCH', 'status': 'No task 5'}
+        with self.resctrl.faults({'schemata:MBHDL': fault}):
+            exc = self.refused(self.desired(ALL_FOUR))
+        self.assertEqual((errno.ESRCH, 'MBHDL:0=0', 'No task 5'),
+                         (exc.errno, exc.line, exc.status))
+
+    def test_a_group_that_is_gone(self):
+        self.start_guest().rmdir()
+        self.assertIn(f'no control group of domain {DOMAIN}',
+                      self.refused(self.desired(ALL_FOUR)).reason)
+
+    def test_a_group_that_vanishes_meanwhile(self):
+        group = self.start_guest()
+
+        class Vanishing(apply.Files):
+            def write(self, path, text):
+                group.rmdir()
+                super().write(path, text)
+
+        exc = self.refused(self.desired(ALL_FOUR), files=Vanishing())
+        self.assertIn(exc.errno, (errno.ENOENT, errno.ENODEV))
+        self.assertFalse(group.exists())
+
+    def test_resctrl_is_unmounted(self):
+        self.start_guest()
+        subprocess.run(['umount', '--lazy', str(self.root)], check=True)
+        self.assertIn('still mounted',
+                      self.refused(self.desired(ALL_FOUR)).reason)
+        exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
+                                resctrl_host.read_host, self.root, self.sysfs)
+        self.assertIn('is resctrl mounted?', exc.reason)
+        self.assertEqual([], list(self.root.iterdir()))
+
+
+class LockTestCase(_OnEmulator):
+
+    def _hold(self):
+        holder = os.open(self.root, os.O_RDONLY)
+        self.addCleanup(os.close, holder)
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        return holder
+
+    def test_a_lock_that_is_not_given_back_ends_the_wait(self):
+        self.start_guest()
+        self._hold()
+        exc = self.refused(self.desired(ALL_FOUR), lock_timeout=0.2)
+        self.assertIn('another process has held the lock', exc.reason)
+        self.assertEqual(['MB:0=60\n'], self.writes())
+
+    def test_a_lock_that_is_given_back_is_taken(self):
+        self.start_guest()
+        holder = self._hold()
+        timer = threading.Timer(
+            0.3, fcntl.flock, (holder, fcntl.LOCK_UN))
+        timer.start()
+        self.addCleanup(timer.join)
+        self.assertEqual(3, len(self.enforce(self.desired(ALL_FOUR)).writes))
+
+    def test_the_lock_is_held_while_writing_and_not_after(self):
+        self.start_guest()
+        seen = []
+        probe = os.open(self.root, os.O_RDONLY)
+        self.addCleanup(os.close, probe)
+
+        class Probing(apply.Files):
+            def write(self, path, text):
+                try:
+                    fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    seen.append(text)
+                super().write(path, text)
+
+        applied = self.enforce(self.desired(ALL_FOUR), files=Probing())
+        self.assertEqual(list(applied.writes), seen)
+        fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class IntelTestCase(_OnEmulator):
+
+    DIALECT = 'intel'
+
+    def test_a_cap_is_held_in_the_steps_of_the_host(self):
+        self.assertEqual(dialects.INTEL, self.host.dialect)
+        self.start_guest('0=100')
+        desired = self.desired(NodePolicy(maximum=31))
+        applied = self.enforce(desired)
+        self.assertEqual(('MB:0=40\n',), applied.writes)
+        self.assertEqual({0: 40, 1: 100}, applied.schemata.values('MB'))
+        self.assertEqual((), self.enforce(desired).writes)
+
+    def test_the_other_lines_are_left_alone(self):
+        group = self.start_guest()
+        apply.Files().write(group / 'schemata', 'L3:0=f\n')
+        applied = self.enforce(self.desired(NodePolicy(maximum=20)))
+        self.assertEqual(0xf, applied.schemata.values('L3', 16)[0])
+
+
+class PrivsepTestCase(_OnEmulator):
+    """Through a real daemon, which has no capability."""
+
+    def setUp(self):
+        super().setUp()
+        helper = Path(sys.executable).parent / 'privsep-helper'
+        if not helper.exists():
+            self.skipTest(f'there is no {helper}')
+        section = privsep.context.cfg_section
+        cfg.CONF.set_override('helper_command', str(helper), group=section)
+        self.addCleanup(cfg.CONF.clear_override, 'helper_command',
+                        group=section)
+        self.addCleanup(privsep.context.stop)
+        privsep.context.set_client_mode(True)
+
+    def _enforce(self, desired):
+        return privileged.enforce(self.root, DOMAIN, VCPUS, desired,
+                                  plan.other_domains(self.host))
+
+    def test_a_policy_is_held_and_a_refusal_comes_back_whole(self):
+        self.start_guest()
+        desired = self.desired(ALL_FOUR)
+        wrong = privileged.verify(self.root, DOMAIN, VCPUS, desired)
+        self.assertEqual({'MBHDL', 'MBPRI', 'MBMIN'},
+                         {difference.line for difference in wrong})
+        applied = self._enforce(desired)
+        self.assertEqual(('MBHDL:0=0\n', 'MBPRI:0=5\n', 'MBMIN:0=20\n'),
+                         applied.writes)
+        self.assertEqual((), self._enforce(desired).writes)
+        exc = self.assertRaises(apply.EnforcementError, self._enforce,
+                                {'MBPRI': {0: 9}})
+        self.assertEqual(('MBPRI:0=9', errno.EINVAL), (exc.line, exc.errno))
+        self.assertIn('out of range', str(exc))
