@@ -18,7 +18,8 @@ the resctrl root directory, one write per line, the kernel's own words on a
 refusal in info/last_cmd_status.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from collections.abc import Iterator
 import contextlib
 from dataclasses import dataclass
 import errno
@@ -28,7 +29,9 @@ from pathlib import Path
 import time
 from types import MappingProxyType
 
-from ghsched_nova.resctrl import groups, plan, schemata
+from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import schemata
 
 #: Seconds to wait for the lock. libvirt holds it while it makes one group.
 LOCK_TIMEOUT = 10.0

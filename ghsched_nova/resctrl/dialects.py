@@ -24,7 +24,8 @@ Documentation/arch/arm64/mpam.md of openEuler's OLK-6.6.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
 from ghsched_nova.resctrl import schemata

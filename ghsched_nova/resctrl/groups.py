@@ -20,7 +20,8 @@ bitmaps are written. The domain id and the list identify the group; the name
 does not, because it may be cut.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 import re
 

@@ -13,13 +13,16 @@
 
 """What one host can hold, read from resctrl and sysfs without a write."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
 import os
 from pathlib import Path
 import re
 
-from ghsched_nova.resctrl import dialects, schemata
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import schemata
 from ghsched_placement import host as placement_host
 
 _NUMBER = re.compile(r'[0-9]{1,18}')

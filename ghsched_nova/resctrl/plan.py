@@ -18,11 +18,13 @@ node that backs a guest node has its own values in that group, because the
 domains of a schemata line are per node (or per L3 cache of a node).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ghsched_nova.resctrl import dialects, schemata
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_placement import keys
 from ghsched_placement import policy as guest_policy

@@ -22,12 +22,15 @@ Whoever is root already (``ghsched`` on a host, the tests) calls
 :mod:`ghsched_nova.resctrl.apply` itself.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import apply, plan, schemata
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import schemata
 
 _NONE: plan.Others = MappingProxyType({})
 

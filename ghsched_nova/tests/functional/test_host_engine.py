@@ -31,10 +31,17 @@ from oslo_config import cfg
 import testtools
 
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import apply, dialects, groups, plan, privileged
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.testing import fixtures, machines, topology
-from ghsched_placement.policy import GuestPolicy, NodePolicy
+from ghsched_nova.testing import fixtures
+from ghsched_nova.testing import machines
+from ghsched_nova.testing import topology
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
 
 NODES = '0=0-1;1=2-3'
 DOMAIN = 7

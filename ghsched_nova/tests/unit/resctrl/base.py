@@ -20,7 +20,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ghsched_nova.resctrl import apply, dialects
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import policy

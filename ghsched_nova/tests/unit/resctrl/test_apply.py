@@ -22,7 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import testtools
 
-from ghsched_nova.resctrl import apply, plan, schemata
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import base
 
 GROUP = 'qemu-3-instance-00000001-vcpus_0-1'

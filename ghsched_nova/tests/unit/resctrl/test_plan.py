@@ -18,7 +18,8 @@ import testtools
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import base
-from ghsched_placement.policy import GuestPolicy, NodePolicy
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
 
 ALL_FOUR = NodePolicy(minimum=20, maximum=60, hardlimit=False, priority=5)
 
@@ -177,6 +178,8 @@ class ConvergenceTestCase(testtools.TestCase):
     """Planned once, nothing is left to plan."""
 
     DOMAINS = range(4)
+    HARD_CAPS = base.node_policies(
+        minimum=0, hardlimit=st.just(True), priority=st.none())
 
     def _converges(self, host, nodes, start):
         host_nodes = list(range(len(nodes)))[::-1]
@@ -216,9 +219,7 @@ class ConvergenceTestCase(testtools.TestCase):
                 <= desired['MB'][domain] <= 100)
             self.assertGreaterEqual(desired['MB'][domain], node.maximum)
 
-    @given(st.lists(base.node_policies(
-               minimum=0, hardlimit=st.just(True), priority=st.none()),
-               min_size=1, max_size=4),
+    @given(st.lists(HARD_CAPS, min_size=1, max_size=4),
            st.integers(1, 10).map(lambda tenth: tenth * 10))
     def test_intel(self, nodes, start):
         host = base.intel(domains_by_node={n: (n,) for n in self.DOMAINS})

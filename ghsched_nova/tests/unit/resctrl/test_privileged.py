@@ -20,7 +20,10 @@ from oslo_utils import importutils
 import testtools
 
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import apply, plan, privileged, schemata
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import privileged
+from ghsched_nova.resctrl import schemata
 
 ROOT = Path('/sys/fs/resctrl')
 DESIRED = {'MBPRI': {1: 5, 0: 4}, 'MB': {1: 60}}

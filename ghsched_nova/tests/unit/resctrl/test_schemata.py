@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import testtools
 
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl.schemata import Line, Schemata
+from ghsched_nova.resctrl.schemata import Line
+from ghsched_nova.resctrl.schemata import Schemata
 
 OPENEULER = ('   L3:1=fffffff;122=fffffff\n'
              '   MB:0=0000100;1=0000060\n'
