@@ -173,7 +173,7 @@ class Demo:
 
     def _xml(self, server: Any, node: int) -> None:
         name = self.lab.domain_name(server)
-        command(f'tools/cloud exec virsh dumpxml {name}    # <memorytune>')
+        command(f'tools/cloud exec virsh dumpxml --inactive {name}')
         tune = self.lab.memorytune(server)
         show(f'<memorytune vcpus=\'{tune.get("vcpus")}\'>')
         for one in tune:
@@ -210,7 +210,7 @@ class Demo:
             claim('with "No valid host"', 'No valid host' in fault, fault)
             told = log.lines('60 %', 'left')
         command('tools/cloud logs nova-scheduler')
-        show(*(line.partition('INFO ')[2] or line for line in told))
+        show(*(line.partition('] ')[2] or line for line in told))
         claim('the scheduler\'s log says that no node has 60 % left', told)
         self.lab.delete(server)
 

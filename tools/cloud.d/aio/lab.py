@@ -280,9 +280,14 @@ class Lab:
         return self.on_host('virsh', '-q', 'list', '--all', '--name').split()
 
     def domain_xml(self, server: Any) -> ElementTree.Element:
-        """The XML of the running domain."""
+        """The XML of the domain as Nova has defined it.
+
+        In the XML of the running domain libvirt names the other NUMA nodes
+        too, with the values it has copied from the default group.
+        """
         return ElementTree.fromstring(  # noqa: S314 - libvirt's own
-            self.on_host('virsh', 'dumpxml', self.domain_name(server)))
+            self.on_host('virsh', 'dumpxml', '--inactive',
+                         self.domain_name(server)))
 
     def memorytune(self, server: Any) -> ElementTree.Element:
         found = self.domain_xml(server).find('cputune/memorytune')
