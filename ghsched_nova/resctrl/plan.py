@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import schemata
 from ghsched_placement import keys
 from ghsched_placement import policy as guest_policy
 

@@ -34,9 +34,9 @@ from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.testing import fixtures
 from ghsched_nova.testing import machines
 from ghsched_nova.testing import topology
