@@ -163,8 +163,8 @@ def parse_nodes(text: str, l3_id: Callable[[int], int]) -> tuple[Node, ...]:
     nodes: dict[int, Node] = {}
     seen: set[int] = set()
     for part in filter(None, text.split(';')):
-        number, _, cpus = part.partition('=')
         try:
+            number, cpus = part.split('=')
             node_id, members = int(number), cpusets.parse_list(cpus)
         except ValueError as exc:
             raise BadMachine(
@@ -174,8 +174,8 @@ def parse_nodes(text: str, l3_id: Callable[[int], int]) -> tuple[Node, ...]:
             raise BadMachine(f"'{part}': a node or CPU is given twice")
         seen |= members
         nodes[node_id] = Node(node_id, members, l3_id(node_id))
-    if not nodes:
-        raise BadMachine('a machine needs at least one NUMA node')
+    if not seen:
+        raise BadMachine('a machine needs at least one node with a CPU')
     return tuple(nodes[number] for number in sorted(nodes))
 
 
