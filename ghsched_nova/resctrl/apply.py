@@ -20,6 +20,7 @@ refusal in info/last_cmd_status.
 
 from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 import errno
@@ -224,15 +225,32 @@ def _find(files: Files, root: Path, domain_id: int, vcpus: Collection[int],
     except OSError as exc:
         raise _os_error('can not be listed', root, exc) from exc
     try:
-        group = groups.find_group(names, domain_id, vcpus)
+        found = groups.find_groups(names, domain_id, vcpus)
     except groups.GroupError as exc:
         raise EnforcementError(str(exc), str(root)) from exc
+    group = _inhabited(files, root, found, proc)
     path = root / group / 'tasks'
     try:
         groups.verify_threads(_read(files, path), vcpus, proc)
     except groups.GroupError as exc:
         raise EnforcementError(str(exc), str(path)) from exc
     return group
+
+
+def _inhabited(files: Files, root: Path, found: Sequence[str],
+               proc: Path) -> str:
+    """The group of several that holds vCPU threads; one guest has just one.
+    """
+    if len(found) == 1:
+        return found[0]
+    alive = [name for name in found
+             if groups.vcpu_threads(_read(files, root / name / 'tasks'),
+                                    proc)]
+    if len(alive) != 1:
+        raise EnforcementError(
+            f'{len(alive)} of the control groups {", ".join(found)} hold '
+            'vCPU threads, one should', str(root))
+    return alive[0]
 
 
 def _plan(path: Path, current: schemata.Schemata, desired: plan.Desired,

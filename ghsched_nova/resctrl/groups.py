@@ -45,14 +45,17 @@ def canonical_list(numbers: Collection[int]) -> str:
                     for first, last in runs)
 
 
-def find_group(names: Iterable[str], domain_id: int,
-               vcpus: Collection[int]) -> str:
-    """Name of the group that libvirt made for the vCPUs of a running guest.
+def find_groups(names: Iterable[str], domain_id: int,
+                vcpus: Collection[int]) -> list[str]:
+    """Groups that can be the one libvirt made for a running guest.
+
+    There is more than one where libvirt has forgotten a group (its QEMU died
+    while libvirtd was down) and has given the domain id again.
 
     :param names: the directories below the resctrl root.
     :param domain_id: libvirt's id of the running domain.
     :param vcpus: the vCPUs in the group's <memorytune>.
-    :raises GroupError: when there is none or more than one.
+    :raises GroupError: when there is none.
     """
     cpus = canonical_list(vcpus)
     pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
@@ -63,12 +66,7 @@ def find_group(names: Iterable[str], domain_id: int,
             f'there is no control group of domain {domain_id} for vCPUs '
             f'{cpus}; libvirt makes it when it starts a guest with '
             '<memorytune>')
-    if len(found) > 1:
-        raise GroupError(
-            f'domain {domain_id} has more than one control group for vCPUs '
-            f'{cpus}: {", ".join(found)}; those of guests that are gone '
-            'must be removed')
-    return found[0]
+    return found
 
 
 def vcpu_threads(tasks: str, proc: Path = Path('/proc')) -> dict[int, int]:

@@ -146,6 +146,28 @@ class EnforceTestCase(_Base):
         self.enforce()
 
 
+class ForgottenGroupTestCase(_Base):
+    """libvirt forgot a group of the same domain id, and it is still there."""
+
+    def setUp(self):
+        super().setUp()
+        self.old = self.root / GROUP.replace('instance', 'old-instance')
+        shutil.copytree(self.group, self.old)
+
+    def test_the_group_with_the_threads_is_the_guests(self):
+        (self.old / 'tasks').write_text('')
+        self.assertEqual(GROUP, self.enforce().group)
+
+    def test_none_is_taken_when_neither_or_both_have_threads(self):
+        exc = self.assertRaises(apply.EnforcementError, self.enforce)
+        self.assertIn('2 of the control groups', str(exc))
+        for group in (self.old, self.group):
+            (group / 'tasks').write_text('')
+        exc = self.assertRaises(apply.EnforcementError, self.enforce)
+        self.assertIn('0 of the control groups', str(exc))
+        self.assertEqual([], self.files.writes)
+
+
 class VerifyTestCase(_Base):
 
     def test_differences_are_told_and_nothing_is_written(self):
