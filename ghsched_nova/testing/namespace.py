@@ -18,6 +18,7 @@ as the process that keeps the namespace alive; see
 :mod:`ghsched_nova.testing.testhost`.
 """
 
+import filecmp
 import glob
 import os
 import shutil
@@ -73,10 +74,17 @@ def emulators() -> list[str]:
 
 
 def write_emulators(state: str) -> None:
-    """The wrapper under the name of every emulator, in ``STATE/bin``."""
+    """The wrapper under the name of every emulator, in ``STATE/bin``.
+
+    One that is right stays as it is: libvirt keeps what it learnt of an
+    emulator, which takes it seconds, as long as the file is unchanged.
+    """
+    source = qemu_tcg_as_kvm.__file__
     for name in emulators():
         target = f'{state}/bin/{name}'
-        shutil.copyfile(qemu_tcg_as_kvm.__file__, target)
+        if os.path.exists(target) and filecmp.cmp(source, target, False):
+            continue
+        shutil.copyfile(source, target)
         os.chmod(target, 0o755)  # noqa: S103
 
 

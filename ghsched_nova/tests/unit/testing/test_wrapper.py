@@ -48,7 +48,9 @@ class ProbeTest(testtools.TestCase):
         self.assertFalse(wrapper.is_probe(args))
 
     def test_guest_is_no_probe(self):
-        self.assertFalse(wrapper.is_probe(['-machine', 'q35', '-accel', 'kvm']))
+        self.assertFalse(
+            wrapper.is_probe(['-machine', 'q35', '-accel', 'kvm'])
+        )
 
 
 class RewriteTest(testtools.TestCase):
