@@ -190,6 +190,8 @@ class Host:
     def _prepare(
         self, settings: Settings, machine: machines.Machine
     ) -> None:
+        # As after a reboot: what ran before does not run now.
+        shutil.rmtree(os.path.join(self.state, 'run'), ignore_errors=True)
         for name in ('log', 'bin', *namespace.PRIVATE.values()):
             os.makedirs(os.path.join(self.state, name), exist_ok=True)
         with open(os.path.join(self.state, 'settings.json'), 'w') as stream:
