@@ -250,40 +250,57 @@ class EndToEnd:
         """Others took the control groups: ERROR with the reason, no leak."""
         taken = self._take_groups()
         try:
-            with self.lab.log_of(_COMPUTE) as log:
-                server = self.lab.boot('late', 'bw60')
-                self.checks.equal('status', server.status, 'ERROR')
-                said = log.lines('No space left on device')
-                self.checks.holds('reason in nova-compute\'s log',
-                                  said[:1], 'No space left on device')
-            print(f'        fault: {self.lab.fault(server)}')
-            self._only_the_server_is_left(server, taken)
-            self.lab.delete(server)
+            self._fails('bw60', 'No space left on device', taken)
         finally:
             self._give_groups_back(taken)
         self._active(self.lab.boot('then', 'bw60'))
 
+    def test_write_refused(self) -> None:
+        """The kernel refuses a value: ERROR with its words, no leak."""
+        with self._faults({'schemata:MBPRI': {
+                'error': 'EINVAL', 'match': 'qemu-*',
+                'status': 'priority not today'}}):
+            self._fails('bw-all', 'priority not today')
+        self._active(self.lab.boot('then', 'bw-all'))
+
+    def test_write_ignored(self) -> None:
+        """A value that does not read back as written is an error, too."""
+        with self._faults({'schemata:MBMIN': {
+                'ignore': True, 'match': 'qemu-*'}}):
+            self._fails('bw-all', 'read back')
+        self._active(self.lab.boot('then', 'bw-all'))
+
     def test_resctrl_vanishes(self) -> None:
         """Without resctrl no guest starts unprotected; it comes back."""
         old = self._active(self.lab.boot('before', 'bw10'))
-        host.control(self.settings, 'umount-resctrl')
-        try:
+        with self._without_resctrl():
             server = self.lab.boot('without', 'bw10')
             self.checks.equal('status', server.status, 'ERROR')
-            fault = self.lab.fault(server)
-            self.checks.holds('fault', fault, 'a reason')
+            self.checks.holds('fault', self.lab.fault(server), 'a reason')
             self.checks.equal('domains', self.lab.domains(),
                               [self.lab.domain_name(old)])
             self.checks.equal('allocations', self.lab.allocations(server),
                               {})
-            self.lab.delete(server)
-            self.lab.delete(old)
+            self.lab.delete(server, old)
             self.checks.equal('domains', self.lab.domains(), [])
-        finally:
-            host.control(self.settings, 'mount-resctrl')
-            self._restart_compute()
         new = self._active(self.lab.boot('back', 'bw10'))
         self._agrees(new, 10)
+
+    def test_resctrl_vanishes_midway(self) -> None:
+        """resctrl vanishes while the policy of a guest is written."""
+        with self._faults({'schemata:MBPRI': {
+                'delay': 4, 'match': 'qemu-*'}}):
+            server = self.lab.create('midway', 'bw-all')
+            self.lab.until(self._has_groups, 60, 'there is no group')
+            with self._without_resctrl():
+                server = self.lab.wait(server)
+                self.checks.equal('status', server.status, 'ERROR')
+                self.checks.holds('fault', self.lab.fault(server),
+                                  'a reason')
+                self.checks.equal('domains', self.lab.domains(), [])
+                self.lab.delete(server)
+        self._nothing_left()
+        self._active(self.lab.boot('back', 'bw-all'))
 
     def test_bad_keys(self) -> None:
         """The API, or else the scheduler, says which key is wrong."""
@@ -373,10 +390,38 @@ class EndToEnd:
         }, {'control groups': [], 'domains': [], BANDWIDTH: [0, 0],
             CONTROL_GROUP: 0})
 
-    def _only_the_server_is_left(self, server: Any,
-                                 taken: tuple[str, ...]) -> None:
+    def _fails(self, flavor: str, reason: str,
+               foreign: tuple[str, ...] = ()) -> None:
+        """A server ends in ERROR for a reason and leaves nothing behind.
+
+        :param foreign: control groups that are not ours.
+        """
+        server = self.lab.boot('failing', flavor)
+        self.checks.equal('status', server.status, 'ERROR')
+        fault = self.lab.fault(server)
+        self.checks.holds('fault', reason in fault and fault, reason)
         self.checks.equal('allocations', self.lab.allocations(server), {})
-        self._nothing_left(but=taken)
+        self._nothing_left(but=foreign)
+        self.lab.delete(server)
+
+    @contextlib.contextmanager
+    def _faults(self, faults: dict[str, object]) -> Iterator[None]:
+        """A resctrl that does something wrong, for a while."""
+        host.set_faults(self.settings, faults)
+        try:
+            yield
+        finally:
+            host.set_faults(self.settings, {})
+
+    @contextlib.contextmanager
+    def _without_resctrl(self) -> Iterator[None]:
+        """A host without resctrl, until an admin has mounted it again."""
+        host.control(self.settings, 'umount-resctrl')
+        try:
+            yield
+        finally:
+            host.control(self.settings, 'mount-resctrl')
+            self._restart_compute()
 
     def _is_rebooted(self, server: Any, old_group: str) -> bool:
         now = self.lab.server(server)

@@ -157,7 +157,9 @@ def _apis_up(cloud: services.Cloud) -> None:
 
 def _compute_up(settings: Settings, cloud: services.Cloud) -> None:
     api = catalog.connect(settings)
-    since = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())
+    # The last report of a process that was just stopped may come in late;
+    # none of the services is up within a second.
+    since = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time.time() + 1))
     _start(cloud, 'nova-compute')
     for name in ('nova-conductor', 'nova-scheduler', 'nova-compute'):
         _wait_report(cloud[name], api, since)

@@ -237,7 +237,9 @@ def nova(settings: Settings) -> Config:
                                          / 'api-paste.ini')},
         'api_database': _database(settings, 'nova_api'),
         'database': _database(settings, 'nova_cell1'),
-        'scheduler': {'workers': 1},
+        # There is one host: a second attempt would find nobody, and hide
+        # the reason of the first one's failure.
+        'scheduler': {'workers': 1, 'max_attempts': 1},
         'conductor': {'workers': 1},
         'filter_scheduler': filters(),
         'quota': {'instances': 100, 'cores': 200, 'ram': -1},

@@ -17,7 +17,8 @@ All of it is :mod:`ghsched_nova.testing.testhost`: two NUMA nodes, an emulated
 resctrl file system, and Debian's unmodified libvirtd and QEMU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import json
 import subprocess
 
 from aio.settings import CloudError, Settings
@@ -54,8 +55,17 @@ def control(settings: Settings, command: str, *arguments: str) -> str:
 
 def up(settings: Settings) -> None:
     settings.host_state.mkdir(parents=True, exist_ok=True)
+    set_faults(settings, {})
     control(settings, 'up', '--dialect', DIALECT, '--nodes', str(NODES),
-            '--closids', str(settings.control_groups))
+            '--closids', str(settings.control_groups),
+            '--faults', str(settings.faults))
+
+
+def set_faults(settings: Settings, faults: Mapping[str, object]) -> None:
+    """What resctrl does wrong from now on; see testing.faults."""
+    new = settings.faults.with_suffix('.new')
+    new.write_text(json.dumps(faults))
+    new.replace(settings.faults)
 
 
 def is_up(settings: Settings) -> bool:

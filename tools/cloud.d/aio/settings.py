@@ -86,6 +86,11 @@ class Settings:
         return self.state / 'testhost'
 
     @property
+    def faults(self) -> Path:
+        """What the emulated resctrl is told to do wrong."""
+        return self.state / 'faults.json'
+
+    @property
     def instances(self) -> Path:
         return self.state / 'instances'
 
