@@ -109,6 +109,8 @@ total() {
         END { print n + 0 }' "$LOG"
 }
 
+# tempest.conf holds the admin's password.
+umask 077
 [ -x "$VENV/bin/tempest" ] ||
     die "nothing is set up in $GHSCHED_HOME; start with: tools/cloud up"
 credentials || die 'the cloud gave no credentials'
