@@ -80,9 +80,10 @@ class Demo:
 
     def host(self) -> None:
         heading('1. The compute host (simulated) in Placement')
-        say('The host is simulated: two NUMA nodes and the memory-bandwidth '
-            'control of openEuler on Arm (MPAM, emulated). libvirt, QEMU and '
-            'all of OpenStack are the real thing, unmodified.')
+        say('The host is simulated: its two NUMA nodes and the memory-bandwidth '
+            'control of openEuler on Arm (MPAM) are emulated, and QEMU runs '
+            'without hardware virtualisation. libvirt and all of OpenStack '
+            'are the real thing, unmodified.')
         command('openstack resource provider list')
         root, *_rest = tree = self.lab.providers()
         for one in tree:

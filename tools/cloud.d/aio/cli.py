@@ -289,7 +289,7 @@ def restart(settings: Settings, names: list[str]) -> None:
 
 
 def logs(settings: Settings, names: list[str]) -> int:
-    """Show the end of the logs, or follow one."""
+    """List the logs, or show the end of some."""
     files = sorted(settings.log.glob('*.log'))
     if not names:
         for path in files:
@@ -424,4 +424,7 @@ def main() -> int:
     except CloudError as error:
         print(f'tools/cloud: {error}', file=sys.stderr)
         return 1
+    except BrokenPipeError:    # "tools/cloud logs | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
