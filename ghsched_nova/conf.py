@@ -66,13 +66,22 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt(
         'memorytune_attributes', default='auto',
         choices=[('auto', 'ask libvirt by defining a domain and reading it '
-                          'back'),
+                          'back, and the kernel whether libvirt can read '
+                          'what is there'),
                  ('extended', 'libvirt keeps min_bandwidth, hardlimit and '
                               'priority'),
-                 ('basic', 'libvirt keeps bandwidth alone')],
+                 ('basic', 'libvirt keeps bandwidth alone'),
+                 ('none', 'libvirt can not use the resctrl of this host')],
         help='Which attributes of <memorytune> the host\'s libvirt keeps. '
              'What libvirt does not keep, nova-compute writes to resctrl '
-             'itself. Used by nova-compute.'),
+             'itself; with none it makes the control groups as well. '
+             'Upstream libvirt can not use a kernel that has more lines than '
+             'MB and L3 in its schemata, as openEuler\'s has. Used by '
+             'nova-compute.'),
+    cfg.StrOpt(
+        'libvirt_run_path', default='/run/libvirt/qemu',
+        help='Where libvirt keeps the process numbers of its guests. Used by '
+             'nova-compute where it makes the control groups itself.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         help='How many of Placement\'s allocation candidates of one host are '

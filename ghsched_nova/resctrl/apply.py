@@ -83,11 +83,13 @@ class Applied:
     :param group: name of the control group.
     :param writes: the lines written, empty when all was well before.
     :param schemata: the group as it was read back.
+    :param moved: the threads that were put into the group.
     """
 
     group: str
     writes: tuple[str, ...]
     schemata: schemata.Schemata
+    moved: tuple[int, ...] = ()
 
 
 class Files:
@@ -109,6 +111,12 @@ class Files:
                 raise OSError(errno.EIO, 'short write', str(path))
         finally:
             os.close(descriptor)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir()
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
 
     def directories(self, path: Path) -> list[str]:
         """Names of the directories in a directory."""
@@ -151,14 +159,26 @@ def enforce(root: Path, domain_id: int, vcpus: Collection[int],
         vCPU threads, or does not hold the values afterwards.
     """
     files = files or Files()
-    with _locked(files, root, lock_timeout):
+    with locked(files, root, lock_timeout):
         group = _find(files, root, domain_id, vcpus, proc)
-        path = root / group / 'schemata'
-        before = _read_schemata(files, path)
-        writes = _plan(path, before, desired, others)
-        for line in writes:
-            _write(files, root, path, line)
-        after = _read_schemata(files, path) if writes else before
+        return hold(files, root, group, desired, others)
+
+
+def hold(files: Files, root: Path, group: str, desired: plan.Desired,
+         others: plan.Others) -> Applied:
+    """Write what a group holds otherwise than it should, and read it back.
+
+    The lock must be held.
+
+    :raises EnforcementError: when the kernel refused, or did something else
+        than it was told.
+    """
+    path = root / group / 'schemata'
+    before = _read_schemata(files, path)
+    writes = _plan(path, before, desired, others)
+    for line in writes:
+        write(files, root, path, line)
+    after = _read_schemata(files, path) if writes else before
     wrong = plan.differences(after, desired, others)
     if wrong:
         raise EnforcementError(
@@ -179,7 +199,7 @@ def verify(root: Path, domain_id: int, vcpus: Collection[int],
         the vCPU threads.
     """
     files = files or Files()
-    with _locked(files, root, lock_timeout):
+    with locked(files, root, lock_timeout):
         group = _find(files, root, domain_id, vcpus, proc)
         current = _read_schemata(files, root / group / 'schemata')
     return plan.differences(current, desired, others)
@@ -201,7 +221,12 @@ def _lock(descriptor: int, timeout: float) -> None:
 
 
 @contextlib.contextmanager
-def _locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
+def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
+    """Hold the lock of a resctrl that is there.
+
+    :raises EnforcementError: when it is not mounted, or somebody else does
+        not give the lock back in time.
+    """
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(files.locked(root, timeout))
@@ -210,7 +235,7 @@ def _locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
                 f'another process has held the lock for {timeout:g} seconds; '
                 'see /proc/locks for its process id', str(root)) from None
         except OSError as exc:
-            raise _os_error('resctrl can not be locked', root, exc) from exc
+            raise os_error('resctrl can not be locked', root, exc) from exc
         if not os.path.isdir(root / 'info'):
             raise EnforcementError(
                 'there is no directory info; is resctrl still mounted?',
@@ -223,7 +248,7 @@ def _find(files: Files, root: Path, domain_id: int, vcpus: Collection[int],
     try:
         names = files.directories(root)
     except OSError as exc:
-        raise _os_error('can not be listed', root, exc) from exc
+        raise os_error('can not be listed', root, exc) from exc
     try:
         found = groups.find_groups(names, domain_id, vcpus)
     except groups.GroupError as exc:
@@ -231,7 +256,7 @@ def _find(files: Files, root: Path, domain_id: int, vcpus: Collection[int],
     group = _inhabited(files, root, found, proc)
     path = root / group / 'tasks'
     try:
-        groups.verify_threads(_read(files, path), vcpus, proc)
+        groups.verify_threads(read(files, path), vcpus, proc)
     except groups.GroupError as exc:
         raise EnforcementError(str(exc), str(path)) from exc
     return group
@@ -244,7 +269,7 @@ def _inhabited(files: Files, root: Path, found: Sequence[str],
     if len(found) == 1:
         return found[0]
     alive = [name for name in found
-             if groups.vcpu_threads(_read(files, root / name / 'tasks'),
+             if groups.vcpu_threads(read(files, root / name / 'tasks'),
                                     proc)]
     if len(alive) != 1:
         raise EnforcementError(
@@ -261,30 +286,39 @@ def _plan(path: Path, current: schemata.Schemata, desired: plan.Desired,
         raise EnforcementError(exc.reason, str(path)) from exc
 
 
-def _read(files: Files, path: Path) -> str:
+def read(files: Files, path: Path) -> str:
+    """The content of a file.
+
+    :raises EnforcementError: when it can not be read.
+    """
     try:
         return files.read(path)
     except OSError as exc:
-        raise _os_error('can not be read', path, exc) from exc
+        raise os_error('can not be read', path, exc) from exc
 
 
 def _read_schemata(files: Files, path: Path) -> schemata.Schemata:
     try:
-        return schemata.parse(_read(files, path))
+        return schemata.parse(read(files, path))
     except schemata.SchemataError as exc:
         raise EnforcementError(str(exc), str(path)) from exc
 
 
-def _write(files: Files, root: Path, path: Path, line: str) -> None:
+def write(files: Files, root: Path, path: Path, line: str) -> None:
+    """Write one line.
+
+    :raises EnforcementError: with the line and the kernel's own words.
+    """
     try:
         files.write(path, line)
     except OSError as exc:
         raise EnforcementError(
             'the write was refused', str(path), line.rstrip('\n'),
-            exc.errno or 0, _last_status(files, root)) from exc
+            exc.errno or 0, last_status(files, root)) from exc
 
 
-def _last_status(files: Files, root: Path) -> str:
+def last_status(files: Files, root: Path) -> str:
+    """What the kernel says of the last command; empty when nothing."""
     try:
         status = files.read(root / 'info' / 'last_cmd_status').strip()
     except OSError:
@@ -292,5 +326,6 @@ def _last_status(files: Files, root: Path) -> str:
     return '' if status == 'ok' else status
 
 
-def _os_error(reason: str, path: Path, exc: OSError) -> EnforcementError:
+def os_error(reason: str, path: Path, exc: OSError) -> EnforcementError:
+    """The error that an error of the operating system becomes."""
     return EnforcementError(reason, str(path), errno=exc.errno or 0)

@@ -117,6 +117,15 @@ def verify_threads(tasks: str, vcpus: Collection[int],
     return threads
 
 
+def threads_of(proc: Path, process: int) -> list[str]:
+    """Ids of all threads of a process; empty when it has ended."""
+    try:
+        return sorted(entry.name
+                      for entry in (proc / str(process) / 'task').iterdir())
+    except OSError:
+        return []
+
+
 def thread_name(proc: Path, tid: int) -> str:
     """Name of a thread, empty when there is no such thread (any more).
 

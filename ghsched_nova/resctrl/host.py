@@ -54,6 +54,8 @@ class ResctrlHost:
     :param priority_default: priority of the root group, which a guest that
         asks for none is given; None without such a knob.
     :param left_out: the other host NUMA nodes, and why.
+    :param libvirt_reads: whether an upstream libvirt can use the lines that
+        there are, see :mod:`ghsched_nova.resctrl.own`.
     """
 
     dialect: dialects.Dialect
@@ -65,6 +67,7 @@ class ResctrlHost:
     monitored: bool
     priority_default: int | None = None
     left_out: Mapping[int, str] = field(default_factory=dict)
+    libvirt_reads: bool = True
 
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
@@ -109,7 +112,8 @@ def read_host(resctrl: Path, sysfs: Path) -> ResctrlHost:
         min_bandwidth=_info_number(info, 'MB/min_bandwidth', lowest=1),
         granularity=_info_number(info, 'MB/bandwidth_gran', lowest=1),
         domains_by_node=by_node, monitored=monitored,
-        priority_default=_root_priority(dialect, root), left_out=left_out)
+        priority_default=_root_priority(dialect, root), left_out=left_out,
+        libvirt_reads=schemata.libvirt_reads(root))
 
 
 # -- info/ and the root group -------------------------------------------------

@@ -29,6 +29,7 @@ from types import MappingProxyType
 
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import schemata
 
@@ -60,6 +61,43 @@ def verify(root: Path, domain_id: int, vcpus: Collection[int],
     found = _verify(
         str(root), domain_id, sorted(vcpus), _packed(desired), dict(others))
     return tuple(plan.Difference(*difference) for difference in found)
+
+
+def enforce_own(root: Path, uuid: str, pid_file: Path,
+                vcpus: Collection[int], desired: plan.Desired,
+                others: plan.Others) -> apply.Applied:
+    """:func:`own.enforce`, done as root.
+
+    :raises apply.EnforcementError: as there.
+    """
+    group, writes, text, moved = _enforce_own(
+        str(root), uuid, str(pid_file), sorted(vcpus), _packed(desired),
+        dict(others))
+    return apply.Applied(group, tuple(writes), schemata.parse(text),
+                         tuple(moved))
+
+
+def remove_own(root: Path, uuid: str) -> bool:
+    """:func:`own.remove`, done as root.
+
+    :raises apply.EnforcementError: as there.
+    """
+    return _remove_own(str(root), uuid)
+
+
+@privsep.context.entrypoint
+def _enforce_own(root: str, uuid: str, pid_file: str, vcpus: list[int],
+                 desired: _Values, others: dict[str, int]
+                 ) -> tuple[str, list[str], str, list[int]]:
+    applied = own.enforce(Path(root), uuid, Path(pid_file), vcpus,
+                          _unpacked(desired), others)
+    return (applied.group, list(applied.writes),
+            schemata.render(applied.schemata), list(applied.moved))
+
+
+@privsep.context.entrypoint
+def _remove_own(root: str, uuid: str) -> bool:
+    return own.remove(Path(root), uuid)
 
 
 @privsep.context.entrypoint

@@ -29,6 +29,7 @@ _DOMAIN = re.compile(r'[0-9]{1,9}')
 _VALUE = re.compile(r'[!-:<>-~]+')
 _DIGITS = {10: re.compile(r'[0-9]{1,18}'),
            16: re.compile(r'[0-9a-fA-F]{1,32}')}
+_CACHE_LINE = re.compile(r'L[0-9]+(CODE|DATA)?')
 
 
 class SchemataError(ValueError):
@@ -137,3 +138,13 @@ def _number(name: str, value: str, base: int) -> int:
         raise SchemataError(f'{name}: {value!r} is not a number of base '
                             f'{base}')
     return int(value, base)
+
+
+def libvirt_reads(root: Schemata) -> bool:
+    """Whether an upstream libvirt can use a host with these lines.
+
+    See :mod:`ghsched_nova.resctrl.own` for what it makes of the others.
+    """
+    return all(line.name == 'MB' if line.name.startswith('MB')
+               else _CACHE_LINE.fullmatch(line.name) is not None
+               for line in root.lines if line.name.startswith(('MB', 'L')))

@@ -198,6 +198,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             LOG.error('ghsched: the policy of the guest can not be held, it '
                       'is stopped: %s', error, instance=instance)
             guest.poweroff()
+            self._ghsched.forget(instance.uuid)
             if not isinstance(error, NOT_HELD):
                 raise
             raise exception.ComputeResourcesUnavailable(
@@ -213,7 +214,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         guest that can not be helped is told in the log and left running: it
         was protected when it started, and stopping it now would be worse.
         """
-        for guest in self._host.list_guests(only_running=True):
+        # In this order: a group is made after its guest was started.
+        with_group = self._ghsched.guests_with_own_group()
+        guests = self._host.list_guests(only_running=True)
+        for guest in guests:
             try:
                 self._enforce(guest)
             except libvirt_driver.libvirt.libvirtError as error:
@@ -224,6 +228,22 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                     LOG.error('ghsched: the policy of %(name)s does not '
                               'hold: %(error)s',
                               {'name': guest.name, 'error': error})
+        for uuid in with_group - {guest.uuid for guest in guests}:
+            self._ghsched.forget(uuid)
+
+    # -- a guest ends ---------------------------------------------------------
+
+    def power_off(self, instance: Any, *args: Any, **kwargs: Any) -> Any:
+        result = super().power_off(instance, *args, **kwargs)
+        self._ghsched.forget(instance.uuid)
+        return result
+
+    def cleanup(self, context: Any, instance: Any, *args: Any,
+                **kwargs: Any) -> Any:
+        """After delete, and on the host that a guest has left."""
+        result = super().cleanup(context, instance, *args, **kwargs)
+        self._ghsched.forget(instance.uuid)
+        return result
 
     # -- live migration -------------------------------------------------------
 

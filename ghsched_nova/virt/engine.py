@@ -25,7 +25,9 @@ from oslo_log import log as logging
 
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
 from ghsched_placement.host import HostDescription
@@ -53,7 +55,7 @@ class HostEngine:
 
         :raises ResctrlUnavailable: when it offers no bandwidth control.
         """
-        return resctrl_host.read_host(Path(self._section.resctrl_path),
+        return resctrl_host.read_host(self._root,
                                       Path(self._section.sysfs_path))
 
     def describe(self) -> HostDescription:
@@ -87,7 +89,8 @@ class HostEngine:
         :raises ResctrlUnavailable: when the host has no bandwidth control.
         :raises PolicyNotHeld: when it can not hold the policy.
         """
-        settings = plan.resolve(self.host(), policy, host_nodes)
+        host = self.host()
+        settings = plan.resolve(host, policy, host_nodes)
         domain = metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]))
         xml = metadata.write(xml, domain)
@@ -97,11 +100,19 @@ class HostEngine:
                 hardlimit=setting.hardlimit, priority=setting.priority,
                 min_bandwidth=setting.minimum)
             for setting in settings)
+        if nodes and not self._libvirt_makes_groups(host):
+            return xml      # a group of ours measures as well
         if not nodes and not policy.monitor:
             return xml
         tune = memorytune.MemoryTune(vcpus=_vcpus(xml), nodes=nodes,
                                      monitor=policy.monitor)
         return memorytune.render(xml, tune, self.extended)
+
+    def _libvirt_makes_groups(self, host: resctrl_host.ResctrlHost) -> bool:
+        choice = self._section.memorytune_attributes
+        if choice == 'auto':
+            return self.extended or host.libvirt_reads
+        return bool(choice != 'none')
 
     # -- a running guest ------------------------------------------------------
 
@@ -120,13 +131,61 @@ class HostEngine:
             return False
         host = self.host()
         settings = plan.resolve(host, domain.policy, domain.host_nodes)
-        applied = privileged.enforce(
-            Path(self._section.resctrl_path), domain_id, _vcpus(xml),
-            plan.desired_lines(host, settings), plan.other_domains(host))
-        for write in applied.writes:
-            LOG.info('ghsched: %(group)s: wrote %(line)s',
-                     {'group': applied.group, 'line': write.strip()})
-        return bool(applied.writes)
+        desired = plan.desired_lines(host, settings)
+        others = plan.other_domains(host)
+        if _libvirt_made_the_group(xml):
+            applied = privileged.enforce(self._root, domain_id, _vcpus(xml),
+                                         desired, others)
+        else:
+            root = etree.fromstring(xml)
+            pid_file = Path(self._section.libvirt_run_path,
+                            f'{root.findtext("name")}.pid')
+            applied = privileged.enforce_own(
+                self._root, root.findtext('uuid') or '', pid_file,
+                _vcpus(xml), desired, others)
+        _tell_writes(applied)
+        return bool(applied.writes or applied.moved)
+
+    def guests_with_own_group(self) -> frozenset[str]:
+        """UUIDs of the guests that have a control group made here."""
+        try:
+            names = [entry.name for entry in self._root.iterdir()]
+        except OSError:
+            return frozenset()
+        return frozenset(uuid for uuid in map(own.guest_of, names) if uuid)
+
+    def forget(self, uuid: str) -> None:
+        """Remove the group made here for a guest that runs no more.
+
+        A group that can not be removed now is tried again with each report
+        of resources.
+        """
+        if not (self._root / own.group_name(uuid)).is_dir():
+            return
+        try:
+            if privileged.remove_own(self._root, uuid):
+                LOG.info('ghsched: removed the control group of %s', uuid)
+        except apply.EnforcementError as error:
+            LOG.warning('ghsched: the control group of %(uuid)s stays: '
+                        '%(error)s', {'uuid': uuid, 'error': error})
+
+    @property
+    def _root(self) -> Path:
+        return Path(self._section.resctrl_path)
+
+
+def _libvirt_made_the_group(xml: str) -> bool:
+    tune = memorytune.read(xml)
+    return tune is not None and bool(tune.nodes)
+
+
+def _tell_writes(applied: apply.Applied) -> None:
+    for write in applied.writes:
+        LOG.info('ghsched: %(group)s: wrote %(line)s',
+                 {'group': applied.group, 'line': write.strip()})
+    if applied.moved:
+        LOG.info('ghsched: %(group)s: put in threads %(threads)s',
+                 {'group': applied.group, 'threads': applied.moved})
 
 
 def _vcpus(xml: str) -> frozenset[int]:

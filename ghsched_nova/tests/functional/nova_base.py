@@ -33,6 +33,7 @@ import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import own
 from ghsched_placement import names
 
 ghsched_import_hook.install()
@@ -78,7 +79,8 @@ class KeptElements(fixtures.Fixture):
 class FakeKernel(fixtures.Fixture):
     """The files that read_host reads, and a record of what is enforced.
 
-    :ivar enforced: (domain id, vcpus, desired lines) in order.
+    :ivar enforced: (domain id, vcpus, desired lines) in order; the UUID in
+        place of the domain id where nova-compute makes the group.
     :ivar error: raised by the next enforcement when set.
     """
 
@@ -92,6 +94,12 @@ class FakeKernel(fixtures.Fixture):
         self.write()
         self.useFixture(fixtures.MockPatch(
             'ghsched_nova.virt.engine.privileged.enforce', self._enforce))
+        self.useFixture(fixtures.MockPatch(
+            'ghsched_nova.virt.engine.privileged.enforce_own',
+            self._enforce_own))
+        self.useFixture(fixtures.MockPatch(
+            'ghsched_nova.virt.engine.privileged.remove_own',
+            self._remove_own))
 
     def write(self):
         each = range(self.nodes)
@@ -125,6 +133,19 @@ class FakeKernel(fixtures.Fixture):
         for directory, _directories, files in os.walk(self.path):
             for name in files:
                 os.unlink(os.path.join(directory, name))
+
+    def own_groups(self):
+        return sorted(name for name in os.listdir(self.path)
+                      if name.startswith(own.PREFIX))
+
+    def _enforce_own(self, root, uuid, pid_file, vcpus, desired, *args):
+        os.makedirs(os.path.join(self.path, own.group_name(uuid)),
+                    exist_ok=True)
+        return self._enforce(root, uuid, vcpus, desired)
+
+    def _remove_own(self, root, uuid):
+        os.rmdir(os.path.join(self.path, own.group_name(uuid)))
+        return True
 
     def _enforce(self, root, domain_id, vcpus, desired, *args):
         self.enforced.append((domain_id, sorted(vcpus), desired))

@@ -35,8 +35,10 @@ from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
+from ghsched_nova.resctrl import schemata
 from ghsched_nova.testing import fixtures
 from ghsched_nova.testing import machines
 from ghsched_nova.testing import topology
@@ -77,6 +79,7 @@ class VcpuThreads:
         self._process = subprocess.Popen(
             [sys.executable, '-c', _GUEST, *(str(vcpu) for vcpu in vcpus)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
         self.tids: dict[int, int] = {}
         for _ in vcpus:
             vcpu, tid = self._process.stdout.readline().split()
@@ -255,6 +258,66 @@ class OpenEulerTestCase(_OnEmulator):
                                 resctrl_host.read_host, self.root, self.sysfs)
         self.assertIn('is resctrl mounted?', exc.reason)
         self.assertEqual([], list(self.root.iterdir()))
+
+
+class OwnGroupTestCase(_OnEmulator):
+    """Groups made here, on a kernel that upstream libvirt can not read."""
+
+    UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
+
+    def setUp(self):
+        super().setUp()
+        self.pid_file = self.sysfs / 'guest.pid'
+        self.pid_file.write_text(str(self.threads.pid))
+        self.group = self.root / own.group_name(self.UUID)
+
+    def own(self):
+        return own.enforce(self.root, self.UUID, self.pid_file, VCPUS,
+                           self.desired(ALL_FOUR),
+                           plan.other_domains(self.host))
+
+    def test_the_host_says_that_libvirt_can_not_read_it(self):
+        self.assertFalse(self.host.libvirt_reads)
+
+    def test_all_four_keys_hold_for_the_group_of_the_vcpu_threads(self):
+        applied = self.own()
+        held = schemata.parse((self.group / 'schemata').read_text())
+        self.assertEqual(
+            {'MB': 60, 'MBMIN': 20, 'MBHDL': 0, 'MBPRI': 5},
+            {name: held.values(name)[0]
+             for name in ('MB', 'MBMIN', 'MBHDL', 'MBPRI')})
+        self.assertEqual(set(self.threads.tids.values()),
+                         set(map(int, (self.group / 'tasks').read_text()
+                                 .split())))
+        self.assertEqual(len(VCPUS), len(applied.moved))
+
+    def test_an_unchanged_group_is_not_written(self):
+        self.own()
+        before = len(self.resctrl.operations())
+        again = self.own()
+        self.assertEqual(((), ()), (again.writes, again.moved))
+        self.assertEqual([], [
+            entry for entry in self.resctrl.operations()[before:]
+            if entry['op'] == 'write'])
+
+    def test_a_full_host_is_told_and_nothing_is_left(self):
+        with self.resctrl.faults(mkdir='ENOSPC'):
+            error = self.assertRaises(apply.EnforcementError, self.own)
+        self.assertIn('no control group left', str(error))
+        self.assertFalse(self.group.exists())
+
+    def test_a_refusal_on_the_way_leaves_no_group(self):
+        for fault in ({'schemata:MBMIN': 'EINVAL'}, {'tasks': 'ESRCH'}):
+            with self.resctrl.faults(fault):
+                self.assertRaises(apply.EnforcementError, self.own)
+            self.assertFalse(self.group.exists())
+
+    def test_it_is_removed_when_the_guest_has_ended_and_not_before(self):
+        self.own()
+        self.assertFalse(own.remove(self.root, self.UUID))
+        self.threads.end()
+        self.assertTrue(own.remove(self.root, self.UUID))
+        self.assertFalse(self.group.exists())
 
 
 class LockTestCase(_OnEmulator):

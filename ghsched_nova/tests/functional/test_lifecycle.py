@@ -12,10 +12,14 @@
 
 """Every way a guest moves or starts again, with real Placement."""
 
+import os
+
 import fixtures
 from nova.tests.functional.api import client
 
+from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import own
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
 
@@ -151,6 +155,45 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertEqual({}, self.bandwidth(self.server['id']))
 
 
+class OwnGroupTest(nova_base.GhschedTestCase):
+    """The libvirt of the host can not use its resctrl."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(memorytune_attributes='none', group='ghsched')
+        self.start_host()
+        self.server = self.boot(self.flavor(mem_bw_min=60))
+        self.name = own.group_name(self.server['id'])
+
+    def test_the_group_is_made_here_and_the_xml_has_no_memorytune(self):
+        self.assertEqual([self.name], self.kernel.own_groups())
+        self.assertNotIn('memorytune', self.domain('host_a', self.server))
+        (uuid, vcpus, desired), *_ = self.kernel.enforced
+        self.assertEqual((self.server['id'], [0, 1], {0: 60}),
+                         (uuid, vcpus, desired['MBMIN']))
+
+    def test_it_goes_with_the_guest(self):
+        self._delete_server(self.server)
+        self.assertEqual([], self.kernel.own_groups())
+
+    def test_it_goes_when_the_guest_stops_and_comes_when_it_starts(self):
+        self._stop_server(self.server)
+        self.assertEqual([], self.kernel.own_groups())
+        self._start_server(self.server)
+        self.assertEqual([self.name], self.kernel.own_groups())
+
+    def test_it_goes_when_the_start_fails(self):
+        self.kernel.error = apply.EnforcementError('refused')
+        self.boot(self.flavor(mem_bw_min=60), state='ERROR')
+        self.assertEqual([self.name], self.kernel.own_groups())
+
+    def test_one_that_was_left_behind_goes_with_the_next_report(self):
+        left = own.group_name('8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1')
+        os.mkdir(os.path.join(self.kernel.path, left))
+        self._run_periodics()
+        self.assertEqual([self.name], self.kernel.own_groups())
+
+
 class MoveTest(nova_base.GhschedTestCase):
     """From host_a node 0 to host_b, where only node 1 has bandwidth."""
 
@@ -179,6 +222,14 @@ class MoveTest(nova_base.GhschedTestCase):
         self.assert_moved()
         self.assertIn({1: 60}, [desired['MBMIN'] for _domain, _vcpus, desired
                                 in self.kernel.enforced])
+
+    def test_live_migration_where_libvirt_makes_no_groups(self):
+        self.flags(memorytune_attributes='none', group='ghsched')
+        self.boot_here()
+        self._live_migrate(self.server, 'completed')
+        self.assertEqual([1], self.host_nodes(self.server))
+        domain = metadata.read(self.domain('host_b', self.server))
+        self.assertEqual((1,), domain.host_nodes)
 
     def test_cold_migration_confirmed(self):
         self.boot_here()
