@@ -20,19 +20,24 @@ guest there.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import TypeAlias
 
 import nova.conf
 from nova import objects
+from nova.pci import whitelist
 from nova.scheduler.client import report
 from nova.scheduler import request_filter
 from nova.scheduler import utils as scheduler_utils
 from nova import service
 from nova.virt import hardware
+from oslo_log import log as logging
 
 from ghsched_nova import conf
+
+LOG = logging.getLogger(__name__)
 
 #: Nova has no type hints for these.
 InstanceNUMATopology: TypeAlias = Any
@@ -53,6 +58,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.virt.libvirt.driver.LibvirtDriver._resume_guest_after_snapshot': (
         'self', 'context', 'live_snapshot', 'original_power_state',
         'instance', 'guest'),
+    'nova.virt.libvirt.driver.LibvirtDriver._get_pci_passthrough_devices': (
+        'self',),
     'nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology': (
         'self',),
     'nova.virt.libvirt.driver.LibvirtDriver._live_migration_operation': (
@@ -166,6 +173,39 @@ def wrong_pins(fitted: InstanceNUMATopology, host: NUMATopology) -> bool:
     return any(
         set((cell.cpu_pinning or {}).values()) - cpus[cell.id]
         for cell in fitted.cells)
+
+
+def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
+    """How ``[pci]device_spec`` tags a device that libvirt reports.
+
+    ``nova.pci.whitelist.Whitelist`` is what the PCI tracker filters with.
+    """
+    specs = whitelist.Whitelist(nova.conf.CONF.pci.device_spec).specs
+
+    def tags(device: Mapping[str, Any]) -> Mapping[str, str] | None:
+        for spec in specs:
+            if spec.match(device):
+                return dict(spec.get_tags())
+        return None
+    return tags
+
+
+def move_provider(uuid: str, name: str, parent: str) -> bool:
+    """Put a provider below another one of the same tree.
+
+    Nova's report client has no call for it (``_ensure_resource_provider``
+    says so), and none is needed: it keeps the parent that Placement tells.
+    """
+    response = placement_client().put(
+        f'/resource_providers/{uuid}',
+        {'name': name, 'parent_provider_uuid': parent}, version='1.37')
+    if response.status_code == 200:
+        return True
+    LOG.warning('ghsched: Placement does not move the provider %(name)s: '
+                '%(code)s %(text)s',
+                {'name': name, 'code': response.status_code,
+                 'text': response.text})
+    return False
 
 
 def add_physnet(cell: Any, physnet: str) -> None:

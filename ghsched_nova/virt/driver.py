@@ -24,6 +24,7 @@ from nova import exception
 from nova.virt.libvirt import driver as libvirt_driver
 from nova.virt.libvirt import guest as libvirt_guest
 from oslo_log import log as logging
+from oslo_serialization import jsonutils
 
 from ghsched_nova import compat
 from ghsched_nova import conf
@@ -35,6 +36,7 @@ from ghsched_nova.resctrl import plan
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import migration
+from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
 from ghsched_placement import names
 from ghsched_placement import policy as policies
@@ -53,6 +55,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         self._ghsched = engine.HostEngine(compat.config().ghsched)
+        self._pci_devices: list[dict[str, Any]] = []
+        self._pci_placer = pci_providers.Placer(compat.move_provider)
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
@@ -71,8 +75,19 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             provider_tree, nodename, self._ghsched.describe(),
             conf.tree_config(compat.config().ghsched), groups_before,
             self._usages)
+        if compat.config().pci.report_in_placement:
+            self._pci_placer.update(
+                provider_tree, nodename, pci_providers.wanted_nodes(
+                    self._pci_devices, compat.device_tags(), nodename))
         # super() kept a copy from before our part.
         self.provider_tree = provider_tree
+
+    def _get_pci_passthrough_devices(self) -> str:
+        """Keep what is reported just before the provider tree is asked for.
+        """
+        devices = str(super()._get_pci_passthrough_devices())
+        self._pci_devices = jsonutils.loads(devices)
+        return devices
 
     def _usages(self, provider_uuid: str) -> dict[str, int]:
         response = compat.placement_client().get(

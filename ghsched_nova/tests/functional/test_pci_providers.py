@@ -1,0 +1,114 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""PCI devices in Placement, below the NUMA nodes that they are on."""
+
+from nova import context as nova_context
+from nova import objects
+from nova.tests.fixtures import libvirt as fakelibvirt
+from oslo_serialization import jsonutils
+
+from ghsched_nova.tests.functional import nova_base
+
+VENDOR, PRODUCT = fakelibvirt.PCI_VEND_ID, fakelibvirt.VF_PROD_ID
+VF_CLASS = f'CUSTOM_PCI_{VENDOR}_{PRODUCT}'
+
+
+class PciProviderTest(nova_base.GhschedTestCase):
+
+    def setUp(self):
+        spec = {'vendor_id': VENDOR, 'product_id': PRODUCT}
+        self.flags(
+            device_spec=[jsonutils.dumps(spec)],
+            alias=[jsonutils.dumps(
+                {**spec, 'device_type': 'type-VF', 'name': 'vf'})],
+            report_in_placement=True, group='pci')
+        self.flags(pci_in_placement=True, group='filter_scheduler')
+        super().setUp()
+
+    def start(self, pfs=2):
+        return self.start_compute(
+            'host_a',
+            host_info=fakelibvirt.HostInfo(
+                cpu_nodes=2, cpu_sockets=1, cpu_cores=4, cpu_threads=1,
+                kB_mem=16 * 1024 * 1024),
+            pci_info=fakelibvirt.HostPCIDevicesInfo(
+                num_pci=0, num_pfs=pfs, num_vfs=2 * pfs))
+
+    def providers(self):
+        return self.placement.get(
+            '/resource_providers?in_tree='
+            + self.compute_rp_uuids['host_a'],
+            version='1.29').body['resource_providers']
+
+    def parents(self):
+        names = {provider['uuid']: provider['name']
+                 for provider in self.providers()}
+        return {provider['name']: names.get(provider['parent_provider_uuid'])
+                for provider in self.providers()}
+
+    def pfs(self):
+        return sorted(name for name in self.parents() if '0000:81' in name)
+
+    def assert_below_numa_nodes(self):
+        parents = self.parents()
+        self.assertEqual(['host_a_NUMA0', 'host_a_NUMA1'],
+                         [parents[pf] for pf in self.pfs()])
+
+    def vf_flavor(self, **keys):
+        return self.flavor(extra={'pci_passthrough:alias': 'vf:1'}, **keys)
+
+    def device_nodes(self, server):
+        return [device.numa_node for device in
+                objects.PciDeviceList.get_by_instance_uuid(
+                    nova_context.get_admin_context(), server['id'])]
+
+    def test_a_new_host_has_its_pfs_below_their_nodes(self):
+        self.start()
+        self.assert_below_numa_nodes()
+        self._run_periodics()
+        self.assert_below_numa_nodes()
+        self.restart_compute_service('host_a')
+        self.assert_below_numa_nodes()
+        uuid = {provider['name']: provider['uuid']
+                for provider in self.providers()}
+        for pf in self.pfs():
+            self.assertEqual(2, self._get_provider_inventory(
+                uuid[pf])[VF_CLASS]['total'])
+
+    def test_an_existing_host_has_them_moved_while_in_use(self):
+        self.kernel.vanish()
+        self.start()
+        self.assertEqual({'host_a'}, {self.parents()[pf]
+                                      for pf in self.pfs()})
+        server = self.boot(self.vf_flavor())
+        before = self.placement.get(
+            f'/allocations/{server["id"]}').body['allocations']
+        self.kernel.write()
+        self._run_periodics()
+        self.assert_below_numa_nodes()
+        self._run_periodics()
+        self.restart_compute_service('host_a')
+        self.assert_below_numa_nodes()
+        after = self.placement.get(
+            f'/allocations/{server["id"]}').body['allocations']
+        self.assertEqual(
+            {provider: held['resources']
+             for provider, held in before.items()},
+            {provider: held['resources'] for provider, held in after.items()})
+        self._delete_server(server)
+
+    def test_a_guest_gets_bandwidth_and_device(self):
+        self.start()
+        server = self.boot(self.vf_flavor(mem_bw_min=60))
+        self.assert_agreement(server, 'host_a', [60])
+        self.assertEqual(1, len(self.device_nodes(server)))
