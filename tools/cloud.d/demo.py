@@ -21,8 +21,9 @@ import sys
 import textwrap
 import time
 from typing import Any
+from xml.etree import ElementTree
 
-from aio.lab import Group, Lab, Provider
+from aio.lab import Group, Lab, POLICY_NAMESPACE, Provider
 from aio.settings import CloudError, read
 
 #: How the admin would have asked for what is shown.
@@ -54,6 +55,16 @@ def claim(text: str, holds: object, seen: object = '') -> None:
     print(f'  ok: {text}', flush=True)
 
 
+def _xml_lines(element: ElementTree.Element) -> list[str]:
+    """An element as text, without the declarations of namespaces."""
+    name = element.tag.replace('{' + POLICY_NAMESPACE + '}', 'ghsched:')
+    words = ' '.join((name, *(f"{key}='{value}'"
+                              for key, value in element.items())))
+    inside = [f'  {line}' for child in element for line in _xml_lines(child)]
+    return ([f'<{words}>', *inside, f'</{name}>'] if inside
+            else [f'<{words}/>'])
+
+
 class Demo:
     """The demonstration's steps, in order."""
 
@@ -80,10 +91,10 @@ class Demo:
 
     def host(self) -> None:
         heading('1. The compute host (simulated) in Placement')
-        say('The host is simulated: its two NUMA nodes and the memory-bandwidth '
-            'control of openEuler on Arm (MPAM) are emulated, and QEMU runs '
-            'without hardware virtualisation. libvirt and all of OpenStack '
-            'are the real thing, unmodified.')
+        say('The host is simulated: its two NUMA nodes and the '
+            'memory-bandwidth control of openEuler on Arm (MPAM) are '
+            'emulated, and QEMU runs without hardware virtualisation. '
+            'libvirt and all of OpenStack are the real thing, unmodified.')
         command('openstack resource provider list')
         root, *_rest = tree = self.lab.providers()
         for one in tree:
@@ -175,16 +186,20 @@ class Demo:
     def _xml(self, server: Any, node: int) -> None:
         name = self.lab.domain_name(server)
         command(f'tools/cloud exec virsh dumpxml --inactive {name}')
-        tune = self.lab.memorytune(server)
-        show(f'<memorytune vcpus=\'{tune.get("vcpus")}\'>')
-        for one in tune:
-            words = ' '.join(f'{key}=\'{value}\''
-                             for key, value in one.attrib.items())
-            show(f'  <{one.tag} {words}/>')
-        show('</memorytune>')
-        nodes = [int(one.get('id', -1)) for one in tune.findall('node')]
-        claim(f'the domain\'s XML names host NUMA node {node}',
-              nodes == [node], nodes)
+        xml = self.lab.domain_xml(server)
+        for part in ('metadata/{*}policy', 'cputune/memorytune',
+                     'numatune/memnode'):
+            for element in xml.iterfind(part):
+                show(*_xml_lines(element))
+        if xml.find('cputune/memorytune') is None:
+            say('There is no <memorytune>: upstream libvirt can not read the '
+                'schemata of this kernel, so nova-compute makes the control '
+                'group itself.')
+        claim(f'the domain\'s policy is for host NUMA node {node}',
+              self.lab.policy_nodes(xml) == [node], self.lab.policy_nodes(xml))
+        claim(f'the guest\'s memory is bound to host NUMA node {node}',
+              [one.get('nodeset') for one in xml.iter('memnode')]
+              == [str(node)])
 
     def _group(self, server: Any) -> Group:
         group = self.lab.group(server)

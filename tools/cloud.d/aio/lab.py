@@ -34,8 +34,12 @@ from aio.settings import CloudError, Settings
 #: virtualisation needs some.
 BOOT = 180
 
+#: Namespace of the policy in a domain's metadata.
+POLICY_NAMESPACE = 'https://opendev.org/x/ghsched/domain/1.0'
+
 _RESCTRL = '/sys/fs/resctrl'
-_NOT_GROUPS = ('info', 'mon_groups', 'mon_data')
+#: Directories beside the control groups.
+NOT_GROUPS = ('info', 'mon_groups', 'mon_data')
 
 
 @dataclass(frozen=True)
@@ -248,7 +252,7 @@ class Lab:
         found = []
         for text in self.on_host('sh', '-c', script).split('group ')[1:]:
             name, *rest = text.splitlines()
-            if name not in _NOT_GROUPS:
+            if name not in NOT_GROUPS:
                 found.append(_group(name, rest))
         return found
 
@@ -289,11 +293,11 @@ class Lab:
             self.on_host('virsh', 'dumpxml', '--inactive',
                          self.domain_name(server)))
 
-    def memorytune(self, server: Any) -> ElementTree.Element:
-        found = self.domain_xml(server).find('cputune/memorytune')
-        if found is None:
-            raise CloudError(f'{server.name} has no <memorytune>')
-        return found
+    @staticmethod
+    def policy_nodes(xml: ElementTree.Element) -> list[int]:
+        """Host NUMA nodes of the policy in a domain's metadata."""
+        return [int(node.get('host', -1)) for node in xml.iterfind(
+            f'metadata/{{{POLICY_NAMESPACE}}}policy/*')]
 
     def database_topology(self, server: Any) -> str:
         """instance.numa_topology as it is stored."""
