@@ -79,6 +79,14 @@ OPTS: list[cfg.Opt] = [
              'MB and L3 in its schemata, as openEuler\'s has. Used by '
              'nova-compute.'),
     cfg.StrOpt(
+        'device_numa_renderer', default='auto',
+        choices=[('auto', 'ask libvirt by defining a domain and reading it '
+                          'back'),
+                 ('element', 'libvirt keeps <numa node="N"/> in a device'),
+                 ('expander', 'put devices behind a pcie-expander-bus')],
+        help='How a guest is told the NUMA node of a passthrough device '
+             '(ghsched:device_numa). Used by nova-compute.'),
+    cfg.StrOpt(
         'libvirt_run_path', default='/run/libvirt/qemu',
         help='Where libvirt keeps the process numbers of its guests. Used by '
              'nova-compute where it makes the control groups itself.'),

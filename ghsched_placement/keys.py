@@ -28,23 +28,25 @@ class Key:
     """One extra spec.
 
     :param name: the word after ``ghsched:``.
-    :param kind: ``int`` or ``bool``.
+    :param kind: ``int``, ``bool`` or ``enum``.
     :param per_node: whether ``ghsched:<name>.N`` sets it for guest NUMA node N
         alone.
     :param summary: one sentence, shown by the API and in the reference.
     :param default_text: what holds when the key is absent, in words.
     :param minimum: lowest value of an ``int`` key, inclusive.
     :param maximum: highest value of an ``int`` key, inclusive.
+    :param choices: values of an ``enum`` key.
     :param details: what an admin needs to know before using it.
     """
 
     name: str
-    kind: Literal['int', 'bool']
+    kind: Literal['int', 'bool', 'enum']
     per_node: bool
     summary: str
     default_text: str
     minimum: int | None = None
     maximum: int | None = None
+    choices: tuple[str, ...] = ()
     details: str = ''
 
     @property
@@ -98,7 +100,19 @@ MONITOR = Key(
     details='Takes a monitoring group, which hosts have many of, and no '
             'control group.')
 
+DEVICE_NUMA = Key(
+    name='device_numa', kind='enum', per_node=False, default_text='none',
+    choices=('required', 'preferred', 'none'),
+    summary='Whether the guest sees the NUMA node of its passthrough '
+            'devices.',
+    details='With required every device must be on a host NUMA node that '
+            'backs a guest NUMA node, and a guest for which that is not so is '
+            'refused. With preferred such a device is left without a node. '
+            'Needs a guest NUMA topology and the machine type q35 (x86) or '
+            'virt (Arm).')
+
 KEYS: tuple[Key, ...] = (
-    MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR)
+    MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR,
+    DEVICE_NUMA)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}

@@ -48,7 +48,8 @@ _CAPABILITY_PREFIX = 'CUSTOM_GHSCHED_'
 CAPABILITY_TRAITS = {
     name: _CAPABILITY_PREFIX + name
     for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
-                 'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR')
+                 'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR',
+                 'DEVICE_NUMA')
 }
 
 # -- providers ----------------------------------------------------------------

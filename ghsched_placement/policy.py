@@ -20,6 +20,7 @@ Everything here is pure: the same extra specs give the same
 from collections.abc import Mapping
 from dataclasses import dataclass
 import re
+from typing import Any
 from typing import Literal
 
 from oslo_utils import strutils
@@ -34,7 +35,10 @@ _KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
 _NODE = re.compile(r'0|[1-9][0-9]{0,3}')
 _INT = re.compile(r'[+-]?[0-9]{1,9}')
 
-Value = int | bool
+_NEEDS_TOPOLOGY = ('needs a guest NUMA topology; set hw:numa_nodes in the '
+                   'flavor')
+
+Value = int | bool | str
 
 
 class PolicyError(ValueError):
@@ -76,10 +80,13 @@ class GuestPolicy:
     :param nodes: one entry per guest NUMA node, empty when the guest has no
         ``ghsched:mem_bw_*`` key (it then needs no control group).
     :param monitor: whether a monitoring group was asked for.
+    :param device_numa: whether the guest must (``required``) or should
+        (``preferred``) see the NUMA node of its passthrough devices.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
     monitor: bool = False
+    device_numa: str = 'none'
 
     @property
     def controlled(self) -> bool:
@@ -109,6 +116,8 @@ class GuestPolicy:
                 needed.add('MEM_BW_PRIORITY')
         if self.monitor:
             needed.add('MEM_BW_MONITOR')
+        if self.device_numa == 'required':
+            needed.add('DEVICE_NUMA')
         return frozenset(needed)
 
 
@@ -152,11 +161,14 @@ def parse(extra_specs: Mapping[str, str],
             special[key.name, node] = value
     _check_nodes(ours, guest_nodes)
     monitor = bool(general.pop(keys.MONITOR.name, False))
-    if not general and not special:
-        return GuestPolicy(monitor=monitor)
-    nodes = tuple(_node_policy(general, special, node)
-                  for node in range(guest_nodes))
-    return GuestPolicy(nodes=nodes, monitor=monitor)
+    device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
+    if device_numa == 'required' and not guest_nodes:
+        raise PolicyError(keys.DEVICE_NUMA.extra_spec, _NEEDS_TOPOLOGY)
+    nodes: tuple[NodePolicy, ...] = ()
+    if general or special:
+        nodes = tuple(_node_policy(general, special, node)
+                      for node in range(guest_nodes))
+    return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa)
 
 
 def _split(extra_spec: str) -> tuple[keys.Key, int | None]:
@@ -184,6 +196,12 @@ def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
         except ValueError:
             raise PolicyError(
                 extra_spec, f'{text!r} is neither true nor false') from None
+    if key.kind == 'enum':
+        if text not in key.choices:
+            raise PolicyError(
+                extra_spec,
+                f'{text!r} is not one of {", ".join(key.choices)}')
+        return text
     if not _INT.fullmatch(text):
         raise PolicyError(extra_spec, f'{text!r} is not a whole number')
     number = int(text)
@@ -199,8 +217,7 @@ def _check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
     for extra_spec in ours:
         key, node = _split(extra_spec)
         if key.per_node and not guest_nodes:
-            raise PolicyError(extra_spec, 'needs a guest NUMA topology; set '
-                                          'hw:numa_nodes in the flavor')
+            raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
         if node is not None and node >= guest_nodes:
             raise PolicyError(
                 extra_spec, f'the guest has no NUMA node {node}, it has '
@@ -210,12 +227,10 @@ def _check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
 def _node_policy(general: Mapping[str, Value],
                  special: Mapping[tuple[str, int], Value],
                  node: int) -> NodePolicy:
-    def get(key: keys.Key, default: Value | None) -> Value | None:
+    def get(key: keys.Key, default: Value | None) -> Any:
         return special.get((key.name, node), general.get(key.name, default))
 
-    minimum = get(keys.MEM_BW_MIN, 0)
-    maximum = get(keys.MEM_BW_MAX, 100)
-    assert minimum is not None and maximum is not None  # noqa: S101
+    minimum, maximum = get(keys.MEM_BW_MIN, 0), get(keys.MEM_BW_MAX, 100)
     if minimum > maximum:
         key = (keys.MEM_BW_MIN.for_node(node)
                if (keys.MEM_BW_MIN.name, node) in special

@@ -140,8 +140,12 @@ def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
     asked = flavor.extra_specs.get('group_policy')
     if asked in ('none', 'isolate'):
         return asked
-    suffixed = sum(1 for suffix in groups if suffix)
-    if suffixed <= 1 and suffixed + len(request.groups) > 1:
+    # Nova counts the flavor's groups before it drops those that are empty.
+    named = {match[2] for match in map(_GRANULAR.fullmatch,
+                                       flavor.extra_specs)
+             if match and match[2]}
+    kept = sum(1 for suffix in groups if suffix)
+    if len(named) <= 1 and kept + len(request.groups) > 1:
         return 'none'
     return None
 

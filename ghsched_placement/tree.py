@@ -36,6 +36,9 @@ from ghsched_placement import names
 #: An inventory record as Placement's API spells it.
 Inventory = Mapping[str, int | float]
 
+#: Capabilities of every host with our driver, whatever its hardware.
+ANY_HOST = frozenset({'DEVICE_NUMA'})
+
 #: Percent of a node's theoretical bandwidth is what is counted.
 WHOLE_NODE = 100
 
@@ -94,8 +97,9 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
         that is in use stays in the result even when the host lost the node.
     """
     current = current or {}
-    capabilities = frozenset(names.CAPABILITY_TRAITS[capability]
-                             for capability in host.capabilities)
+    capabilities = frozenset(
+        names.CAPABILITY_TRAITS[capability]
+        for capability in host.capabilities | ANY_HOST)
     root = Provider(
         uuid=root_uuid, name=root_name, parent_uuid=None,
         inventories=_group_inventories(host.control_groups,

@@ -45,6 +45,8 @@ def describe(key: keys.Key) -> Iterator[str]:
 def _values(key: keys.Key) -> str:
     if key.kind == 'bool':
         return '``true`` or ``false``'
+    if key.kind == 'enum':
+        return ', '.join(f'``{choice}``' for choice in key.choices)
     return f'a whole number from {key.minimum} to {key.maximum}'
 
 

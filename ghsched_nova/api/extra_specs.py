@@ -76,6 +76,8 @@ def _validator(key: keys.Key, name: str,
 def _value(key: keys.Key) -> dict[str, Any]:
     if key.kind == 'bool':
         return {'type': bool}
+    if key.kind == 'enum':
+        return {'type': str, 'enum': list(key.choices)}
     limits = {'min': key.minimum, 'max': key.maximum}
     return {'type': int, **{name: limit for name, limit in limits.items()
                             if limit is not None}}

@@ -21,8 +21,9 @@ host
 refusal
     Why the host can not take the guest; null when it can.
 policy
-    ``monitor``, and ``nodes`` with ``guest_node``, ``min``, ``max``,
-    ``hardlimit`` and ``priority`` as asked for. Null for a bad flavor.
+    ``monitor``, ``device_numa``, and ``nodes`` with ``guest_node``, ``min``,
+    ``max``, ``hardlimit`` and ``priority`` as asked for. Null for a bad
+    flavor.
 guest
     ``nodes`` with ``guest_node``, ``vcpus``, ``memory_mb`` and ``host_node``;
     empty for a guest without NUMA topology.
@@ -110,7 +111,7 @@ def _policy(explanation: 'Explanation') -> dict[str, Any] | None:
     policy = explanation.policy
     if policy is None:
         return None
-    return {'monitor': policy.monitor,
+    return {'monitor': policy.monitor, 'device_numa': policy.device_numa,
             'nodes': [{'guest_node': number, **_asked(node)}
                       for number, node in enumerate(policy.nodes)]}
 
@@ -172,7 +173,8 @@ def as_table(explanation: 'Explanation') -> str:
 def _policy_text(policy: dict[str, Any] | None) -> str:
     if policy is None:
         return ''
-    text = f'monitor: {_word(policy["monitor"])}'
+    text = (f'monitor: {_word(policy["monitor"])}\n'
+            f'device_numa: {policy["device_numa"]}')
     if not policy['nodes']:
         return f'{text}\nno limits, no control group'
     return text + '\n' + _grid(

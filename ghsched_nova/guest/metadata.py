@@ -62,6 +62,7 @@ def write(xml: str, domain: DomainPolicy) -> str:
     policy = etree.SubElement(metadata, _POLICY,
                               nsmap={_PREFIX: NAMESPACE})
     policy.set('monitor', _text(domain.policy.monitor))
+    policy.set('device_numa', domain.policy.device_numa)
     for node, host_node in zip(domain.policy.nodes, domain.host_nodes,
                                strict=True):
         element = etree.SubElement(policy, _NODE)
@@ -86,13 +87,14 @@ def read(xml: str) -> DomainPolicy | None:
         nodes = [(int(node.attrib['host']), _node_policy(node))
                  for node in element.findall(_NODE)]
         monitor = _BOOLEAN[element.get('monitor', 'false')]
+        device_numa = element.get('device_numa', 'none')
     except (KeyError, ValueError) as error:
         raise MetadataError(
             'the ghsched policy in the metadata of the domain can not be '
             f'read: {error!r}') from error
     return DomainPolicy(
         policy=GuestPolicy(nodes=tuple(policy for _host, policy in nodes),
-                           monitor=monitor),
+                           monitor=monitor, device_numa=device_numa),
         host_nodes=tuple(host for host, _policy in nodes))
 
 

@@ -18,6 +18,7 @@ resctrl hold that policy before the guest's CPUs run. Each method hooks one
 method of Nova's and leaves the work to the modules beside it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from nova import exception
@@ -28,8 +29,10 @@ from oslo_serialization import jsonutils
 
 from ghsched_nova import compat
 from ghsched_nova import conf
+from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
@@ -46,7 +49,8 @@ LOG = logging.getLogger(__name__)
 #: What keeps a policy from being held, as our modules raise it.
 NOT_HELD = (resctrl_host.ResctrlUnavailable, plan.PolicyNotHeld,
             apply.EnforcementError, metadata.MetadataError,
-            memorytune.MemoryTuneError, policies.PolicyError)
+            memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
+            policies.PolicyError)
 
 
 class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
@@ -61,6 +65,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def init_host(self, host: str) -> None:
         super().init_host(host)
         self._ghsched.extended = self._libvirt_keeps_extended()
+        self._ghsched.numa_element = self._libvirt_keeps_numa_element()
         self._ghsched.describe()
         self._reassert()
 
@@ -157,8 +162,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             policy = _policy(instance)
             if policy is None:
                 return str(xml)
-            return self._ghsched.render(
-                xml, policy, compat.host_cells(instance.numa_topology))
+            nodes = compat.host_cells(instance.numa_topology)
+            return self._ghsched.place_devices(
+                self._ghsched.render(xml, policy, nodes), policy,
+                _devices(instance), nodes)
         except NOT_HELD as error:
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error
@@ -325,25 +332,42 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     # -- what libvirt can -----------------------------------------------------
 
     def _libvirt_keeps_extended(self) -> bool:
-        """Whether libvirt keeps min_bandwidth, hardlimit and priority.
-
-        Upstream libvirt drops attributes that it does not know without a
-        word, so a domain that never starts is defined and read back.
-        """
+        """Whether libvirt keeps min_bandwidth, hardlimit and priority."""
         choice = compat.config().ghsched.memorytune_attributes
         if choice != 'auto':
             return bool(choice == 'extended')
+        return self._libvirt_keeps(memorytune.probe_xml(),
+                                   memorytune.keeps_extended)
+
+    def _libvirt_keeps_numa_element(self) -> bool:
+        """Whether libvirt keeps ``<numa node='N'/>`` in a device."""
+        choice = compat.config().ghsched.device_numa_renderer
+        if choice != 'auto':
+            return bool(choice == 'element')
+        return self._libvirt_keeps(device_numa.probe_xml(),
+                                   device_numa.keeps_numa_element)
+
+    def _libvirt_keeps(self, xml: str, kept: Callable[[str], bool]) -> bool:
+        """Define a domain that never starts, and read it back.
+
+        Upstream libvirt drops what it does not know without a word.
+        """
         try:
-            probe = libvirt_guest.Guest.create(
-                memorytune.probe_xml(), self._host)
+            probe = libvirt_guest.Guest.create(xml, self._host)
         except libvirt_driver.libvirt.libvirtError as error:
-            LOG.info('ghsched: libvirt does not take <memorytune>: %s',
-                     error)
+            LOG.info('ghsched: libvirt does not take a probe: %s', error)
             return False
         try:
-            return memorytune.keeps_extended(probe.get_xml_desc())
+            return kept(probe.get_xml_desc())
         finally:
             probe.delete_configuration()
+
+
+def _devices(instance: Any) -> list[device_numa.Device]:
+    """The passthrough devices that an instance has claimed."""
+    claimed = instance.pci_devices
+    return [device_numa.Device(device.address, device.numa_node)
+            for device in (claimed.objects if claimed else ())]
 
 
 def _policy(instance: Any) -> policies.GuestPolicy | None:

@@ -23,8 +23,10 @@ from typing import Any
 from lxml import etree
 from oslo_log import log as logging
 
+from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import own
@@ -47,6 +49,8 @@ class HostEngine:
         self._told: str | None = None
         #: Whether libvirt keeps the extended attributes of memorytune.
         self.extended = False
+        #: Whether it keeps <numa node='N'/> in a passthrough device.
+        self.numa_element = False
 
     # -- the host -------------------------------------------------------------
 
@@ -89,6 +93,8 @@ class HostEngine:
         :raises ResctrlUnavailable: when the host has no bandwidth control.
         :raises PolicyNotHeld: when it can not hold the policy.
         """
+        if not policy.controlled and not policy.monitor:
+            return metadata.write(xml, metadata.DomainPolicy(policy, ()))
         host = self.host()
         settings = plan.resolve(host, policy, host_nodes)
         domain = metadata.DomainPolicy(
@@ -107,6 +113,35 @@ class HostEngine:
         tune = memorytune.MemoryTune(vcpus=_vcpus(xml), nodes=nodes,
                                      monitor=policy.monitor)
         return memorytune.render(xml, tune, self.extended)
+
+    def place_devices(self, xml: str, policy: GuestPolicy,
+                      devices: Sequence[device_numa.Device],
+                      host_nodes: Sequence[int]) -> str:
+        """The domain XML in which the guest sees the NUMA node of devices.
+
+        All of it or nothing: under ``preferred`` a guest whose devices can
+        not be placed gets the XML as Nova made it.
+
+        :raises DeviceNumaError: under ``required``, with each device and why.
+        """
+        if policy.device_numa == device_numa.NONE or not devices:
+            return xml
+        try:
+            decision = device_numa.decide(
+                devices, host_nodes, policy.device_numa)
+            for problem in decision.problems:
+                LOG.warning('ghsched: a device without a NUMA node: %s',
+                            problem)
+            if self.numa_element:
+                return device_numa.render_numa_element(
+                    xml, decision.guest_node_of)
+            return device_numa.render_expander(xml, decision.guest_node_of)
+        except pci_topology.DeviceNumaError as error:
+            if policy.device_numa == device_numa.REQUIRED:
+                raise
+            LOG.warning('ghsched: the guest does not see the NUMA nodes of '
+                        'its devices: %s', error)
+            return xml
 
     def _libvirt_makes_groups(self, host: resctrl_host.ResctrlHost) -> bool:
         choice = self._section.memorytune_attributes

@@ -43,6 +43,10 @@ class KeysTest(unittest.TestCase):
                 self.assertTrue(text.endswith('.'), text)
             self.assertTrue(key.default_text)
 
-    def test_only_the_monitor_is_for_the_whole_guest(self):
-        self.assertEqual([keys.MONITOR],
+    def test_a_word_is_chosen_from_a_list(self):
+        for key in keys.KEYS:
+            self.assertEqual(key.kind == 'enum', bool(key.choices))
+
+    def test_which_keys_are_for_the_whole_guest(self):
+        self.assertEqual([keys.MONITOR, keys.DEVICE_NUMA],
                          [key for key in keys.KEYS if not key.per_node])

@@ -24,6 +24,8 @@ from ghsched_placement import policy
 def _texts(key):
     if key.kind == 'bool':
         return st.sampled_from(['true', 'False', '1', '0', 'yes', 'Off'])
+    if key.kind == 'enum':
+        return st.sampled_from(key.choices)
     return st.integers(key.minimum, key.maximum).map(str)
 
 

@@ -67,10 +67,10 @@ class DesiredTreeTest(testtools.TestCase):
         self.assertEqual(31, len(tree.slots(root)))
         self.assertIn('ghsched-group-31', tree.slots(root))
 
-    def test_a_host_without_control_has_no_inventory_and_no_trait(self):
+    def test_a_host_without_control_has_no_inventory_of_it(self):
         (root,) = self.desired(HostDescription())
         self.assertEqual({}, root.inventories)
-        self.assertEqual(frozenset(), root.traits)
+        self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA'}, root.traits)
         self.assertEqual(frozenset(), tree.slots(root))
 
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):

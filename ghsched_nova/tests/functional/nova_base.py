@@ -166,7 +166,8 @@ class OurParts:
         # Nova's fake libvirt can not be asked.
         self.flags(resctrl_path=self.kernel.path,
                    sysfs_path=self.kernel.path,
-                   memorytune_attributes='basic', group='ghsched')
+                   memorytune_attributes='basic',
+                   device_numa_renderer='expander', group='ghsched')
         super().setUp()
 
     def _setup_services(self):

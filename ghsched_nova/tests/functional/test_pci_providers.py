@@ -12,6 +12,8 @@
 
 """PCI devices in Placement, below the NUMA nodes that they are on."""
 
+import fixtures
+from lxml import etree
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
@@ -106,6 +108,49 @@ class PciProviderTest(nova_base.GhschedTestCase):
              for provider, held in before.items()},
             {provider: held['resources'] for provider, held in after.items()})
         self._delete_server(server)
+
+    def spy_on_xml(self):
+        """The domain XML of every guest, as the driver made it."""
+        made = []
+        driver = self.computes['host_a'].driver
+        get = driver._get_guest_xml
+
+        def noted(*args, **kwargs):
+            made.append(get(*args, **kwargs))
+            return made[-1]
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.virt.driver.GhschedLibvirtDriver._get_guest_xml',
+            lambda _driver, *args, **kwargs: noted(*args, **kwargs)))
+        return made
+
+    def test_a_guest_sees_its_device_behind_its_node(self):
+        self.flags(num_pcie_ports=4, hw_machine_type='x86_64=q35',
+                   group='libvirt')
+        self.start()
+        made = self.spy_on_xml()
+        self.boot(self.vf_flavor(nodes=1, device_numa='required',
+                                 mem_bw_min=10))
+        root = etree.fromstring(made[-1])
+        (expander,) = root.findall(
+            "devices/controller[@model='pcie-expander-bus']")
+        self.assertEqual('0', expander.findtext('target/node'))
+        (device,) = root.findall("devices/hostdev[@type='pci']")
+        self.assertIsNotNone(device.find('address'))
+
+    def test_preferred_leaves_a_machine_that_can_not_as_nova_made_it(self):
+        self.flags(hw_machine_type='x86_64=pc', group='libvirt')
+        self.start()
+        made = self.spy_on_xml()
+        self.boot(self.vf_flavor(device_numa='preferred'))
+        self.assertNotIn('expander', made[-1])
+
+    def test_required_refuses_a_machine_that_can_not(self):
+        self.flags(hw_machine_type='x86_64=pc', group='libvirt')
+        self.start()
+        server = self.boot(self.vf_flavor(device_numa='required'),
+                           state='ERROR')
+        self.assertEqual({}, self.bandwidth(server['id']))
 
     def test_a_guest_gets_bandwidth_and_device(self):
         self.start()

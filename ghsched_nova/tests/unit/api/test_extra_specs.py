@@ -63,8 +63,9 @@ class ValidateTest(LoadedTestCase):
 
     def test_every_key_takes_the_ends_of_its_range(self):
         for key in keys.KEYS:
-            values = (('true', 'false') if key.kind == 'bool'
-                      else (str(key.minimum), str(key.maximum)))
+            values = {
+                'bool': ('true', 'false'), 'enum': key.choices,
+                'int': (str(key.minimum), str(key.maximum))}[key.kind]
             names = [key.extra_spec]
             if key.per_node:
                 names += [key.for_node(0), key.for_node(11)]

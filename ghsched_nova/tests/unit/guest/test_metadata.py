@@ -38,7 +38,9 @@ def domains(draw):
     hosts = draw(st.lists(st.integers(0, 63), min_size=len(nodes),
                           max_size=len(nodes)))
     return metadata.DomainPolicy(
-        GuestPolicy(tuple(nodes), monitor=draw(st.booleans())),
+        GuestPolicy(tuple(nodes), monitor=draw(st.booleans()),
+                    device_numa=draw(st.sampled_from(
+                        ('required', 'preferred', 'none')))),
         tuple(hosts))
 
 
