@@ -23,6 +23,7 @@ while the guest is paused.
 """
 
 from collections.abc import Collection
+import contextlib
 import errno
 from pathlib import Path
 
@@ -75,7 +76,9 @@ def enforce(root: Path, uuid: str, pid_file: Path, vcpus: Collection[int],
                           vcpus, proc)
         except apply.EnforcementError:
             if made:
-                files.remove_directory(root / name)
+                # It may have gone with the whole file system.
+                with contextlib.suppress(OSError):
+                    files.remove_directory(root / name)
             raise
     return apply.Applied(name, applied.writes, applied.schemata, moved)
 

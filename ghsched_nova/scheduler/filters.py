@@ -73,6 +73,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             view = HostStateView(host_state)
             refusal = self._keep_one(view, spec_obj, suffixes)
             if refusal is None:
+                found_a_host(spec_obj)
                 yield view
             else:
                 refused.add(host_state.host, refusal)
@@ -171,6 +172,16 @@ def _still_free(candidate: Mapping[str, Any]) -> bool:
                 record, used.get(names.MEM_BW_PCT, 0)):
             return False
     return True
+
+
+def found_a_host(spec: compat.RequestSpec) -> None:
+    """Note on a request that some host could have taken it."""
+    spec.__dict__['_ghsched_found'] = True
+
+
+def had_a_host(spec: compat.RequestSpec) -> bool:
+    """Whether it was not for want of a host that a request failed."""
+    return bool(spec.__dict__.get('_ghsched_found'))
 
 
 def _log_once(spec: compat.RequestSpec, lines: Sequence[str]) -> None:

@@ -14,7 +14,8 @@
 
 When Placement has no candidate, no filter runs, and Nova says no more than
 "No valid host was found". This manager asks Placement which need of ours was
-the one. It is chosen by starting nova-scheduler as
+the one. And when requests at the same time want one NUMA node, it gives those
+that lost another try. It is chosen by starting nova-scheduler as
 ``ghsched-nova-scheduler``; everything else works with Nova's own.
 """
 
@@ -27,6 +28,7 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from ghsched_nova import compat
+from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import policy as policies
 from ghsched_placement import shortage
@@ -37,25 +39,43 @@ LOG = logging.getLogger(__name__)
 _MICROVERSION = '1.35'
 
 
+#: How often a request is scheduled when others are faster.
+ATTEMPTS = 3
+
+
 class GhschedSchedulerManager(manager.SchedulerManager):
     """Nova's scheduler manager; a NoValidHost of ours carries its reason."""
 
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
-        try:
-            return super().select_destinations(context, *args, **kwargs)
-        except messaging.ExpectedException as expected:
-            # What the decorator of the parent's method made of it.
-            error = expected.exc_info[1]
-        except exception.NoValidHost as plain:
-            error = plain
         spec = kwargs.get('spec_obj')
-        if isinstance(error, exception.NoValidHost) and spec is not None:
-            reason = self._reason(spec)
-            if reason:
-                raise exception.NoValidHost(reason=reason)
-        raise error
+        if spec is None or not request_filter.is_ours(spec):
+            return self._select(context, *args, **kwargs)
+        for attempt in range(1, ATTEMPTS + 1):
+            tried = kwargs['spec_obj'] = spec.obj_clone()
+            try:
+                return self._select(context, *args, **kwargs)
+            except exception.NoValidHost:
+                # Nova claims one candidate per host, and so do its rivals:
+                # in Placement's next answer another NUMA node has its turn.
+                if attempt < ATTEMPTS and filters.had_a_host(tried):
+                    LOG.info('ghsched: other requests were faster, flavor '
+                             '%s is scheduled again', spec.flavor.name)
+                    continue
+                reason = self._reason(tried)
+                if reason:
+                    raise exception.NoValidHost(reason=reason) from None
+                raise
+
+    def _select(self, *args: Any, **kwargs: Any) -> Any:
+        """The parent's method, without what its decorator does to errors."""
+        try:
+            return super().select_destinations(*args, **kwargs)
+        except messaging.ExpectedException as expected:
+            error = expected.exc_info[1]
+            assert error is not None  # noqa: S101
+            raise error from None
 
     def _reason(self, spec: compat.RequestSpec) -> str:
         """Why no host can take a guest of ours; empty when it is not ours."""

@@ -26,6 +26,12 @@ from ghsched_placement import request
 LOG = logging.getLogger(__name__)
 
 
+def is_ours(spec: compat.RequestSpec) -> bool:
+    """Whether the flavor of a request has any key of ours."""
+    return 'extra_specs' in spec.flavor and policies.wanted(
+        spec.flavor.extra_specs)
+
+
 def policy_of(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
     """What the flavor of a request asks for.
 

@@ -17,6 +17,7 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.plan`,
 """
 
 from collections.abc import Sequence
+import os
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,8 @@ class HostEngine:
         A group that can not be removed now is tried again with each report
         of resources.
         """
-        if not (self._root / own.group_name(uuid)).is_dir():
+        # Not Path.is_dir(): it raises when the file system does not answer.
+        if not os.path.isdir(self._root / own.group_name(uuid)):
             return
         try:
             if privileged.remove_own(self._root, uuid):

@@ -173,6 +173,23 @@ class BootTest(nova_base.GhschedTestCase):
         self.assertEqual([], self.kernel.enforced)
         self.assertEqual({}, self.bandwidth(server['id']))
 
+    def test_a_request_that_lost_its_node_to_a_rival_takes_another(self):
+        self.start_host()
+        from nova.scheduler import utils
+        claim, lost = utils.claim_resources, []
+
+        def rival_first(context, client, spec, uuid, candidate, **kwargs):
+            if not lost:
+                lost.append(candidate)
+                return False
+            return claim(context, client, spec, uuid, candidate, **kwargs)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.scheduler.utils.claim_resources', rival_first))
+        server = self.boot(self.flavor(mem_bw_min=60))
+        self.assert_agreement(server, 'host_a', [60])
+        self.assertIn('other requests were faster', self.log.output)
+
     def test_many_candidates_are_logged_in_one_line_per_reason(self):
         for host in ('host_a', 'host_b'):
             self.start_host(host)

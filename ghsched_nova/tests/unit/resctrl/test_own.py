@@ -125,6 +125,12 @@ class OwnGroupTestCase(testtools.TestCase):
         self.refused()
         self.assertFalse(self.group.exists())
 
+    def test_a_resctrl_that_vanishes_is_told_as_what_went_wrong_first(self):
+        self.files.errors.update(tasks=errno.ENOENT, rmdir=errno.ENOENT)
+        error = self.refused()
+        self.assertIn('the write was refused', str(error))
+        self.assertIn('ENOENT', str(error))
+
     def test_a_group_that_was_there_before_stays(self):
         self.enforce()
         (self.group / 'tasks').write_text('')
