@@ -80,22 +80,23 @@ def text(root: etree._Element) -> str:
 
 def insert(parent: etree._Element, children: Sequence[etree._Element],
            position: int) -> None:
-    """Insert, indented like the neighbours if they are indented."""
+    """Insert some, indented like the neighbours if they are indented."""
+    if not children:
+        return
     depth = 1 + sum(1 for _ in parent.iterancestors())
     indented = '\n' in (parent.getroottree().getroot().text or '')
-    if not len(parent) and indented:
-        parent.text = '\n' + '  ' * depth
-    for place, child in enumerate(children, start=position):
+    end = parent.text
+    if indented and not len(parent):
+        parent.text, end = '\n' + '  ' * depth, '\n' + '  ' * (depth - 1)
+    if position:
+        before = parent[position - 1]
+        end, before.tail = before.tail, parent.text
+    for child in children:
         if indented:
             etree.indent(child, level=depth)
-        if place:
-            before = parent[place - 1]
-            child.tail, before.tail = before.tail, parent.text
-        else:
-            child.tail = parent.text
-            if indented and not len(parent):
-                child.tail = '\n' + '  ' * (depth - 1)
-        parent.insert(place, child)
+        child.tail = parent.text
+    children[-1].tail = end
+    parent[position:position] = children
 
 
 def remove(element: etree._Element | None) -> None:

@@ -1,0 +1,92 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""How long it takes to tell a guest the NUMA nodes of its 40 VFs.
+
+The guest is the reference one: 160 vCPUs, two NUMA nodes, 40 VFs. What is
+timed is the rendering of its finished XML, and for comparison Nova's own
+``LibvirtConfigGuest.to_xml()`` of the same guest, in the same run and in
+turn, so that a change of the machine's speed meets both.
+
+From the top of the source tree::
+
+    PYTHONPATH=. python tools/bench/render_bench.py [--count N]
+"""
+
+import argparse
+from collections.abc import Callable
+import platform
+import statistics
+import time
+
+from ghsched_nova.guest import device_numa
+from ghsched_nova.tests.functional import nova_guest
+
+WARM_UP = 20
+SHAPE = nova_guest.Shape(
+    cells=2, vcpus=160, memory_mib=240 * 1024, vfs=40, ports=16,
+    virt_type='kvm')
+NOVA = "Nova's to_xml()"
+
+
+def tasks() -> dict[str, Callable[[], str]]:
+    """What is timed, by name."""
+    guest = nova_guest.config(SHAPE)
+    xml = guest.to_xml()
+    nodes: dict[str, int | None] = {
+        address: place * SHAPE.cells // SHAPE.vfs
+        for place, address in enumerate(SHAPE.vf_addresses())}
+    return {
+        NOVA: guest.to_xml,
+        'render_expander()':
+            lambda: device_numa.render_expander(xml, nodes),
+        'render_expander(), 2 spare ports a node':
+            lambda: device_numa.render_expander(xml, nodes, 2),
+        'render_numa_element()':
+            lambda: device_numa.render_numa_element(xml, nodes),
+    }
+
+
+def measure(count: int) -> dict[str, list[float]]:
+    """Seconds of each run after the warm-up, by name."""
+    todo = tasks()
+    found: dict[str, list[float]] = {name: [] for name in todo}
+    for _ in range(WARM_UP + count):
+        for name, task in todo.items():
+            begin = time.perf_counter()
+            task()
+            found[name].append(time.perf_counter() - begin)
+    return {name: times[WARM_UP:] for name, times in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--count', type=int, default=300,
+                        help='runs that count (300)')
+    count = parser.parse_args().count
+    times = measure(count)
+    print(f'guest: {SHAPE.vcpus} vCPUs, {SHAPE.cells} NUMA nodes, '
+          f'{SHAPE.vfs} VFs, {len(tasks()[NOVA]().encode())} bytes of XML')
+    print(f'n = {count} of each, {WARM_UP} discarded before as warm-up; '
+          f'Python {platform.python_version()}, {platform.machine()}')
+    base = statistics.median(times[NOVA])
+    for name, values in times.items():
+        median = statistics.median(values)
+        low, _, high = statistics.quantiles(values, n=4)
+        print(f'{name:40} median {median * 1e3:7.3f} ms  quartiles '
+              f'{low * 1e3:.3f}..{high * 1e3:.3f}  ratio '
+              f'{median / base:.2f}')
+
+
+if __name__ == '__main__':
+    main()
