@@ -28,6 +28,11 @@ _FILTERS = ('ComputeFilter', 'ComputeCapabilitiesFilter',
             'ImagePropertiesFilter', 'ServerGroupAntiAffinityFilter',
             'ServerGroupAffinityFilter', 'PciPassthroughFilter')
 
+#: How a flavor names the VFs of the virtual compute node (tools/vnode): those
+#: of the Intel 82576.
+PCI_ALIAS = ('{"name": "vf", "vendor_id": "8086", "product_id": "10ca", '
+             '"device_type": "type-VF"}')
+
 #: The privsep contexts that nova-compute may open; without a command for
 #: each, oslo.privsep calls sudo, which root does not need.
 _PRIVSEP_CONTEXTS = (
@@ -241,7 +246,8 @@ def nova(settings: Settings) -> Config:
         # the reason of the first one's failure.
         'scheduler': {'workers': 1, 'max_attempts': 1},
         'conductor': {'workers': 1},
-        'filter_scheduler': filters(),
+        'filter_scheduler': {**filters(), 'pci_in_placement': True},
+        'pci': {'alias': PCI_ALIAS},
         'quota': {'instances': 100, 'cores': 200, 'ram': -1},
     }
 
