@@ -86,6 +86,17 @@ OPTS: list[cfg.Opt] = [
                  ('expander', 'put devices behind a pcie-expander-bus')],
         help='How a guest is told the NUMA node of a passthrough device '
              '(ghsched:device_numa). Used by nova-compute.'),
+    cfg.BoolOpt(
+        'device_numa_nearest', default=False,
+        help='Under ghsched:device_numa=preferred, whether a device of a host '
+             'NUMA node that backs no guest NUMA node is shown on the guest '
+             'node that is nearest to it. Used by nova-compute.'),
+    cfg.IntOpt(
+        'device_numa_spare_ports', default=1, min=0, max=8,
+        help='How many ports per guest NUMA node are kept free for '
+             'passthrough ports that are attached to a running guest with '
+             'ghsched:device_numa. Used by nova-compute, where libvirt would '
+             'not take them for other devices.'),
     cfg.StrOpt(
         'libvirt_run_path', default='/run/libvirt/qemu',
         help='Where libvirt keeps the process numbers of its guests. Used by '

@@ -37,6 +37,7 @@ from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
 from ghsched_nova.virt import agreement
+from ghsched_nova.virt import attach
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
@@ -59,6 +60,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         self._ghsched = engine.HostEngine(compat.config().ghsched)
+        # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
+        self.vif_driver = attach.PlacingVIFDriver(self._host)
         self._pci_devices: list[dict[str, Any]] = []
         self._pci_placer = pci_providers.Placer(compat.move_provider)
 
@@ -169,6 +172,45 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         except NOT_HELD as error:
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error
+
+    def attach_interface(self, context: Any, instance: Any, image_meta: Any,
+                         vif: Any) -> Any:
+        """Attach a passthrough port where the guest sees its NUMA node.
+
+        :raises nova.exception.InterfaceAttachFailed: under ``required``, when
+            there is no such place.
+        """
+        mode = self._device_mode(instance)
+        if (mode == device_numa.NONE
+                or vif['vnic_type'] not in attach.PASSTHROUGH):
+            return super().attach_interface(context, instance, image_meta,
+                                            vif)
+        guest_xml = self._host.get_guest(instance).get_xml_desc()
+        device = _claimed_device(instance, vif['profile'].get('pci_slot', ''))
+        nodes = compat.host_cells(instance.numa_topology)
+
+        def where(device_xml: str) -> str:
+            return attach.place(device_xml, guest_xml, device, nodes, mode,
+                                self._ghsched.numa_element)
+
+        try:
+            with self.vif_driver.placing(where):
+                return super().attach_interface(context, instance, image_meta,
+                                                vif)
+        except pci_topology.DeviceNumaError as error:
+            LOG.error('ghsched: the port is not attached: %s', error,
+                      instance=instance)
+            self.vif_driver.unplug(instance, vif)
+            raise exception.InterfaceAttachFailed(
+                instance_uuid=instance.uuid) from error
+
+    @staticmethod
+    def _device_mode(instance: Any) -> str:
+        try:
+            policy = _policy(instance)
+        except policies.PolicyError:
+            return device_numa.NONE      # it could not have been started
+        return policy.device_numa if policy else device_numa.NONE
 
     # -- a guest starts -------------------------------------------------------
 
@@ -368,6 +410,13 @@ def _devices(instance: Any) -> list[device_numa.Device]:
     claimed = instance.pci_devices
     return [device_numa.Device(device.address, device.numa_node)
             for device in (claimed.objects if claimed else ())]
+
+
+def _claimed_device(instance: Any, address: str) -> device_numa.Device:
+    for device in _devices(instance):
+        if device.address == address:
+            return device
+    return device_numa.Device(address, None)
 
 
 def _policy(instance: Any) -> policies.GuestPolicy | None:

@@ -125,24 +125,45 @@ class HostEngine:
 
         :raises DeviceNumaError: under ``required``, with each device and why.
         """
-        if policy.device_numa == device_numa.NONE or not devices:
+        if policy.device_numa == device_numa.NONE:
             return xml
         try:
+            there = set(device_numa.passthrough(xml))
             decision = device_numa.decide(
-                devices, host_nodes, policy.device_numa)
+                [device for device in devices if device.address in there],
+                host_nodes, policy.device_numa, self._distances(),
+                self._section.device_numa_nearest)
             for problem in decision.problems:
-                LOG.warning('ghsched: a device without a NUMA node: %s',
-                            problem)
+                LOG.warning('ghsched: a device without a NUMA node of its '
+                            'own: %s', problem)
             if self.numa_element:
                 return device_numa.render_numa_element(
                     xml, decision.guest_node_of)
-            return device_numa.render_expander(xml, decision.guest_node_of)
+            return device_numa.render_expander(
+                xml, decision.guest_node_of,
+                self._section.device_numa_spare_ports)
         except pci_topology.DeviceNumaError as error:
             if policy.device_numa == device_numa.REQUIRED:
                 raise
             LOG.warning('ghsched: the guest does not see the NUMA nodes of '
                         'its devices: %s', error)
             return xml
+
+    def _distances(self) -> dict[int, dict[int, int]]:
+        """ACPI SLIT of the host, by node and node; empty without one."""
+        nodes = Path(self._section.sysfs_path, 'devices/system/node')
+        found = {}
+        try:
+            paths = {int(path.parent.name.removeprefix('node')): path
+                     for path in nodes.glob('node[0-9]*/distance')}
+            for node, path in paths.items():
+                values = map(int, path.read_text().split())
+                found[node] = dict(zip(sorted(paths), values, strict=False))
+        except (OSError, ValueError) as error:
+            LOG.warning('ghsched: the distances of the NUMA nodes can not be '
+                        'read: %s', error)
+            return {}
+        return found
 
     def _libvirt_makes_groups(self, host: resctrl_host.ResctrlHost) -> bool:
         choice = self._section.memorytune_attributes

@@ -14,6 +14,7 @@
 
 from nova.tests.functional.libvirt import base
 from nova.tests.functional.libvirt import test_pci_in_placement as nova_tests
+from nova.tests.functional.libvirt import test_pci_sriov_servers as sriov
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
@@ -52,3 +53,7 @@ class SimpleRCAndTraitBasedPCIAliasTests(
 class RCAndTraitBasedPCIAliasTests(
         _Ours, nova_tests.RCAndTraitBasedPCIAliasTests):
     """Devices asked for by resource class and traits."""
+
+
+class SRIOVAttachDetachTest(_Ours, sriov.SRIOVAttachDetachTest):
+    """Passthrough ports of Neutron, attached to a running guest."""

@@ -1,0 +1,90 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from lxml import etree
+import testtools
+
+from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import pci_topology
+from ghsched_nova.virt import attach
+
+GUEST = """<domain type='kvm'>
+  <os><type arch='x86_64' machine='q35'>hvm</type></os>
+  <features><acpi/></features>
+  <cpu><numa><cell id='0' cpus='0' memory='1'/>
+    <cell id='1' cpus='1' memory='1'/></numa></cpu>
+  <devices/>
+</domain>"""
+
+DEVICE = """<interface type='hostdev' managed='yes'>
+  <mac address='fa:16:3e:00:00:01'/>
+  <source>
+    <address type='pci' domain='0x0000' bus='0x81' slot='0x10'
+             function='0x0'/>
+  </source>
+</interface>"""
+
+ADDRESS = '0000:81:10.0'
+
+
+class PlaceTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.guest = device_numa.render_expander(GUEST, {}, 1)
+
+    def place(self, node, mode='required', element=False, guest=None):
+        return attach.place(
+            DEVICE, guest or self.guest, device_numa.Device(ADDRESS, node),
+            [2, 3], mode, element)
+
+    def test_the_device_gets_a_free_port_of_its_guest_node(self):
+        buses = {etree.fromstring(self.place(node)).find('address').get('bus')
+                 for node in (2, 3)}
+        self.assertEqual(2, len(buses))
+
+    def test_openeulers_libvirt_is_told_the_node(self):
+        root = etree.fromstring(self.place(3, element=True))
+        self.assertEqual('1', root.find('numa').get('node'))
+        self.assertIsNone(root.find('address'))
+
+    def test_without_a_free_port_required_is_refused(self):
+        error = self.assertRaises(pci_topology.DeviceNumaError, self.place,
+                                  2, guest=GUEST)
+        self.assertIn('no port is free', str(error))
+
+    def test_without_a_free_port_preferred_goes_where_libvirt_likes(self):
+        self.assertEqual(DEVICE, self.place(2, 'preferred', guest=GUEST))
+
+    def test_a_device_of_another_node_gets_none(self):
+        self.assertRaises(pci_topology.DeviceNumaError, self.place, 5)
+        self.assertEqual(DEVICE, self.place(5, 'preferred'))
+        self.assertEqual(DEVICE, self.place(None, 'preferred'))
+
+
+class PlacingVIFDriverTest(testtools.TestCase):
+
+    def test_a_configuration_is_changed_while_placing_and_not_after(self):
+        driver = attach.PlacingVIFDriver(None)
+
+        class Config:
+            def to_xml(self):
+                return 'xml'
+
+        self.patch(attach.vif.LibvirtGenericVIFDriver, 'get_config',
+                   lambda *args, **kwargs: Config())
+        with driver.placing(lambda xml: xml + ' placed'):
+            config = driver.get_config()
+            self.assertEqual('xml placed', config.to_xml())
+            self.assertIs(Config, type(config))
+        self.assertEqual('xml', driver.get_config().to_xml())

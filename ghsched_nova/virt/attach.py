@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A passthrough port that is attached to a running guest.
+
+``LibvirtDriver.attach_interface`` asks the VIF driver for the device's
+configuration and hands it to libvirt as it is. To say where the device goes,
+the configuration that this VIF driver returns while a port is attached has
+one method of its own. Its class must stay Nova's: a later detach looks the
+device up by class, and takes no notice of guest addresses.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import threading
+from typing import Any
+
+from nova.virt.libvirt import vif
+from oslo_log import log as logging
+
+from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import pci_topology
+
+LOG = logging.getLogger(__name__)
+
+#: XML of a device -> XML of the device at its place.
+Place = Callable[[str], str]
+
+#: Ports whose device is passed through: nova.network.model.VNIC_TYPE_*.
+PASSTHROUGH = ('direct', 'direct-physical')
+
+
+def place(device_xml: str, guest_xml: str, device: device_numa.Device,
+          host_nodes: Sequence[int], mode: str, numa_element: bool) -> str:
+    """The device where the guest sees its NUMA node (pure).
+
+    :param device_xml: as Nova made it, without a guest address.
+    :param guest_xml: of the running domain.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param mode: ``required`` or ``preferred``.
+    :param numa_element: whether libvirt keeps openEuler's element.
+    :raises DeviceNumaError: under ``required``, when there is no such place.
+    """
+    decision = device_numa.decide([device], host_nodes, mode)
+    guest_node = decision.guest_node_of[device.address]
+    if guest_node is None:
+        reason = '; '.join(map(str, decision.problems))
+    elif numa_element:
+        return device_numa.with_numa_element(device_xml, guest_node)
+    else:
+        free = device_numa.attach_address(guest_xml, guest_node)
+        if free is not None:
+            return device_numa.with_address(device_xml, free)
+        reason = (f'{device.address}: no port is free behind the expander '
+                  f'bus of guest NUMA node {guest_node}')
+    if mode == device_numa.REQUIRED:
+        raise pci_topology.DeviceNumaError(reason)
+    LOG.warning('ghsched: a device is attached without a NUMA node: %s',
+                reason)
+    return device_xml
+
+
+class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
+    """Nova's VIF driver; within :meth:`placing` devices get their place."""
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self._local = threading.local()
+
+    @contextlib.contextmanager
+    def placing(self, where: Place) -> Iterator[None]:
+        """Give the devices that this thread asks for a place."""
+        self._local.where = where
+        try:
+            yield
+        finally:
+            del self._local.where
+
+    def get_config(self, *args: Any, **kwargs: Any) -> Any:
+        config = super().get_config(*args, **kwargs)
+        where: Place | None = getattr(self._local, 'where', None)
+        if where is not None:
+            to_xml = config.to_xml
+            config.to_xml = lambda *a, **k: where(to_xml(*a, **k))
+        return config
