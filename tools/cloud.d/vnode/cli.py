@@ -1,0 +1,286 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The commands of tools/vnode, after the build."""
+
+import argparse
+import os
+from pathlib import Path
+import subprocess
+import sys
+from typing import Any
+
+from aio import catalog
+from aio import database
+from aio import process
+from aio.cli import step
+from aio.settings import CloudError, read, Settings
+from vnode import machine
+from vnode import node_config
+
+#: The image that boots in a nested guest.
+IMAGE = 'ghsched-nested'
+_COMMAND_LINE = ('console=ttyS0 quiet nokaslr mitigations=off tsc=reliable '
+                 'no_timer_check')
+
+#: Seconds that a busy machine may need for a step.
+_PATIENCE = 600
+
+
+def files(settings: Settings) -> machine.Files:
+    cache = settings.cache / 'vnode'
+    return machine.Files(
+        emulator=cache / 'qemu', root=cache / 'root',
+        environment=cache / 'environment' / 'image',
+        parcel=machine.state(settings) / 'parcel.tar')
+
+
+# -- up -----------------------------------------------------------------------
+
+def up(settings: Settings) -> None:
+    """Start the node if it is not up, and wait until Nova can use it."""
+    node = machine.process(settings, files(settings))
+    if node.pid is None:
+        _start(settings, node)
+    _await_console(settings, node, 'devices', 'its kernel and its VFs')
+    _await_console(settings, node, 'libvirtd', 'emulated resctrl, libvirtd')
+    cloud = catalog.connect(settings)
+    step('nova-compute in the node', lambda: process.wait_until(
+        lambda: _service(cloud, 'up'), _PATIENCE,
+        f'nova-compute does not report; see: tools/vnode exec cat '
+        '/var/log/vnode/nova-compute.log', node))
+    step('Placement has its VFs', lambda: _await_inventory(cloud, node))
+    step('Nova\'s cell has the host', lambda: _map_host(settings))
+    step('image of the nested guest', lambda: upload_image(settings, cloud))
+    print(f'The virtual compute node {machine.NAME} is up.')
+
+
+def _start(settings: Settings, node: process.Process) -> None:
+    forget(settings)
+    console = machine.console(settings)
+    console.unlink(missing_ok=True)
+    node_config.write_parcel(settings, files(settings).parcel,
+                             _key(settings).with_suffix('.pub').read_text())
+    node.start()
+
+
+def _key(settings: Settings) -> Path:
+    """The private key of who may log in, made when first asked for."""
+    path = machine.state(settings) / 'key'
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        database.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
+                      '-C', 'ghsched', '-f', str(path)])
+    return path
+
+
+def _await_console(settings: Settings, node: process.Process, word: str,
+                   text: str) -> None:
+    console = machine.console(settings)
+
+    def said() -> bool:
+        return console.exists() and f'\nVNODE {word} ' in (
+            '\n' + console.read_text(errors='replace').replace('\r', ''))
+    try:
+        step(text, lambda: process.wait_until(
+            said, _PATIENCE, f'the node does not say "{word}"', node))
+    except CloudError as error:
+        tail = console.read_text(errors='replace').splitlines()[-15:] \
+            if console.exists() else []
+        raise CloudError('\n    '.join(
+            (f'{error}\n{console}:', *tail))) from error
+
+
+def _service(cloud: Any, state: str) -> Any:
+    for one in cloud.compute.services(host=machine.NAME):
+        if one.state == state:
+            return one
+    return None
+
+
+def _await_inventory(cloud: Any, node: process.Process) -> None:
+    wanted = machine.NODES * machine.VFS_PER_PF
+    name = 'CUSTOM_PCI_%s_%s' % tuple(one.upper() for one in machine.VF_ID)
+
+    def seen() -> int:
+        return sum(entry.get(name, {}).get('total', 0)
+                   for entry in _inventories(cloud))
+    process.wait_until(lambda: seen() == wanted, _PATIENCE,
+                       f'Placement has no {wanted} {name}', node)
+
+
+def _inventories(cloud: Any) -> list[dict[str, Any]]:
+    def get(path: str) -> dict[str, Any]:
+        return dict(cloud.placement.get(path, microversion='1.39').json())
+    roots = get(f'/resource_providers?name={machine.NAME}')
+    found = []
+    for root in roots['resource_providers']:
+        tree = get(f'/resource_providers?in_tree={root["uuid"]}')
+        found += [get(f'/resource_providers/{one["uuid"]}/inventories')
+                  .get('inventories', {})
+                  for one in tree['resource_providers']]
+    return found
+
+
+def _map_host(settings: Settings) -> None:
+    mapped = database.query(
+        settings, 'select count(*) from nova_api.host_mappings '
+        f"where host = '{machine.NAME}'")
+    if mapped.strip() == '0':
+        database.run([*database.nova_manage(settings), 'cell_v2',
+                      'discover_hosts'])
+
+
+def upload_image(settings: Settings, cloud: Any) -> None:
+    """Put the nested guest's kernel and ramdisk into Glance."""
+    cache = settings.cache / 'vnode'
+    parts = {name: cache / f'guest-{name}' for name in ('kernel', 'ramdisk')}
+    revision = ' '.join((path / 'revision').read_text().strip()
+                        for path in parts.values())
+    old = cloud.image.find_image(IMAGE)
+    if old is not None and old.properties.get('ghsched_revision') == revision:
+        return
+    for stale in list(cloud.image.images()):
+        if stale.name.startswith(IMAGE):
+            cloud.image.delete_image(stale)
+    images = {
+        f'{name}_id': cloud.create_image(
+            f'{IMAGE}-{name}', filename=str(parts[name] / 'image'),
+            disk_format=form, container_format=form, visibility='public',
+            wait=True).id
+        for name, form in (('kernel', 'aki'), ('ramdisk', 'ari'))}
+    cloud.create_image(
+        IMAGE, filename=str(parts['ramdisk'] / 'disk'), disk_format='raw',
+        container_format='bare', visibility='public', wait=True,
+        hw_machine_type='q35', os_command_line=_COMMAND_LINE,
+        ghsched_revision=revision, **images)
+
+
+# -- the other commands -------------------------------------------------------
+
+def down(settings: Settings) -> None:
+    """End the node and let Nova forget it."""
+    node = machine.process(settings, files(settings))
+    forget(settings)
+    subprocess.run([*_ssh(settings), '-O', 'exit'], check=False,
+                   capture_output=True)
+    step('stop', lambda: process.stop([node]))
+
+
+def forget(settings: Settings) -> None:
+    """Delete the node's guests and its service, if there is a cloud."""
+    try:
+        cloud = catalog.connect(settings)
+        services = list(cloud.compute.services(host=machine.NAME))
+    except Exception:
+        return  # no cloud, so nothing that knows the node
+    for server in cloud.compute.servers(all_projects=True,
+                                        host=machine.NAME):
+        cloud.compute.delete_server(server)
+        cloud.compute.wait_for_delete(server)
+    for service in services:
+        cloud.compute.delete(f'/os-services/{service.id}',
+                             microversion='2.100')
+
+
+def status(settings: Settings) -> int:
+    """Print how far the node is; 0 when Nova can use it."""
+    node = machine.process(settings, files(settings))
+    console = machine.console(settings)
+    lines = console.read_text(errors='replace').splitlines() \
+        if console.exists() and node.pid else []
+    said = [line for line in lines if line.startswith('VNODE ')]
+    try:
+        reports = bool(_service(catalog.connect(settings), 'up'))
+    except Exception:
+        reports = False
+    print(f'machine       {node.pid or "down"}')
+    print(f'console       {said[-1] if said else "-"}')
+    print(f'nova-compute  {"up" if reports else "down"}')
+    print(f'ssh           127.0.0.1 port {machine.ssh_port(settings)}')
+    print(f'log           {console}')
+    return 0 if node.pid and reports else 1
+
+
+def _ssh(settings: Settings) -> list[str]:
+    """One connection serves many commands; a new one takes seconds."""
+    options = {
+        'BatchMode': 'yes', 'LogLevel': 'ERROR', 'ControlMaster': 'auto',
+        'ControlPath': f'{machine.state(settings)}/ssh',
+        'ControlPersist': '60', 'ConnectTimeout': '60',
+        'StrictHostKeyChecking': 'no', 'UserKnownHostsFile': '/dev/null',
+    }
+    return ['ssh', '-i', str(_key(settings)),
+            '-p', str(machine.ssh_port(settings)),
+            *(f'-o{name}={value}' for name, value in options.items()),
+            'root@127.0.0.1']
+
+
+def shell_line(words: list[str]) -> str:
+    """A command as the node's shell reads it."""
+    quoted = ["'" + word.replace("'", "'\\''") + "'" for word in words]
+    return f'. /etc/vnode; PATH=$VENV/bin:$PATH {" ".join(quoted)}'
+
+
+def run(settings: Settings, words: list[str]) -> str:
+    """Run a command in the node and return its output."""
+    result = subprocess.run(
+        [*_ssh(settings), shell_line(words)], capture_output=True,
+        stdin=subprocess.DEVNULL, text=True, check=False)
+    if result.returncode:
+        raise CloudError(f'in the virtual node, {" ".join(words)}: '
+                         + (result.stderr or result.stdout).strip())
+    return result.stdout
+
+
+def _execute(settings: Settings, words: list[str]) -> None:
+    words = words[1:] if words[:1] == ['--'] else words
+    line = [shell_line(words)] if words else []
+    os.execvp('ssh', [*_ssh(settings), *line])  # noqa: S606
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='tools/vnode',
+        description='A virtual compute node with two NUMA nodes, an IOMMU '
+                    'and an SR-IOV network card on each node, joined to the '
+                    'cloud of tools/cloud.')
+    commands = parser.add_subparsers(dest='command', required=True)
+    for name, text in (
+            ('build', 'make what the node and its guests boot from'),
+            ('up', 'build what is missing and start the node'),
+            ('down', 'end the node and let Nova forget it'),
+            ('status', 'say how far the node is'),
+            ('ssh', 'log in')):
+        commands.add_parser(name, help=text)
+    one = commands.add_parser('exec', help='run a command in the node')
+    one.add_argument('words', nargs=argparse.REMAINDER)
+    return parser
+
+
+def main() -> int:
+    given = _parser().parse_args()
+    settings = read()
+    try:
+        if given.command == 'up':
+            up(settings)
+        elif given.command == 'down':
+            down(settings)
+        elif given.command == 'status':
+            return status(settings)
+        elif given.command in ('ssh', 'exec'):
+            _execute(settings, getattr(given, 'words', []))
+    except CloudError as error:
+        print(f'tools/vnode: {error}', file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,127 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the virtual compute node is told: its configuration files."""
+
+import io
+from pathlib import Path
+import tarfile
+
+from aio import config
+from aio.config import Config, Section, Value
+from aio import host
+from aio.settings import Settings
+from vnode import machine
+
+#: A directory of the node.
+_STATE = '/var/lib/nova'
+_CONF = '/etc/nova/nova-compute.conf'
+
+
+def nova_compute(settings: Settings) -> Config:
+    """nova-compute's options: those of the simulated host, with real VFs.
+
+    The first CPU of each node is for shared guests, the other ones are for
+    dedicated guests.
+    """
+    sections = {name: _seen_from_node(settings, section)
+                for name, section in config.compute(settings).items()}
+    per_node = machine.CPUS_PER_NODE
+    cpus = range(machine.NODES * per_node)
+    changes: dict[str, Section] = {
+        'DEFAULT': {'host': machine.NAME, 'my_ip': machine.NODE_ADDRESS,
+                    'state_path': _STATE,
+                    'instances_path': f'{_STATE}/instances',
+                    'reserved_host_memory_mb': 256,
+                    'rpc_response_timeout': 180},
+        'oslo_concurrency': {'lock_path': f'{_STATE}/lock'},
+        'compute': {
+            'cpu_shared_set': _list(one for one in cpus
+                                    if one % per_node == 0),
+            'cpu_dedicated_set': _list(one for one in cpus
+                                       if one % per_node)},
+        'pci': {
+            'device_spec': '{"vendor_id": "%s", "product_id": "%s"}'
+                           % machine.VF_ID,
+            'alias': config.PCI_ALIAS, 'report_in_placement': True},
+    }
+    for name in ('placement', 'neutron'):
+        changes[name] = {'endpoint_override': settings.url(name).replace(
+            '127.0.0.1', machine.HOST_ADDRESS)}
+    for name, change in changes.items():
+        sections[name] = {**sections.get(name, {}), **change}
+    return sections
+
+
+def _list(cpus: object) -> str:
+    return ','.join(map(str, cpus))  # type: ignore[call-overload]
+
+
+def _seen_from_node(settings: Settings, section: Section) -> Section:
+    return {name: _value(settings, value) for name, value in section.items()}
+
+
+def _value(settings: Settings, value: Value) -> Value:
+    """Addresses and paths of this machine, as they are in the node."""
+    if not isinstance(value, str):
+        return value
+    for here, there in (
+            ('127.0.0.1', machine.HOST_ADDRESS),
+            (f'{settings.etc}/nova/nova-compute.conf', _CONF),
+            (f' --config-file {settings.local_conf}', '')):
+        value = value.replace(here, there)
+    return value
+
+
+def _resctrl_nodes() -> str:
+    per_node = machine.CPUS_PER_NODE
+    return ';'.join(
+        f'{node}={node * per_node}-{(node + 1) * per_node - 1}'
+        for node in range(machine.NODES))
+
+
+def _variables(settings: Settings) -> str:
+    """/etc/vnode, read by the node's scripts."""
+    return '\n'.join((
+        f'VENV={settings.venv}',
+        f'VFS={machine.VFS_PER_PF}',
+        f'DIALECT={host.DIALECT}',
+        f"RESCTRL_NODES='{_resctrl_nodes()}'",
+        f'CLOSIDS={settings.control_groups}', ''))
+
+
+def write_parcel(settings: Settings, path: Path, key: str) -> None:
+    """Write the tar archive of node-init; it holds the cloud's password.
+
+    :param key: the public SSH key of who may log in.
+    """
+    here = Path(__file__).parent
+    files = {
+        'etc/vnode': (_variables(settings), 0o644),
+        'etc/nova/nova-compute.conf':
+            (config.render(nova_compute(settings)), 0o600),
+        'root/.ssh/authorized_keys': (key, 0o600),
+        'usr/local/sbin/vnode-service':
+            ((here / 'node-service').read_text(), 0o755),
+        'usr/local/sbin/vnode-emulators':
+            ((here / 'node_emulators.py').read_text(), 0o755),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    with tarfile.open(path, 'w') as archive:
+        for name, (text, mode) in files.items():
+            data = text.encode()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), mode
+            archive.addfile(entry, io.BytesIO(data))
