@@ -23,8 +23,12 @@ import time
 from typing import Any
 from xml.etree import ElementTree
 
-from aio.lab import Group, Lab, POLICY_NAMESPACE, Provider
-from aio.settings import CloudError, read
+from aio.lab import Group
+from aio.lab import Lab
+from aio.lab import POLICY_NAMESPACE
+from aio.lab import Provider
+from aio.settings import CloudError
+from aio.settings import read
 
 #: How the admin would have asked for what is shown.
 _PROMPT = '$ '

@@ -29,10 +29,13 @@ from xml.etree import ElementTree
 
 from aio import cli
 from aio import host
+from aio.lab import Group
+from aio.lab import Lab
 from aio import process
 from aio import services
-from aio.lab import Group, Lab
-from aio.settings import CloudError, read, Settings
+from aio.settings import CloudError
+from aio.settings import read
+from aio.settings import Settings
 from openstack import exceptions
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
@@ -50,13 +53,13 @@ class Checks:
 
     def equal(self, text: str, seen: object, expected: object) -> bool:
         """Compare two values; both are printed."""
-        return self.note(seen == expected, f'{text}: {seen!r}, expected '
-                                            f'{expected!r}')
+        return self.note(seen == expected,
+                         f'{text}: {seen!r}, expected {expected!r}')
 
     def holds(self, text: str, seen: object, expected: str) -> bool:
         """A condition; ``seen`` is true when it holds."""
-        return self.note(bool(seen), f'{text}: {seen!r}, expected '
-                                      f'{expected}')
+        return self.note(bool(seen),
+                         f'{text}: {seen!r}, expected {expected}')
 
     def error(self, text: str) -> None:
         self.note(False, text)

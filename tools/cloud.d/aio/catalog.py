@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from aio import database
-from aio.settings import REGION, Settings
+from aio.settings import REGION
+from aio.settings import Settings
 import openstack
 
 _ENDPOINTS = (

@@ -33,7 +33,11 @@ from aio import database
 from aio import host
 from aio import process
 from aio import services
-from aio.settings import check_ports, CloudError, LISTENERS, read, Settings
+from aio.settings import check_ports
+from aio.settings import CloudError
+from aio.settings import LISTENERS
+from aio.settings import read
+from aio.settings import Settings
 
 _HTTP = ('keystone', 'placement', 'glance', 'neutron', 'nova-api')
 
@@ -427,4 +431,3 @@ def main() -> int:
     except BrokenPipeError:    # "tools/cloud logs | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-

@@ -16,7 +16,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from aio.settings import HOST, REGION, Settings
+from aio.settings import HOST
+from aio.settings import REGION
+from aio.settings import Settings
 
 #: An option's value; several values make a repeated option (MultiOpt).
 Value = str | int | bool | tuple[str, ...]

@@ -19,8 +19,11 @@ import importlib.metadata
 from pathlib import Path
 import subprocess
 
-from aio.process import Process, stop, wait_until
-from aio.settings import CloudError, Settings
+from aio.process import Process
+from aio.process import stop
+from aio.process import wait_until
+from aio.settings import CloudError
+from aio.settings import Settings
 
 _DATABASES = ('keystone', 'placement', 'glance', 'neutron', 'nova_api',
               'nova_cell0', 'nova_cell1')
@@ -174,4 +177,3 @@ def _nova(settings: Settings) -> list[list[str]]:
          '{scheme}://{username}:{password}@{hostname}:{port}/'],
         [*manage, 'db', 'sync'],
     ]
-

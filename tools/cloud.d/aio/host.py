@@ -21,7 +21,8 @@ from collections.abc import Mapping, Sequence
 import json
 import subprocess
 
-from aio.settings import CloudError, Settings
+from aio.settings import CloudError
+from aio.settings import Settings
 
 DIALECT = 'openeuler66'
 NODES = 2

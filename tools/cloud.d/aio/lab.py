@@ -28,7 +28,8 @@ from xml.etree import ElementTree
 from aio import catalog
 from aio import database
 from aio import host
-from aio.settings import CloudError, Settings
+from aio.settings import CloudError
+from aio.settings import Settings
 
 #: Seconds until a guest must be up; a busy machine without hardware
 #: virtualisation needs some.
@@ -116,8 +117,8 @@ class Lab:
         self.create(name, flavor, min_count=count, max_count=count)
 
     def wait(self, server: Any, *states: str, seconds: float = BOOT) -> Any:
-        """Wait until a server is in one of the states, by default in a final
-        one."""
+        """Wait until a server is in one of the states, the final by default.
+        """
         wanted = states or ('ACTIVE', 'ERROR')
         return self.until(
             lambda: self._in_state(server, wanted), seconds,
@@ -303,7 +304,8 @@ class Lab:
         """instance.numa_topology as it is stored."""
         return database.query(
             self.settings,
-            'select numa_topology from nova_cell1.instance_extra '  # noqa: S608
+            'select numa_topology from '  # noqa: S608
+            'nova_cell1.instance_extra '
             f"where instance_uuid = '{server.id}'")
 
     # -- logs -----------------------------------------------------------------

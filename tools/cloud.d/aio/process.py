@@ -14,7 +14,8 @@
 """Long-running processes, kept by pid files."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field
 import hashlib
 import json
 import os

@@ -202,4 +202,3 @@ def _nova_compute(settings: Settings
     command = _nova(settings, 'nova-compute', 'nova-compute.conf')
     return host.inside(settings, command), {
         'PATH': f'{settings.venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin'}
-
