@@ -37,6 +37,7 @@ import itertools
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_nova.guest.pci_topology import DeviceNumaError
 
@@ -188,7 +189,7 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
     changed = _strip_expanders(root)
     wanted = _wanted(root, guest_node_of)
     if not wanted and not spare_ports:
-        return pci.text(root) if changed else xml
+        return document.text(root) if changed else xml
     _check_machine(root)
     devices = pci.devices_of(root)
     room = _room(devices, wanted)
@@ -204,7 +205,7 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
         for device, port in zip(wanted.get(expander.node, ()),
                                 expander.ports, strict=False):
             _append(device, _device_address(port.index))
-    return pci.text(root)
+    return document.text(root)
 
 
 def spare_ports_fit(xml: str, guest_node_of: Mapping[str, int | None]
@@ -323,7 +324,7 @@ def _add_controllers(devices: etree._Element, normal: Sequence[int],
             new.append(port)
     last = [place for place, child in enumerate(devices, start=1)
             if child.tag == 'controller' and child.get('type') == 'pci']
-    pci.insert(devices, new, last[-1] if last else len(devices))
+    document.insert(devices, new, last[-1] if last else len(devices))
 
 
 def _controller(index: int, model: str) -> etree._Element:
@@ -345,7 +346,7 @@ def _device_address(port: int) -> etree._Element:
 
 
 def _append(device: etree._Element, child: etree._Element) -> None:
-    pci.insert(device, [child], len(device))
+    document.insert(device, [child], len(device))
 
 
 # -- openEuler's element ------------------------------------------------------
@@ -364,7 +365,7 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
     devices = _with_node(root, guest_node_of)
     for _address, node, device in devices:
         _append(device, etree.Element(_NUMA, node=str(node)))
-    return pci.text(root) if changed or devices else xml
+    return document.text(root) if changed or devices else xml
 
 
 def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
@@ -389,7 +390,7 @@ def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
     etree.SubElement(etree.SubElement(hostdev, 'source'), 'address',
                      domain='0xfffe', bus='0xfe', slot='0x1f', function='0x7')
     etree.SubElement(hostdev, _NUMA, node=_PROBE_NODE)
-    return pci.text(root)
+    return document.text(root)
 
 
 def keeps_numa_element(returned_xml: str) -> bool:
@@ -429,7 +430,7 @@ def with_address(device_xml: str, address: str) -> str:
     if device.find('address') is not None:
         raise DeviceNumaError('the device has a guest address already')
     _append(device, etree.fromstring(address))
-    return pci.text(device)
+    return document.text(device)
 
 
 def with_numa_element(device_xml: str, guest_node: int) -> str:
@@ -439,9 +440,9 @@ def with_numa_element(device_xml: str, guest_node: int) -> str:
     """
     device = _device(device_xml)
     for old in device.findall(_NUMA):
-        pci.remove(old)
+        document.remove(old)
     _append(device, etree.Element(_NUMA, node=str(guest_node)))
-    return pci.text(device)
+    return document.text(device)
 
 
 def _device(xml: str) -> etree._Element:
@@ -492,7 +493,7 @@ def strip(xml: str) -> str:
     """
     root = pci.parse(xml)
     buses, elements = _strip_expanders(root), _strip_numa_elements(root)
-    return pci.text(root) if buses or elements else xml
+    return document.text(root) if buses or elements else xml
 
 
 def _strip_expanders(root: etree._Element) -> int:
@@ -501,10 +502,10 @@ def _strip_expanders(root: etree._Element) -> int:
     topology = pci.read(devices)
     for element in list(devices):
         if pci.guest_bus(element) in topology.behind:
-            pci.remove(element.find('address'))
+            document.remove(element.find('address'))
     ours = {*topology.expanders, *topology.behind}
     for index in ours:
-        pci.remove(topology.controllers[index])
+        document.remove(topology.controllers[index])
     return len(ours)
 
 
@@ -513,5 +514,5 @@ def _strip_numa_elements(root: etree._Element) -> int:
              if pci.is_passthrough(element)
              and element.find(_NUMA) is not None]
     for element in found:
-        pci.remove(element)
+        document.remove(element)
     return len(found)

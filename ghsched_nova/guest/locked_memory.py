@@ -29,6 +29,7 @@ and better left alone.
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_nova.guest.pci_topology import DeviceNumaError
 
@@ -82,7 +83,7 @@ def render_locked_memory(xml: str, libvirt_version: tuple[int, int, int]
             or root.find('memoryBacking/locked') is not None):
         return xml
     _set_limit(root, needed)
-    return pci.text(root)
+    return document.text(root)
 
 
 def _check(limit_kib: int, needed_kib: int, devices: int) -> None:
@@ -129,7 +130,7 @@ def _set_limit(root: etree._Element, kib: int) -> None:
         memtune = etree.Element('memtune')
         place = max((place for place, child in enumerate(root, start=1)
                      if child.tag in _BEFORE), default=0)
-        pci.insert(root, [memtune], place)
+        document.insert(root, [memtune], place)
     limit = etree.Element('hard_limit', unit='KiB')
     limit.text = str(kib)
-    pci.insert(memtune, [limit], len(memtune))
+    document.insert(memtune, [limit], len(memtune))

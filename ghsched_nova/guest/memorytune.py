@@ -31,10 +31,10 @@ import re
 from lxml import etree
 
 from ghsched_nova.guest import cpulist
+from ghsched_nova.guest import document
 
 _TAG = 'memorytune'
 _COUNT = re.compile(r'[0-9]{1,9}')
-_DECLARATION = re.compile(r'\s*<\?xml\s[^>]*\?>')
 
 #: cputune stands after all of these in the XML that libvirt itself writes.
 _BEFORE_CPUTUNE = frozenset((
@@ -109,9 +109,9 @@ def render(xml: str, tune: MemoryTune, extended: bool) -> str:
     cputune = root.find('cputune')
     if cputune is None:
         cputune = etree.Element('cputune')
-        _insert(root, cputune, _cputune_position(root))
-    _insert(cputune, element, len(cputune))
-    return _text(root)
+        document.insert(root, [cputune], _cputune_position(root))
+    document.insert(cputune, [element], len(cputune))
+    return document.text(root)
 
 
 def fragment(tune: MemoryTune, extended: bool) -> str:
@@ -132,8 +132,8 @@ def strip(xml: str) -> str:
     root = _parse(xml)
     cputune = root.find('cputune')
     if _remove_all(root) and cputune is not None and not len(cputune):
-        _remove(cputune)
-    return _text(root)
+        document.remove(cputune)
+    return document.text(root)
 
 
 def remap(xml: str, nodes: Mapping[int, int]) -> str:
@@ -158,7 +158,7 @@ def remap(xml: str, nodes: Mapping[int, int]) -> str:
                     f'two memorytune nodes would become node {new}')
             seen.add(new)
             node.set('id', str(new))
-    return _text(root)
+    return document.text(root)
 
 
 def _element(tune: MemoryTune, extended: bool) -> etree._Element:
@@ -262,7 +262,7 @@ def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     tune = etree.SubElement(cputune, _TAG, {'vcpus': '0'})
     etree.SubElement(tune, 'node', _PROBE_NODE)
     etree.SubElement(etree.SubElement(root, 'os'), 'type').text = 'hvm'
-    return _text(root)
+    return document.text(root)
 
 
 def keeps_extended(returned_xml: str) -> bool:
@@ -279,22 +279,10 @@ def keeps_extended(returned_xml: str) -> bool:
 
 
 def _parse(xml: str) -> etree._Element:
-    # lxml takes no declaration in text that is decoded already.
-    declaration = _DECLARATION.match(xml)
-    body = xml[declaration.end():] if declaration else xml
-    parser = etree.XMLParser(resolve_entities=False, no_network=True,
-                             strip_cdata=False, huge_tree=False)
     try:
-        root = etree.fromstring(body.strip(), parser)
-    except etree.XMLSyntaxError as error:
-        raise MemoryTuneError(f'not a domain XML: {error}') from None
-    if root.tag != 'domain':
-        raise MemoryTuneError(f'not a domain XML but <{root.tag}>')
-    return root
-
-
-def _text(root: etree._Element) -> str:
-    return etree.tostring(root.getroottree(), encoding='unicode')
+        return document.parse(xml)
+    except document.NotThisDocument as error:
+        raise MemoryTuneError(str(error)) from None
 
 
 def _cputune_position(root: etree._Element) -> int:
@@ -303,37 +291,8 @@ def _cputune_position(root: etree._Element) -> int:
                 if child.tag in _BEFORE_CPUTUNE), default=0)
 
 
-def _insert(parent: etree._Element, child: etree._Element,
-            position: int) -> None:
-    """Insert, indented like the neighbours if they are indented."""
-    depth = 1 + sum(1 for _ in parent.iterancestors())
-    if position:
-        before = parent[position - 1]
-        child.tail, before.tail = before.tail, parent.text
-    else:
-        child.tail = parent.text
-    if '\n' in (parent.getroottree().getroot().text or ''):
-        etree.indent(child, level=depth)
-        if not len(parent):
-            parent.text = '\n' + '  ' * depth
-            child.tail = '\n' + '  ' * (depth - 1)
-    parent.insert(position, child)
-
-
 def _remove_all(root: etree._Element) -> int:
     found = root.findall(f'cputune/{_TAG}')
     for element in found:
-        _remove(element)
+        document.remove(element)
     return len(found)
-
-
-def _remove(element: etree._Element) -> None:
-    """Remove, and leave the blanks as if it had never been there."""
-    parent = element.getparent()
-    assert parent is not None  # noqa: S101
-    previous = element.getprevious()
-    if len(parent) == 1:
-        parent.text = None
-    elif element.getnext() is None and previous is not None:
-        previous.tail = element.tail
-    parent.remove(element)
