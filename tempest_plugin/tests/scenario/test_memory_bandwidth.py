@@ -141,11 +141,7 @@ class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
         node = self._host_node(server)
         domain = server['OS-EXT-SRV-ATTR:instance_name']
 
-        cap = self.host.domain_xml(domain).find(
-            f'./cputune/memorytune/node[@id="{node}"]')
-        self.assertIsNotNone(cap, 'the guest has no memorytune on its node')
-        self.assertEqual(str(MAXIMUM), cap.get('bandwidth'))
-
+        self._check_xml(self.host.domain_xml(domain), node)
         group = self.host.group_of(self.host.vcpu_threads(domain))
         held = {resource: values.get(node) for resource, values
                 in self.host.schemata(group).items()}
@@ -158,6 +154,23 @@ class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
              if resource in held},
             {resource: int(held[resource]) for resource in expected
              if resource in held})
+
+    def _check_xml(self, xml, node):
+        """The domain is on its node, and says what it was started with.
+
+        It has <memorytune> only where the host's libvirt can use the
+        kernel's resctrl; see the manual, "Compute hosts".
+        """
+        self.assertEqual(
+            [str(node)], [memnode.get('nodeset') for memnode
+                          in xml.findall('./numatune/memnode')])
+        self.assertEqual(
+            [(str(node), str(MINIMUM), str(MAXIMUM))],
+            [(asked.get('host'), asked.get('min'), asked.get('max'))
+             for asked in xml.findall('./metadata/{*}policy/{*}node')])
+        cap = xml.find(f'./cputune/memorytune/node[@id="{node}"]')
+        if cap is not None:
+            self.assertEqual(str(MAXIMUM), cap.get('bandwidth'))
 
     @decorators.idempotent_id('c9a3f0b6-5a0d-44b8-8a4f-63f5b2d8a7e3')
     def test_guest_is_refused_when_no_node_has_its_share(self):
