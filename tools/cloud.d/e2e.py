@@ -85,6 +85,7 @@ class EndToEnd:
         self.lab.flavor('bw60', hw__numa_nodes=1, ghsched__mem_bw_min=60)
         self.lab.flavor('bw10', hw__numa_nodes=1, ghsched__mem_bw_min=10)
         self.lab.flavor('numa1', hw__numa_nodes=1)
+        self.lab.flavor('cap45', hw__numa_nodes=1, ghsched__mem_bw_max=45)
         self.lab.flavor('bw-all', hw__numa_nodes=1, ghsched__mem_bw_min=30,
                         ghsched__mem_bw_max=50,
                         ghsched__mem_bw_hardlimit='true',
@@ -165,6 +166,27 @@ class EndToEnd:
         self.checks.equal('vCPU threads in the group', sorted(
             set(threads) & set(self.lab.group(server).threads)),
             sorted(threads))
+
+    def test_libvirt_makes_the_group(self) -> None:
+        """On a kernel that libvirt can read, the XML carries the cap."""
+        with self._dialect('intel'):
+            server = self._active(self.lab.boot('intel', 'cap45'))
+            node, = self._topology_nodes(server)
+            self.checks.equal(
+                'node and cap in <memorytune>, rounded up to the next step',
+                [(one.get('id'), one.get('bandwidth')) for one in
+                 self.lab.domain_xml(server).findall(
+                     'cputune/memorytune/node')],
+                [(str(node), '50')])
+            group = self.lab.group(server)
+            self.checks.holds('group made by libvirt',
+                              group.name.startswith('qemu-') and group.name,
+                              'qemu-...')
+            self.checks.equal('MB of its group', self._values(server, 'MB'),
+                              {node: 50, 1 - node: 100})
+            self._refused('bw10', 'no host can hold ghsched:mem_bw_min')
+            self.lab.delete(server)
+            self._nothing_left()
 
     def test_placement_decides(self) -> None:
         """Where stock Nova would take node 0, Placement's node 1 is taken."""
@@ -438,6 +460,21 @@ class EndToEnd:
         finally:
             host.control(self.settings, 'mount-resctrl')
             self._restart_compute()
+
+    @contextlib.contextmanager
+    def _dialect(self, dialect: str) -> Iterator[None]:
+        """A host with another kernel, for a while."""
+        self._boot_host(dialect)
+        try:
+            yield
+        finally:
+            self.lab.clean()
+            self._boot_host(host.DIALECT)
+
+    def _boot_host(self, dialect: str) -> None:
+        host.down(self.settings)
+        host.up(self.settings, dialect)
+        self._restart_compute()
 
     def _has_new_threads(self, server: Any, before: Group) -> bool:
         now = self.lab.server(server)

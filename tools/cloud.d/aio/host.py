@@ -54,10 +54,14 @@ def control(settings: Settings, command: str, *arguments: str) -> str:
     return result.stdout
 
 
-def up(settings: Settings) -> None:
+def up(settings: Settings, dialect: str = DIALECT) -> None:
+    """Start the host.
+
+    :param dialect: of its emulated resctrl, see testing.machines.
+    """
     settings.host_state.mkdir(parents=True, exist_ok=True)
     set_faults(settings, {})
-    control(settings, 'up', '--dialect', DIALECT, '--nodes', str(NODES),
+    control(settings, 'up', '--dialect', dialect, '--nodes', str(NODES),
             '--closids', str(settings.control_groups),
             '--faults', str(settings.faults))
 
