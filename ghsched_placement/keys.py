@@ -73,9 +73,9 @@ MEM_BW_MAX = Key(
     default_text='100, no cap',
     summary='Cap on memory bandwidth, in percent of what one host NUMA node '
             'can deliver in theory.',
-    details='Rounded up to the next step that the host can hold; the '
-            'effective value is reported beside the one asked for. Must not '
-            'be below ghsched:mem_bw_min.')
+    details='Rounded up to the next step that the host can hold; '
+            '"ghsched explain" shows both. Must not be below '
+            'ghsched:mem_bw_min.')
 
 MEM_BW_HARDLIMIT = Key(
     name='mem_bw_hardlimit', kind='bool', per_node=True,

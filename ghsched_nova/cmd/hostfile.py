@@ -60,8 +60,9 @@ class HostFile:
     :param name: what its providers are named after.
     :param nodes: ascending by id.
     :param resctrl: what resctrl would say on it.
-    :param extended: whether its libvirt keeps the extended attributes of
-        memorytune.
+    :param attributes: which attributes of memorytune its libvirt keeps:
+        ``extended``, ``basic``, or ``none`` where it can not use the resctrl
+        of the host at all.
     :param reserved_groups: control groups kept for others than guests.
     :param tree_config: the host's [ghsched] settings for Placement.
     """
@@ -69,9 +70,14 @@ class HostFile:
     name: str
     nodes: tuple[HostNode, ...]
     resctrl: ResctrlHost
-    extended: bool
+    attributes: str
     reserved_groups: int
     tree_config: tree.Config
+
+    @property
+    def extended(self) -> bool:
+        """Whether the XML carries all attributes."""
+        return self.attributes == 'extended'
 
     def node(self, number: int) -> HostNode | None:
         return next((n for n in self.nodes if n.id == number), None)
@@ -216,13 +222,13 @@ def _host(top: _Mapping) -> HostFile:
                        domains)
     settings = _Mapping('ghsched', top.take('ghsched', _any, {}))
     attributes = settings.take('memorytune_attributes',
-                               _one_of(('basic', 'extended')), 'basic')
+                               _one_of(('none', 'basic', 'extended')),
+                               'basic' if resctrl.libvirt_reads else 'none')
     reserved = settings.take('reserved_control_groups', _number, 0)
     config = _tree_config(settings, frozenset(node.id for node in nodes))
     settings.done()
     top.done()
-    return HostFile(name, nodes, resctrl, attributes == 'extended', reserved,
-                    config)
+    return HostFile(name, nodes, resctrl, attributes, reserved, config)
 
 
 def _any(_name: str, value: Any) -> Any:
@@ -274,7 +280,9 @@ def _resctrl(entry: _Mapping,
         priority_default=_priority(entry, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
                   for number, ids in domains.items() if not ids}
-        if dialect.domain_kind == 'l3' else {})
+        if dialect.domain_kind == 'l3' else {},
+        # As nova-compute finds out from the root group.
+        libvirt_reads=all(knob.line == 'MB' for knob in dialect.knobs))
     entry.done()
     return host
 

@@ -68,9 +68,18 @@ _KNOBS = ('min', 'max', 'hardlimit', 'priority')
 
 
 def as_xml(explanation: 'Explanation') -> str:
-    """The <memorytune> element alone; empty when there is none."""
+    """The <memorytune> element alone; empty when there is none.
+
+    Where nova-compute makes the control group the XML has none, and a comment
+    says so.
+    """
     if explanation.tune is None:
         return ''
+    if explanation.tune.nodes and (
+            explanation.question.host.attributes == 'none'):
+        return ('<!-- no memorytune: the libvirt of this host can not use its '
+                'resctrl;\n     nova-compute makes the control group '
+                'ghsched-UUID itself -->')
     return memorytune.fragment(explanation.tune,
                                explanation.question.host.extended)
 

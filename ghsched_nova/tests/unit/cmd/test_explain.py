@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from ghsched_nova.cmd import main
@@ -101,6 +102,24 @@ class QueryTest(unittest.TestCase):
     def parameters(self, *properties, extra=()):
         _, document = small(*properties, extra=extra)
         return dict(document['placement_query']['parameters'])
+
+    def test_a_kernel_that_libvirt_can_not_read_has_no_memorytune(self):
+        text = (HOSTS / 'kunpeng920.yaml').read_text()
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+            file.write(text.replace('memorytune_attributes: extended',
+                                    'memorytune_attributes: none'))
+            file.flush()
+            for form in ('xml', 'table', 'json'):
+                out = io.StringIO()
+                with contextlib.redirect_stdout(out):
+                    status = main.main(
+                        ['explain', '--host', file.name, '--format', form,
+                         '--vcpus', '2', '--ram', '1024', '--property',
+                         'hw:numa_nodes=1', '--property',
+                         'ghsched:mem_bw_max=50'])
+                self.assertEqual(0, status)
+                self.assertIn('control group ghsched-UUID', out.getvalue())
+                self.assertNotIn('<memorytune', out.getvalue())
 
     def test_accounting_by_the_cap(self):
         got = self.parameters(

@@ -79,7 +79,7 @@ class LoadTest(LoadTestCase):
         self.assertEqual({0: (0,), 1: (1,)}, host.resctrl.domains_by_node)
         self.assertEqual(3, host.resctrl.priority_default)
         self.assertFalse(host.resctrl.monitored)
-        self.assertFalse(host.extended)
+        self.assertEqual('none', host.attributes)
         self.assertEqual(1.0, host.tree_config.allocation_ratio)
         self.assertIsNone(host.node(2))
 
@@ -154,7 +154,7 @@ class RefusalTest(LoadTestCase):
                 (['MBMIN'], ('resctrl', 'lines'), 'lines: must name MB'),
                 (0, ('resctrl', 'num_closids'), '0 is not between 1 and'),
                 (9, ('resctrl', 'priority_default'), '9 is not between 0 and'),
-                ('x', ('ghsched', 'memorytune_attributes'), 'none of basic'),
+                ('x', ('ghsched', 'memorytune_attributes'), 'none of none, basic'),
                 ({7: 1}, ('ghsched', 'reserved_bandwidth'),
                  'reserved_bandwidth.7: the host has no such'),
                 ({0: 101}, ('ghsched', 'reserved_bandwidth'),
