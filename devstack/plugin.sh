@@ -21,7 +21,8 @@ GHSCHED_FILTER=GhschedNUMATopologyFilter
 GHSCHED_ROOTWRAP=rootwrap.d/ghsched.filters
 
 # setup_develop makes an editable install, in Nova's environment when Nova has
-# one of its own.
+# one of its own. The extra "libvirt" is left out: devstack installs
+# libvirt-python itself where n-cpu runs, and a controller needs none.
 function install_ghsched {
     setup_develop $GHSCHED_DIR
 }
