@@ -19,6 +19,7 @@ from tempest.lib.common.utils import test_utils
 from tempest.lib import decorators
 
 from ghsched_placement import names
+from tempest_plugin.services import capabilities
 from tempest_plugin.services import host_client
 
 CONF = config.CONF
@@ -94,10 +95,13 @@ class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
         provider = self._numa_providers()[holders[0]]
         return int(provider['name'].rpartition('_NUMA')[2])
 
-    def _can(self, capability):
-        trait = names.CAPABILITY_TRAITS[capability]
-        return bool(self.providers.list_resource_providers(
-            required=trait)['resource_providers'])
+    def _can(self, *wanted):
+        return capabilities.held(self.providers, *wanted)
+
+    def _need(self, *wanted):
+        if not self._can(*wanted):
+            raise self.skipException(
+                'no host of this cloud can hold all of: ' + ', '.join(wanted))
 
     def _free(self, uuid):
         """Bandwidth that Placement may still give away on one provider."""
@@ -115,6 +119,7 @@ class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
 
     @decorators.idempotent_id('0f0f9e0c-2a5b-4a53-8a5b-7d1d3f3c5a11')
     def test_guarantee_is_allocated_on_a_numa_node(self):
+        self._need('MEM_BW_MIN')
         server = self._boot(self._flavor(mem_bw_min=MINIMUM))
         allocations = self.placement.list_allocations(
             server['id'])['allocations']
@@ -133,9 +138,11 @@ class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
     def test_host_enforces_what_the_flavor_asks(self):
         if not CONF.ghsched.host_command:
             raise self.skipException('[ghsched]host_command is not set')
+        needed = ('MEM_BW_MIN', 'MEM_BW_MAX', 'MEM_BW_HARDLIMIT')
+        self._need(*needed)
         keys = {'mem_bw_min': MINIMUM, 'mem_bw_max': MAXIMUM,
                 'mem_bw_hardlimit': True}
-        if self._can('MEM_BW_PRIORITY'):
+        if self._can(*needed, 'MEM_BW_PRIORITY'):
             keys['mem_bw_priority'] = PRIORITY
         server = self._boot(self._flavor(**keys))
         node = self._host_node(server)
@@ -174,6 +181,7 @@ class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
 
     @decorators.idempotent_id('c9a3f0b6-5a0d-44b8-8a4f-63f5b2d8a7e3')
     def test_guest_is_refused_when_no_node_has_its_share(self):
+        self._need('MEM_BW_MIN')
         places = sum(max(self._free(uuid), 0) // MINIMUM
                      for uuid in self._numa_providers())
         if places > CONF.ghsched.max_guests:
