@@ -17,7 +17,7 @@
 threads of the machine. Run as root; it stays in the foreground and unmounts
 when it gets SIGTERM or SIGINT::
 
-    python -m ghsched_nova.testing.resctrl --dialect openeuler66 \\
+    ghsched-resctrl-emulator --dialect openeuler66 \\
         --nodes '0=0;1=1' /sys/fs/resctrl
 
 Unmodified libvirt works on it (it checks paths, not the file system type).
@@ -363,7 +363,7 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog='python -m ghsched_nova.testing.resctrl',
+        prog='ghsched-resctrl-emulator',
         description='Mount an emulated resctrl file system.',
     )
     add_machine_options(parser)

@@ -19,10 +19,10 @@ resctrl emulator on ``/sys/fs/resctrl``, a private ``/etc/libvirt``,
 :mod:`~ghsched_nova.testing.qemu_tcg_as_kvm` for an emulator. The machine's
 own libvirtd and sockets are neither used nor touched. Run as root::
 
-    python -m ghsched_nova.testing.testhost up --state /srv/host1
-    python -m ghsched_nova.testing.testhost exec --state /srv/host1 -- \\
+    ghsched-testhost up --state /srv/host1
+    ghsched-testhost exec --state /srv/host1 -- \\
         virsh capabilities
-    python -m ghsched_nova.testing.testhost down --state /srv/host1
+    ghsched-testhost down --state /srv/host1
 
 Logs and pid files are in ``DIR/log``. ``down`` ends every process in the
 namespace, guests included, and with the last one its mounts are gone.
@@ -538,7 +538,7 @@ def _exec(host: Host, args: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog='python -m ghsched_nova.testing.testhost',
+        prog='ghsched-testhost',
         description='A host with faked NUMA nodes and resctrl for libvirtd.',
     )
     commands = parser.add_subparsers(required=True)
