@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import TypeAlias
 
+from nova.compute import task_states
 import nova.conf
 from nova import objects
 from nova.pci import whitelist
@@ -53,6 +54,14 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.virt.libvirt.driver.LibvirtDriver._create_guest': (
         'self', 'context', 'xml', 'instance', 'power_on', 'pause',
         'post_xml_callback'),
+    'nova.virt.libvirt.driver.LibvirtDriver.'
+    '_needs_suspend_resume_for_snapshot': (
+        'self', 'live_snapshot', 'current_power_state'),
+    'nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices': (
+        'self', 'guest', 'pci_devs'),
+    'nova.virt.libvirt.driver.LibvirtDriver.'
+    '_attach_direct_passthrough_ports': (
+        'self', 'context', 'instance', 'guest', 'network_info'),
     'nova.virt.libvirt.driver.LibvirtDriver._soft_reboot': (
         'self', 'instance'),
     'nova.virt.libvirt.driver.LibvirtDriver._resume_guest_after_snapshot': (
@@ -117,6 +126,16 @@ def use_scheduler_manager(path: str) -> None:
 def is_rebuild(spec: RequestSpec) -> bool:
     """Whether the host is given and nothing is claimed anew."""
     return bool(scheduler_utils.request_is_rebuild(spec))
+
+
+def is_rebuilt_in_place(instance: Any) -> bool:
+    """Whether a guest is made anew on its own host, and not evacuated.
+
+    While an evacuated instance is spawned it still names the host that it
+    comes from (``nova.compute.manager.ComputeManager._do_rebuild_instance``).
+    """
+    return bool(instance.task_state == task_states.REBUILD_SPAWNING
+                and instance.host == nova.conf.CONF.host)
 
 
 def placement_client() -> Any:

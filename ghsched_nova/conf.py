@@ -17,6 +17,7 @@ option says which of the two uses it. Imports nothing of Nova, so that the
 sample file and the reference can be generated without it.
 """
 
+import copy
 from typing import Any
 
 from oslo_config import cfg
@@ -27,6 +28,11 @@ from ghsched_placement import tree
 GROUP = cfg.OptGroup(
     'ghsched', title='Memory bandwidth and NUMA-local resources',
     help='Guarantees and limits of memory bandwidth for guests.')
+
+#: What ghsched_nova.privsep names as its section.
+PRIVSEP_GROUP = cfg.OptGroup(
+    'ghsched_privsep', title='The privileged helper of nova-compute',
+    help='How nova-compute starts the helper that writes to resctrl.')
 
 _percent = types.Integer(min=0, max=100)
 
@@ -103,9 +109,9 @@ OPTS: list[cfg.Opt] = [
              'nova-compute where it makes the control groups itself.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
-        help='How many of Placement\'s allocation candidates of one host are '
-             'tried before the host is passed over. Used by '
-             'nova-scheduler.'),
+        help='How many sets of NUMA nodes of one host, among Placement\'s '
+             'allocation candidates, are tried before the host is passed '
+             'over. Used by nova-scheduler.'),
 ]
 
 
@@ -117,7 +123,18 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """For oslo-config-generator (entry point ``oslo.config.opts``)."""
-    return [(GROUP, OPTS)]
+    return [(GROUP, OPTS), (PRIVSEP_GROUP, _privsep_opts())]
+
+
+def _privsep_opts() -> list[cfg.Opt]:
+    """The options that oslo.privsep registers for our context.
+
+    Imported here, because only nova-compute needs oslo.privsep otherwise.
+    """
+    from oslo_privsep import priv_context
+    opts: list[cfg.Opt] = copy.deepcopy(priv_context.OPTS)
+    cfg.set_defaults(opts, capabilities=[])
+    return opts
 
 
 def tree_config(section: Any) -> tree.Config:

@@ -93,8 +93,8 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
 
     :param root_uuid: UUID of the compute node's provider.
     :param root_name: its name.
-    :param current: what Placement holds, by provider UUID; a NUMA provider
-        that is in use stays in the result even when the host lost the node.
+    :param current: what Placement holds, by provider UUID. A NUMA provider
+        whose node the host lost is not in the result; see :func:`retired`.
     """
     current = current or {}
     capabilities = frozenset(

@@ -421,6 +421,28 @@ def attach_address(xml: str, guest_node: int) -> str | None:
     return etree.tostring(_device_address(min(free)), encoding='unicode')
 
 
+def address_without_node(xml: str) -> str | None:
+    """Where a device can be attached whose node the guest is not told.
+
+    libvirt puts a device without an address on the free port of the lowest
+    index, and that may be one behind an expander bus: the guest would be told
+    what is not so.
+
+    :param xml: of the running domain, as libvirt gives it.
+    :returns: the ``<address>`` of a free port of the first host bridge; None
+        when libvirt can do nothing wrong.
+    :raises DeviceNumaError: when only ports of a guest node are free.
+    """
+    topology = pci.read(pci.devices_of(pci.parse(xml)))
+    if all(index in topology.used for index in topology.behind):
+        return None
+    if not topology.free_normal_ports:
+        raise DeviceNumaError('the only free ports of the guest are behind '
+                              'the expander bus of a guest NUMA node')
+    return etree.tostring(_device_address(topology.free_normal_ports[0]),
+                          encoding='unicode')
+
+
 def with_address(device_xml: str, address: str) -> str:
     """A ``<hostdev>`` or ``<interface>`` at a guest address.
 

@@ -268,9 +268,12 @@ def _inhabited(files: Files, root: Path, found: Sequence[str],
     """
     if len(found) == 1:
         return found[0]
-    alive = [name for name in found
-             if groups.vcpu_threads(read(files, root / name / 'tasks'),
-                                    proc)]
+    try:
+        alive = [name for name in found
+                 if groups.vcpu_threads(read(files, root / name / 'tasks'),
+                                        proc)]
+    except groups.GroupError as exc:
+        raise EnforcementError(str(exc), str(root)) from exc
     if len(alive) != 1:
         raise EnforcementError(
             f'{len(alive)} of the control groups {", ".join(found)} hold '

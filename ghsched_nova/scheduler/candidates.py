@@ -12,6 +12,7 @@
 
 """Allocation candidates -> the host NUMA nodes they stand for (pure)."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,6 +80,19 @@ def _nodes(mappings: Mapping[str, Sequence[str]],
             return None
         nodes[guest_node] = node_of_provider[providers[0]]
     return nodes
+
+
+def by_nodes(placed: Sequence[Placed],
+             suffixes: Mapping[int, str]) -> Iterator[list[Placed]]:
+    """Candidates on one set of host nodes, with the same other providers.
+
+    In the order in which the first of each comes.
+    """
+    groups: dict[Any, list[Placed]] = {}
+    for item in placed:
+        key = frozenset(item.nodes.values()), other_groups(item, suffixes)
+        groups.setdefault(key, []).append(item)
+    yield from groups.values()
 
 
 def other_groups(placed: Placed, suffixes: Mapping[int, str]) -> Any:

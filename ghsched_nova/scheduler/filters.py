@@ -25,6 +25,7 @@ ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 from typing import Any
 
 from nova.scheduler.filters import numa_topology_filter
@@ -107,71 +108,99 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     def _keep_first_fit(self, view: HostStateView, spec: compat.RequestSpec,
                         suffixes: Mapping[int, str],
                         placed: Sequence[Placed]) -> Refusal | None:
+        """Try each set of host nodes once.
+
+        The limits hold the claim on a set of nodes; which guest node goes to
+        which of them is Nova's choice, whatever candidate is tried.
+        """
         limit = compat.config().ghsched.max_candidates_per_host
-        tried: set[Any] = set()
         refusal: Refusal | None = None
-        for item in placed:
-            key = (item.rank, candidates.other_groups(item, suffixes))
-            if key in tried:
-                continue
-            if len(tried) == limit:
-                break
-            tried.add(key)
-            if view.claimed and not _still_free(item.candidate):
-                refusal = refusal or TAKEN
-                continue
-            problem = _fit(view, spec, item)
-            if problem is None:
-                view.allocation_candidates = [item.candidate]
+        free = _Free()
+        sets = candidates.by_nodes(placed, suffixes)
+        for items in itertools.islice(sets, limit):
+            if view.claimed:
+                items = [item for item in items if free.holds(item.candidate)]
+                if not items:
+                    refusal = refusal or TAKEN
+                    continue
+            kept = _fit(view, spec, items)
+            if isinstance(kept, Placed):
+                view.allocation_candidates = [kept.candidate]
                 return None
-            refusal = refusal or problem
+            refusal = refusal or kept
         return refusal
 
 
 def _fit(view: HostStateView, spec: compat.RequestSpec,
-         item: Placed) -> Refusal | None:
-    """Whether the claim will take the nodes of one candidate."""
-    physnets = [names.node_physnet(node) for node in item.nodes.values()]
-    limits = compat.numa_limits(view, spec, physnets)
-    fitted = compat.fit(view, spec, limits, item.candidate['mappings'])
-    nodes = ', '.join(str(node) for node in sorted(item.nodes.values()))
+         items: Sequence[Placed]) -> Placed | Refusal:
+    """The candidate that the claim will follow, of those on one set of nodes.
+
+    :param items: candidates that differ only in which guest node goes where.
+    """
+    wanted = sorted(items[0].nodes.values())
+    limits = compat.numa_limits(view, spec, map(names.node_physnet, wanted))
+    fitted = compat.fit(view, spec, limits, items[0].candidate['mappings'])
+    nodes = ', '.join(map(str, wanted))
     if fitted is None:
         return Refusal(
             f'host NUMA node {nodes} has the memory bandwidth, but not the '
             'CPUs, memory, networks or devices that the guest needs with it')
     taken = compat.host_cells(fitted)
-    if any(taken[guest] != node for guest, node in item.nodes.items()):
-        return Refusal(
-            'Nova would put the guest NUMA nodes on host NUMA nodes '
-            f'{", ".join(map(str, taken))}, but their memory bandwidth is '
-            f'left on {nodes}')
     if compat.wrong_pins(fitted, view.numa_topology):
         return Refusal(
             f'Nova can not pin the guest to host NUMA node {nodes} (its fit '
             'mixes up CPUs of two nodes)')
-    view.limits['numa_topology'] = limits
-    return None
+    for item in items:
+        if all(taken[guest] == node for guest, node in item.nodes.items()):
+            view.limits['numa_topology'] = limits
+            return item
+    return Refusal(
+        'Nova would put the guest NUMA nodes on host NUMA nodes '
+        f'{", ".join(map(str, taken))}, but their memory bandwidth is left '
+        'elsewhere')
 
 
-def _still_free(candidate: Mapping[str, Any]) -> bool:
-    """Whether the bandwidth of a candidate is left after earlier claims.
+class _Free:
+    """What is left on NUMA providers after the earlier claims of a request.
 
     All instances of a multi-create share one answer of Placement's, made
-    before the first of them was claimed.
+    before the first of them was claimed. Each provider is asked for once.
     """
-    client = compat.placement_client()
-    for provider, allocation in candidate['allocations'].items():
-        share = allocation['resources'].get(names.MEM_BW_PCT)
-        if share is None:
-            continue
+
+    def __init__(self) -> None:
+        self._free: dict[str, int] = {}
+
+    def holds(self, candidate: Mapping[str, Any]) -> bool:
+        """Whether the bandwidth of a candidate is still there."""
+        for provider, allocation in candidate['allocations'].items():
+            share = allocation['resources'].get(names.MEM_BW_PCT)
+            if share is None:
+                continue
+            if provider not in self._free:
+                self._free[provider] = self._ask(provider)
+            if share > self._free[provider]:
+                return False
+        return True
+
+    @staticmethod
+    def _ask(provider: str) -> int:
+        """Nothing is left when Placement can not be asked.
+
+        Nova's scheduler cleans up after a host that was refused, but not
+        after an error.
+        """
+        client = compat.placement_client()
         url = f'/resource_providers/{provider}'
-        record = client.get(url + '/inventories').json()['inventories'].get(
-            names.MEM_BW_PCT)
-        used = client.get(url + '/usages').json()['usages']
-        if record is None or share > tree.free(
-                record, used.get(names.MEM_BW_PCT, 0)):
-            return False
-    return True
+        try:
+            record = client.get(url + '/inventories').json()['inventories'][
+                names.MEM_BW_PCT]
+            used = client.get(url + '/usages').json()['usages']
+        except Exception as error:
+            LOG.warning('ghsched: what is left on the provider %(uuid)s can '
+                        'not be asked: %(error)r',
+                        {'uuid': provider, 'error': error})
+            return 0
+        return tree.free(record, used.get(names.MEM_BW_PCT, 0))
 
 
 def found_a_host(spec: compat.RequestSpec) -> None:

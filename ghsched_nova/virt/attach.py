@@ -21,11 +21,12 @@ device up by class, and takes no notice of guest addresses.
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Mapping
 import contextlib
 import threading
 from typing import Any
 
+from lxml import etree
 from nova.virt.libvirt import vif
 from oslo_log import log as logging
 
@@ -41,19 +42,25 @@ Place = Callable[[str], str]
 PASSTHROUGH = ('direct', 'direct-physical')
 
 
-def place(device_xml: str, guest_xml: str, device: device_numa.Device,
-          host_nodes: Sequence[int], mode: str, numa_element: bool) -> str:
+def place(device_xml: str, guest_xml: str,
+          host_node_of: Mapping[str, int | None], mode: str,
+          numa_element: bool) -> str:
     """The device where the guest sees its NUMA node (pure).
 
     :param device_xml: as Nova made it, without a guest address.
     :param guest_xml: of the running domain.
-    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param host_node_of: host NUMA node by PCI address of the host.
     :param mode: ``required`` or ``preferred``.
     :param numa_element: whether libvirt keeps openEuler's element.
-    :raises DeviceNumaError: under ``required``, when there is no such place.
+    :raises DeviceNumaError: under ``required``, when there is no such place;
+        under ``preferred``, when the guest would see a wrong node.
     """
-    decision = device_numa.decide([device], host_nodes, mode)
-    guest_node = decision.guest_node_of[device.address]
+    address, *_ = device_numa.passthrough(
+        f'<domain><devices>{device_xml}</devices></domain>')
+    decision = device_numa.decide(
+        [device_numa.Device(address, host_node_of.get(address))],
+        host_nodes(guest_xml), mode)
+    guest_node = decision.guest_node_of[address]
     if guest_node is None:
         reason = '; '.join(map(str, decision.problems))
     elif numa_element:
@@ -62,13 +69,46 @@ def place(device_xml: str, guest_xml: str, device: device_numa.Device,
         free = device_numa.attach_address(guest_xml, guest_node)
         if free is not None:
             return device_numa.with_address(device_xml, free)
-        reason = (f'{device.address}: no port is free behind the expander '
-                  f'bus of guest NUMA node {guest_node}')
+        reason = (f'{address}: no port is free behind the expander bus of '
+                  f'guest NUMA node {guest_node}')
     if mode == device_numa.REQUIRED:
         raise pci_topology.DeviceNumaError(reason)
     LOG.warning('ghsched: a device is attached without a NUMA node: %s',
                 reason)
-    return device_xml
+    plain = device_numa.address_without_node(guest_xml)
+    return device_numa.with_address(device_xml, plain) if plain else device_xml
+
+
+def host_nodes(guest_xml: str) -> list[int]:
+    """Host NUMA node of each guest NUMA node of a domain (pure)."""
+    memnodes = etree.fromstring(guest_xml).findall('numatune/memnode')
+    return [int(memnode.attrib['nodeset']) for memnode in sorted(
+        memnodes, key=lambda one: int(one.attrib['cellid']))]
+
+
+class PlacedGuest:
+    """A guest that gives what is attached to it its place.
+
+    Nova attaches passthrough devices anew when a guest was suspended, or was
+    stopped for a snapshot.
+    """
+
+    def __init__(self, guest: Any, where: Place) -> None:
+        self._guest = guest
+        self._where = where
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guest, name)
+
+    def attach_device(self, config: Any, *args: Any, **kwargs: Any) -> Any:
+        _put(config, self._where)
+        return self._guest.attach_device(config, *args, **kwargs)
+
+
+def _put(config: Any, where: Place) -> None:
+    """Change what a device's configuration is written as, and no more."""
+    to_xml = config.to_xml
+    config.to_xml = lambda *args, **kwargs: where(to_xml(*args, **kwargs))
 
 
 class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
@@ -91,6 +131,5 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         config = super().get_config(*args, **kwargs)
         where: Place | None = getattr(self._local, 'where', None)
         if where is not None:
-            to_xml = config.to_xml
-            config.to_xml = lambda *a, **k: where(to_xml(*a, **k))
+            _put(config, where)
         return config

@@ -19,6 +19,7 @@ method of Nova's and leaves the work to the modules beside it.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from nova import exception
@@ -63,6 +64,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
         self._pci_devices: list[dict[str, Any]] = []
+        # (UUID, domain id) of guests that were started without a policy.
+        self._without_policy: set[tuple[str, int]] = set()
         self._pci_placer = pci_providers.Placer(compat.move_provider)
 
     def init_host(self, host: str) -> None:
@@ -124,9 +127,19 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def spawn(self, context: Any, instance: Any, image_meta: Any,
               injected_files: Any, admin_password: Any, allocations: Any,
               *args: Any, **kwargs: Any) -> Any:
-        self._check_agreement(instance, instance.numa_topology, allocations)
-        return super().spawn(context, instance, image_meta, injected_files,
-                             admin_password, allocations, *args, **kwargs)
+        rest = (image_meta, injected_files, admin_password, allocations)
+        if not compat.is_rebuilt_in_place(instance):
+            self._check_agreement(instance, instance.numa_topology,
+                                  allocations)
+            return super().spawn(context, instance, *rest, *args, **kwargs)
+        # Nothing is claimed anew, so there is nothing to agree with.
+        try:
+            return super().spawn(context, instance, *rest, *args, **kwargs)
+        except exception.ComputeResourcesUnavailable as error:
+            # Nova would take it for a failed claim, give the allocation up
+            # and tell that the guest, which is gone, is ACTIVE.
+            raise exception.InstanceDeployFailure(
+                reason=str(error)) from error
 
     def finish_migration(self, context: Any, migration: Any, instance: Any,
                          disk_info: Any, network_info: Any, image_meta: Any,
@@ -180,19 +193,11 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         :raises nova.exception.InterfaceAttachFailed: under ``required``, when
             there is no such place.
         """
-        mode = self._device_mode(instance)
-        if (mode == device_numa.NONE
-                or vif['vnic_type'] not in attach.PASSTHROUGH):
+        guest = self._host.get_guest(instance)
+        where = self._place_of(guest, _devices(instance))
+        if where is None or vif['vnic_type'] not in attach.PASSTHROUGH:
             return super().attach_interface(context, instance, image_meta,
                                             vif)
-        guest_xml = self._host.get_guest(instance).get_xml_desc()
-        device = _claimed_device(instance, vif['profile'].get('pci_slot', ''))
-        nodes = compat.host_cells(instance.numa_topology)
-
-        def where(device_xml: str) -> str:
-            return attach.place(device_xml, guest_xml, device, nodes, mode,
-                                self._ghsched.numa_element)
-
         try:
             with self.vif_driver.placing(where):
                 return super().attach_interface(context, instance, image_meta,
@@ -204,13 +209,38 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             raise exception.InterfaceAttachFailed(
                 instance_uuid=instance.uuid) from error
 
-    @staticmethod
-    def _device_mode(instance: Any) -> str:
-        try:
-            policy = _policy(instance)
-        except policies.PolicyError:
-            return device_numa.NONE      # it could not have been started
-        return policy.device_numa if policy else device_numa.NONE
+    def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
+        """Devices that come back after a suspension or a cold snapshot."""
+        where = self._place_of(guest, [
+            device_numa.Device(device.address, device.numa_node)
+            for device in pci_devs])
+        if where is not None:
+            guest = attach.PlacedGuest(guest, where)
+        return super()._attach_pci_devices(guest, pci_devs)
+
+    def _attach_direct_passthrough_ports(
+            self, context: Any, instance: Any, guest: Any,
+            network_info: Any = None) -> Any:
+        where = self._place_of(guest, _devices(instance))
+        if where is not None:
+            guest = attach.PlacedGuest(guest, where)
+        return super()._attach_direct_passthrough_ports(
+            context, instance, guest, network_info)
+
+    def _place_of(self, guest: Any, devices: Iterable[device_numa.Device]
+                  ) -> attach.Place | None:
+        """How devices are attached to a guest; None: as Nova does it."""
+        domain = metadata.read(guest.get_xml_desc())
+        if domain is None or domain.policy.device_numa == device_numa.NONE:
+            return None
+        mode = domain.policy.device_numa
+        nodes = {device.address: device.host_node for device in devices}
+
+        def where(device_xml: str) -> str:
+            # The guest's ports fill up with each device.
+            return attach.place(device_xml, guest.get_xml_desc(), nodes, mode,
+                                self._ghsched.numa_element)
+        return where
 
     # -- a guest starts -------------------------------------------------------
 
@@ -246,10 +276,15 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             self, context: Any, live_snapshot: Any,
             original_power_state: Any, instance: Any, guest: Any) -> None:
         """A cold snapshot ends with a new QEMU as well."""
-        super()._resume_guest_after_snapshot(
-            context, live_snapshot, original_power_state, instance, guest)
-        if guest.is_active():
-            self._enforce_or_stop(guest, instance)
+        restarted = self._needs_suspend_resume_for_snapshot(
+            live_snapshot, original_power_state)
+        try:
+            super()._resume_guest_after_snapshot(
+                context, live_snapshot, original_power_state, instance,
+                guest)
+        finally:
+            if restarted and guest.is_active():
+                self._enforce_or_stop(guest, instance)
 
     def _enforce_or_stop(self, guest: Any, instance: Any) -> None:
         """A guest whose policy can not be held does not run.
@@ -283,17 +318,28 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         guests = self._host.list_guests(only_running=True)
         for guest in guests:
             try:
-                self._enforce(guest)
-            except libvirt_driver.libvirt.libvirtError as error:
-                LOG.debug('ghsched: %(name)s went away: %(error)s',
-                          {'name': guest.name, 'error': error})
-            except NOT_HELD as error:
-                if guest.is_active():
-                    LOG.error('ghsched: the policy of %(name)s does not '
-                              'hold: %(error)s',
-                              {'name': guest.name, 'error': error})
+                self._reassert_one(guest)
+            except Exception as error:
+                # Whatever is wrong with one guest, the host has to report.
+                LOG.error('ghsched: the policy of %(name)s does not hold: '
+                          '%(error)s', {'name': guest.name, 'error': error},
+                          exc_info=not isinstance(error, NOT_HELD))
         for uuid in with_group - {guest.uuid for guest in guests}:
             self._ghsched.forget(uuid)
+
+    def _reassert_one(self, guest: Any) -> None:
+        known = guest.uuid, guest.id
+        if known in self._without_policy:
+            return
+        try:
+            xml = guest.get_xml_desc()
+            if metadata.read(xml) is None:
+                self._without_policy.add(known)
+            else:
+                self._ghsched.enforce(guest.id, xml)
+        except Exception:
+            if _is_active(guest):
+                raise
 
     # -- a guest ends ---------------------------------------------------------
 
@@ -363,7 +409,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                            **kwargs: Any) -> Any:
         result = super().post_live_migration_at_destination(
             context, instance, *args, **kwargs)
-        # The guest runs already: libvirt has set its cap, the rest follows.
+        # The guest runs already. Where libvirt makes the control group its
+        # cap holds from the start; all else holds from here on.
         try:
             self._enforce(self._host.get_guest(instance))
         except NOT_HELD as error:
@@ -405,18 +452,19 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             probe.delete_configuration()
 
 
+def _is_active(guest: Any) -> bool:
+    """Whether a guest runs; one that has gone meanwhile does not."""
+    try:
+        return bool(guest.is_active())
+    except libvirt_driver.libvirt.libvirtError:
+        return False
+
+
 def _devices(instance: Any) -> list[device_numa.Device]:
     """The passthrough devices that an instance has claimed."""
     claimed = instance.pci_devices
     return [device_numa.Device(device.address, device.numa_node)
             for device in (claimed.objects if claimed else ())]
-
-
-def _claimed_device(instance: Any, address: str) -> device_numa.Device:
-    for device in _devices(instance):
-        if device.address == address:
-            return device
-    return device_numa.Device(address, None)
 
 
 def _policy(instance: Any) -> policies.GuestPolicy | None:

@@ -15,6 +15,7 @@
 import os
 
 import fixtures
+from nova.compute import power_state
 from nova.tests.functional.api import client
 
 from ghsched_nova.guest import metadata
@@ -139,6 +140,34 @@ class SameHostTest(nova_base.GhschedTestCase):
     def test_rebuild_in_place(self):
         self._rebuild_server(self.server,
                              '155d900f-4e14-4e4c-a73d-069cbf4541e6')
+        self.assert_still()
+
+    def test_a_rebuild_that_can_not_be_protected_does_not_look_active(self):
+        self.kernel.error = apply.EnforcementError('refused')
+        self.assertRaises(
+            client.OpenStackApiException, self._rebuild_server, self.server,
+            '155d900f-4e14-4e4c-a73d-069cbf4541e6')
+        self._wait_for_state_change(self.server, 'ERROR')
+        connection = self.computes['host_a'].driver._host.get_connection()
+        self.assertEqual([], [domain for domain
+                              in connection.listAllDomains(0)
+                              if domain.isActive()])
+
+    def test_a_live_snapshot_stops_no_guest(self):
+        self.kernel.error = apply.EnforcementError('refused')
+        driver = self.computes['host_a'].driver
+        guest = driver._host.get_guest(self.instance(self.server))
+        driver._resume_guest_after_snapshot(
+            None, True, power_state.RUNNING, self.instance(self.server),
+            guest)
+        self.assertTrue(guest.is_active())
+        self.assertEqual([], self.kernel.enforced)
+
+    def test_one_guest_that_goes_meanwhile_stops_no_report(self):
+        with fixtures.MockPatch(
+                'ghsched_nova.virt.engine.HostEngine.enforce',
+                side_effect=RuntimeError('privsep is gone')):
+            self._run_periodics()
         self.assert_still()
 
     def test_resize_on_the_same_host(self):

@@ -11,6 +11,8 @@
 # under the License.
 
 
+import itertools
+
 import testtools
 
 from ghsched_nova.scheduler import candidates
@@ -58,6 +60,24 @@ class PlaceTest(testtools.TestCase):
         placed, _ = self.place(*offered)
         keys = {candidates.other_groups(item, SUFFIXES) for item in placed}
         self.assertEqual(2, len(keys))
+
+
+class ByNodesTest(testtools.TestCase):
+
+    def test_permutations_of_one_set_are_tried_together(self):
+        offered = [candidate(first, second)
+                   for first, second in itertools.permutations(NODES, 2)]
+        placed, _ = candidates.place(offered, SUFFIXES, NODES)
+        sets = list(candidates.by_nodes(placed, SUFFIXES))
+        self.assertEqual([{0, 1}, {0, 2}, {1, 2}],
+                         [set(items[0].nodes.values()) for items in sets])
+        self.assertEqual([2, 2, 2], [len(items) for items in sets])
+
+    def test_candidates_with_other_devices_are_apart(self):
+        offered = [candidate('rp0', 'rp1', pci='pf0'),
+                   candidate('rp0', 'rp1', pci='pf1')]
+        placed, _ = candidates.place(offered, SUFFIXES, NODES)
+        self.assertEqual(2, len(list(candidates.by_nodes(placed, SUFFIXES))))
 
 
 class GatheredTest(testtools.TestCase):

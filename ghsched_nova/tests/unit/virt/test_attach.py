@@ -21,6 +21,8 @@ from ghsched_nova.virt import attach
 GUEST = """<domain type='kvm'>
   <os><type arch='x86_64' machine='q35'>hvm</type></os>
   <features><acpi/></features>
+  <numatune><memnode cellid='1' mode='strict' nodeset='3'/>
+    <memnode cellid='0' mode='strict' nodeset='2'/></numatune>
   <cpu><numa><cell id='0' cpus='0' memory='1'/>
     <cell id='1' cpus='1' memory='1'/></numa></cpu>
   <devices/>
@@ -45,8 +47,7 @@ class PlaceTest(testtools.TestCase):
 
     def place(self, node, mode='required', element=False, guest=None):
         return attach.place(
-            DEVICE, guest or self.guest, device_numa.Device(ADDRESS, node),
-            [2, 3], mode, element)
+            DEVICE, guest or self.guest, {ADDRESS: node}, mode, element)
 
     def test_the_device_gets_a_free_port_of_its_guest_node(self):
         buses = {etree.fromstring(self.place(node)).find('address').get('bus')
@@ -63,13 +64,45 @@ class PlaceTest(testtools.TestCase):
                                   2, guest=GUEST)
         self.assertIn('no port is free', str(error))
 
-    def test_without_a_free_port_preferred_goes_where_libvirt_likes(self):
+    def test_without_any_expander_bus_libvirt_can_do_nothing_wrong(self):
         self.assertEqual(DEVICE, self.place(2, 'preferred', guest=GUEST))
 
-    def test_a_device_of_another_node_gets_none(self):
+    def test_a_device_of_another_node_never_gets_a_wrong_one(self):
         self.assertRaises(pci_topology.DeviceNumaError, self.place, 5)
-        self.assertEqual(DEVICE, self.place(5, 'preferred'))
-        self.assertEqual(DEVICE, self.place(None, 'preferred'))
+        guest = etree.fromstring(self.guest)
+        behind = {address.get('bus') for address in guest.findall(
+            "devices/controller[@model='pcie-root-port']/address")}
+        self.assertEqual(2, len(behind))
+        for node in (5, None):
+            root = etree.fromstring(self.place(node, 'preferred'))
+            index = int(root.find('address').get('bus'), 16)
+            (port,) = guest.findall(
+                f"devices/controller[@index='{index}']")
+            self.assertIsNone(port.find('address'))
+
+    def test_host_nodes_come_in_the_order_of_the_guest(self):
+        self.assertEqual([2, 3], attach.host_nodes(GUEST))
+
+
+class PlacedGuestTest(testtools.TestCase):
+
+    def test_what_is_attached_gets_its_place(self):
+        attached = []
+
+        class Guest:
+            name = 'guest'
+
+            def attach_device(self, config, live):
+                attached.append((config.to_xml(), live))
+
+        class Config:
+            def to_xml(self):
+                return 'xml'
+
+        guest = attach.PlacedGuest(Guest(), lambda xml: xml + ' placed')
+        guest.attach_device(Config(), live=True)
+        self.assertEqual([('xml placed', True)], attached)
+        self.assertEqual('guest', guest.name)
 
 
 class PlacingVIFDriverTest(testtools.TestCase):
