@@ -17,6 +17,11 @@
 # guests, and looks at Placement, the guests and the host. Nothing is needed
 # but Debian 12, root (or sudo) and the package archives. Ends with an error
 # if anything is not as it says.
+#
+# usage: tools/demo.sh [--vfs]
+#   --vfs  show instead that a guest's VFs are of its NUMA nodes, on a compute
+#          node with real VFs (tools/vnode), which takes a few minutes more to
+#          make for the first time
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -24,6 +29,19 @@ need_root "$@"
 
 begin=$EPOCHREALTIME
 heading 'The cloud'
-"$GHSCHED_TOP/tools/cloud" up
-"$VENV/bin/python" "$GHSCHED_TOP/tools/cloud.d/demo.py"
+case ${1:-} in
+--vfs)
+    "$GHSCHED_TOP/tools/vnode" up
+    demo=demo_vfs.py
+    ;;
+'')
+    # A second host would take guests that are shown on the first.
+    [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
+        "$GHSCHED_TOP/tools/vnode" down
+    "$GHSCHED_TOP/tools/cloud" up
+    demo=demo.py
+    ;;
+*) die "unknown argument: $1" ;;
+esac
+"$VENV/bin/python" "$GHSCHED_TOP/tools/cloud.d/$demo"
 printf '\nFrom start to end: %.0f s.\n' "$(seconds_since "$begin")"

@@ -622,4 +622,5 @@ def main(arguments: list[str]) -> int:
     return 1 if tests.checks.failed else 0
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

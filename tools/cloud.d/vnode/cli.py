@@ -14,6 +14,7 @@
 """The commands of tools/vnode, after the build."""
 
 import argparse
+import hashlib
 import os
 from pathlib import Path
 import subprocess
@@ -21,10 +22,12 @@ import sys
 from typing import Any
 
 from aio import catalog
+from aio.cli import step
 from aio import database
 from aio import process
-from aio.cli import step
-from aio.settings import CloudError, read, Settings
+from aio.settings import CloudError
+from aio.settings import read
+from aio.settings import Settings
 from vnode import machine
 from vnode import node_config
 
@@ -49,7 +52,10 @@ def files(settings: Settings) -> machine.Files:
 
 def up(settings: Settings) -> None:
     """Start the node if it is not up, and wait until Nova can use it."""
-    node = machine.process(settings, files(settings))
+    node = _node(settings)
+    if node.pid is not None and not node.is_current:
+        print('The virtual node is of an older build or configuration.')
+        down(settings)
     if node.pid is None:
         _start(settings, node)
     _await_console(settings, node, 'devices', 'its kernel and its VFs')
@@ -57,7 +63,7 @@ def up(settings: Settings) -> None:
     cloud = catalog.connect(settings)
     step('nova-compute in the node', lambda: process.wait_until(
         lambda: _service(cloud, 'up'), _PATIENCE,
-        f'nova-compute does not report; see: tools/vnode exec cat '
+        'nova-compute does not report; see: tools/vnode exec cat '
         '/var/log/vnode/nova-compute.log', node))
     step('Placement has its VFs', lambda: _await_inventory(cloud, node))
     step('Nova\'s cell has the host', lambda: _map_host(settings))
@@ -69,9 +75,24 @@ def _start(settings: Settings, node: process.Process) -> None:
     forget(settings)
     console = machine.console(settings)
     console.unlink(missing_ok=True)
-    node_config.write_parcel(settings, files(settings).parcel,
-                             _key(settings).with_suffix('.pub').read_text())
+    node_config.write_parcel(_parcel(settings), files(settings).parcel)
     node.start()
+
+
+def _node(settings: Settings) -> process.Process:
+    cache = settings.cache / 'vnode'
+    parts: list[object] = [
+        path.read_text() for name in ('qemu', 'root', 'environment')
+        if (path := cache / name / 'revision').exists()]
+    parts.append(_parcel(settings))
+    return machine.process(
+        settings, files(settings),
+        hashlib.sha256(repr(parts).encode()).hexdigest())
+
+
+def _parcel(settings: Settings) -> dict[str, tuple[str, int]]:
+    return node_config.parcel(
+        settings, _key(settings).with_suffix('.pub').read_text())
 
 
 def _key(settings: Settings) -> Path:
@@ -110,7 +131,7 @@ def _service(cloud: Any, state: str) -> Any:
 
 def _await_inventory(cloud: Any, node: process.Process) -> None:
     wanted = machine.NODES * machine.VFS_PER_PF
-    name = 'CUSTOM_PCI_%s_%s' % tuple(one.upper() for one in machine.VF_ID)
+    name = '_'.join(('CUSTOM_PCI', *machine.VF_ID)).upper()
 
     def seen() -> int:
         return sum(entry.get(name, {}).get('total', 0)
@@ -134,7 +155,7 @@ def _inventories(cloud: Any) -> list[dict[str, Any]]:
 
 def _map_host(settings: Settings) -> None:
     mapped = database.query(
-        settings, 'select count(*) from nova_api.host_mappings '
+        settings, 'select count(*) from nova_api.host_mappings '  # noqa: S608
         f"where host = '{machine.NAME}'")
     if mapped.strip() == '0':
         database.run([*database.nova_manage(settings), 'cell_v2',
@@ -170,11 +191,13 @@ def upload_image(settings: Settings, cloud: Any) -> None:
 
 def down(settings: Settings) -> None:
     """End the node and let Nova forget it."""
-    node = machine.process(settings, files(settings))
+    node = _node(settings)
     forget(settings)
     subprocess.run([*_ssh(settings), '-O', 'exit'], check=False,
                    capture_output=True)
-    step('stop', lambda: process.stop([node]))
+    step(f'stop the virtual compute node {machine.NAME}',
+         lambda: process.stop([node]))
+    node.pidfile.unlink(missing_ok=True)
 
 
 def forget(settings: Settings) -> None:
@@ -184,18 +207,21 @@ def forget(settings: Settings) -> None:
         services = list(cloud.compute.services(host=machine.NAME))
     except Exception:
         return  # no cloud, so nothing that knows the node
+    if services and _node(settings).pid is None:
+        # Then Nova deletes the guests without asking the node.
+        for service in services:
+            cloud.compute.update_service_forced_down(service, forced=True)
     for server in cloud.compute.servers(all_projects=True,
-                                        host=machine.NAME):
+                                        compute_host=machine.NAME):
         cloud.compute.delete_server(server)
         cloud.compute.wait_for_delete(server)
     for service in services:
-        cloud.compute.delete(f'/os-services/{service.id}',
-                             microversion='2.100')
+        cloud.compute.delete_service(service)
 
 
 def status(settings: Settings) -> int:
     """Print how far the node is; 0 when Nova can use it."""
-    node = machine.process(settings, files(settings))
+    node = _node(settings)
     console = machine.console(settings)
     lines = console.read_text(errors='replace').splitlines() \
         if console.exists() and node.pid else []

@@ -14,6 +14,7 @@
 """The virtual compute node's hardware, as a QEMU command line."""
 
 from dataclasses import dataclass
+import os
 from pathlib import Path
 
 from aio.process import Process
@@ -23,17 +24,35 @@ NAME = 'virtual-1'
 NODES = 2
 CPUS_PER_NODE = 2
 MEMORY_PER_NODE = 2048  # MiB
-#: VFs that each PF gets; the 82576 has 8 queue pairs, so 7 at most.
-VFS_PER_PF = 4
+
 #: The 82576 and its virtual function.
 PF_ID = ('8086', '10c9')
 VF_ID = ('8086', '10ca')
+
+
+def pci_name(ids: tuple[str, str]) -> str:
+    """Vendor and device, as ``lspci -n`` writes them."""
+    return ':'.join(ids)
+
 
 #: Where the machine of QEMU's user network sees this one's loopback.
 HOST_ADDRESS = '10.0.2.2'
 NODE_ADDRESS = '10.0.2.15'
 
 _SSH_PORT_OFFSET = 20
+
+
+def _vfs_per_pf() -> int:
+    """The 82576 has 8 queue pairs, so 7 VFs at most."""
+    text = os.environ.get('GHSCHED_VFS', '4')
+    if text not in tuple('1234567'):
+        raise SystemExit(f'GHSCHED_VFS must be a number from 1 to 7, not '
+                         f'{text!r}')
+    return int(text)
+
+
+#: VFs that each PF gets.
+VFS_PER_PF = _vfs_per_pf()
 
 
 @dataclass(frozen=True)
@@ -64,12 +83,16 @@ def console(settings: Settings) -> Path:
     return settings.log / 'vnode.log'
 
 
-def process(settings: Settings, files: Files) -> Process:
-    """The machine; nothing is started."""
+def process(settings: Settings, files: Files, revision: str) -> Process:
+    """The machine; nothing is started.
+
+    :param revision: what else it depends on, as of Process.
+    """
     return Process(
         name='vnode', argv=command(settings, files),
         log=settings.log / 'vnode-qemu.log',
-        pidfile=settings.run / 'vnode.pid', grace=5)
+        pidfile=settings.run / 'vnode.pid', grace=5,
+        revision=revision)
 
 
 def command(settings: Settings, files: Files) -> tuple[str, ...]:

@@ -34,7 +34,9 @@ packages=(
 early=(virtio_pci virtio_blk ext4)
 later=(virtio_net virtio_rng igb vfio_pci fuse tun)
 # Large, and of no use to this machine.
-unwanted='drivers/(ata|firmware|gpu|infiniband|isdn|media|mtd|nvme|scsi|staging|target|usb)/|/sound/|/net/(wireless|bluetooth|mac80211)/'
+unwanted='drivers/(ata|firmware|gpu|infiniband|isdn|media|mtd|nvme)/'
+unwanted+='|drivers/(scsi|staging|target|usb)/|/sound/'
+unwanted+='|/net/(wireless|bluetooth|mac80211)/'
 
 work=$(mktemp -d -p "$target")
 trap 'rm -rf "$work"' EXIT

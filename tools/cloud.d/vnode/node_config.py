@@ -13,12 +13,16 @@
 
 """What the virtual compute node is told: its configuration files."""
 
+from collections.abc import Iterable
 import io
+import json
 from pathlib import Path
 import tarfile
 
 from aio import config
-from aio.config import Config, Section, Value
+from aio.config import Config
+from aio.config import Section
+from aio.config import Value
 from aio import host
 from aio.settings import Settings
 from vnode import machine
@@ -51,8 +55,8 @@ def nova_compute(settings: Settings) -> Config:
             'cpu_dedicated_set': _list(one for one in cpus
                                        if one % per_node)},
         'pci': {
-            'device_spec': '{"vendor_id": "%s", "product_id": "%s"}'
-                           % machine.VF_ID,
+            'device_spec': json.dumps(dict(zip(
+                ('vendor_id', 'product_id'), machine.VF_ID, strict=True))),
             'alias': config.PCI_ALIAS, 'report_in_placement': True},
     }
     for name in ('placement', 'neutron'):
@@ -63,8 +67,8 @@ def nova_compute(settings: Settings) -> Config:
     return sections
 
 
-def _list(cpus: object) -> str:
-    return ','.join(map(str, cpus))  # type: ignore[call-overload]
+def _list(cpus: Iterable[int]) -> str:
+    return ','.join(map(str, cpus))
 
 
 def _seen_from_node(settings: Settings, section: Section) -> Section:
@@ -100,13 +104,13 @@ def _variables(settings: Settings) -> str:
         f'CLOSIDS={settings.control_groups}', ''))
 
 
-def write_parcel(settings: Settings, path: Path, key: str) -> None:
-    """Write the tar archive of node-init; it holds the cloud's password.
+def parcel(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
+    """What node-init unpacks: text and mode by path.
 
     :param key: the public SSH key of who may log in.
     """
     here = Path(__file__).parent
-    files = {
+    return {
         'etc/vnode': (_variables(settings), 0o644),
         'etc/nova/nova-compute.conf':
             (config.render(nova_compute(settings)), 0o600),
@@ -116,6 +120,10 @@ def write_parcel(settings: Settings, path: Path, key: str) -> None:
         'usr/local/sbin/vnode-emulators':
             ((here / 'node_emulators.py').read_text(), 0o755),
     }
+
+
+def write_parcel(files: dict[str, tuple[str, int]], path: Path) -> None:
+    """Write them as a tar archive; it holds the cloud's password."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)

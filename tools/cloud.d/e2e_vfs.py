@@ -1,0 +1,200 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""End-to-end checks of NUMA-local VFs; called by "tools/e2e.sh --vfs".
+
+They run on the virtual compute node (tools/vnode up), whose VFs are real.
+"""
+
+import sys
+import time
+import traceback
+from typing import Any
+
+from aio.settings import CloudError
+from aio.settings import read
+from aio.settings import Settings
+from e2e import BANDWIDTH
+from e2e import Checks
+from vnode.lab import VF
+from vnode.lab import vfs
+from vnode.lab import VirtualLab
+from vnode import machine
+
+_NODES = tuple(range(machine.NODES))
+_VFS = machine.VFS_PER_PF
+
+
+class EndToEnd:
+    """The tests; a method's name without ``test_`` is the test's name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.lab = VirtualLab(settings, 'e2e-vfs')
+        self.checks = Checks()
+
+    def prepare(self) -> None:
+        self.lab.clean()
+        self._flavor('vfs-pair', hw__numa_nodes=2, **vfs(2),
+                     ghsched__device_numa='required', ghsched__mem_bw_min=40)
+        self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1, **vfs(_VFS + 1),
+                     ghsched__device_numa='required')
+
+    def _flavor(self, name: str, vcpus: int = 2, **specs: Any) -> None:
+        self.lab.flavor(name, vcpus=vcpus, ram=256, **specs)
+
+    # -- tests ----------------------------------------------------------------
+
+    def test_providers(self) -> None:
+        """Each PF is below its NUMA node, with its VFs as inventory."""
+        devices = self.lab.host_devices()
+        for node in _NODES:
+            pfs = [address for address, name, on in devices
+                   if name == machine.pci_name(machine.PF_ID) and on == node]
+            providers = self.lab.pf_providers(node)
+            self.checks.equal(f'PF providers below node {node}',
+                              [one.name for one in providers],
+                              [f'{machine.NAME}_{pf}' for pf in pfs])
+            for one in providers:
+                record = self.lab.inventory(one)[VF]
+                self.checks.equal(f'VFs of {one.name}', record['total'], _VFS)
+        self.checks.equal('providers', len(self.lab.providers()),
+                          1 + 2 * len(_NODES))
+
+    def test_restart(self) -> None:
+        """The providers outlive a restart of nova-compute."""
+        before = self._tree()
+        self.lab.on_host('vnode-service', 'restart', 'nova-compute')
+        since = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())
+        self.lab.until(lambda: self._reports(since), 300,
+                       'nova-compute does not report')
+        self.lab.until(lambda: self._tree() == before, 60,
+                       lambda: f'{self._tree()}, expected {before}')
+        self.checks.equal('providers', self._tree(), before)
+
+    def test_pair(self) -> None:
+        """All that a guest node has is of one host node, as the guest sees."""
+        server = self._active(self.lab.boot('pair', 'vfs-pair'))
+        cells = [cell['host_node'] for cell in self.lab.topology(server)]
+        self.checks.equal('host nodes of the guest nodes', sorted(cells),
+                          list(_NODES))
+        self._allocated(server)
+        passed = self.lab.passed(server)
+        self.checks.equal('host nodes of the VFs',
+                          sorted(one.host_node for one in passed),
+                          list(_NODES))
+        for one in passed:
+            self.checks.equal(
+                f'host node of {one.host} and of its guest node '
+                f'{one.guest_node}', cells[one.guest_node or 0],
+                one.host_node)
+        minimum = self.lab.group(server).schemata['MBMIN']
+        self.checks.equal('MBMIN', {node: int(value) for node, value
+                                    in minimum.items()},
+                          dict.fromkeys(_NODES, 40))
+        self._seen_by_guest(server)
+        self.lab.delete(server)
+        self._nothing_left()
+
+    def _allocated(self, server: Any) -> None:
+        seen = self.lab.allocations(server)
+        for node in _NODES:
+            pf, = self.lab.pf_providers(node)
+            self.checks.equal(f'allocated of {pf.name}', seen.get(pf.name),
+                              {VF: 1})
+            numa = self.lab.node_provider(node)
+            self.checks.equal(f'bandwidth of {numa.name}',
+                              seen.get(numa.name, {}).get(BANDWIDTH), 40)
+
+    def _seen_by_guest(self, server: Any) -> None:
+        seen = self.lab.guest_vfs(server)
+        self.checks.equal('VFs that the guest sees', len(seen), len(_NODES))
+        for one in self.lab.passed(server):
+            mine = {address: node for address, node in seen.items()
+                    if int(address.split(':')[1], 16) in one.buses}
+            self.checks.equal(f'numa_node of {one.host} in the guest',
+                              list(mine.values()), [one.guest_node])
+
+    def test_refused(self) -> None:
+        """More VFs than one node has are refused to a guest of one node."""
+        server = self.lab.boot('many', 'vfs-many')
+        self.checks.equal('status', server.status, 'ERROR')
+        fault = self.lab.fault(server)
+        self.checks.holds('fault', 'No valid host' in fault and fault,
+                          'No valid host')
+        self.lab.delete(server)
+        self._nothing_left()
+
+    # -- parts of tests -------------------------------------------------------
+
+    def _active(self, server: Any) -> Any:
+        if server.status != 'ACTIVE':
+            raise CloudError(f'{server.name} is {server.status}: '
+                             + self.lab.fault(server))
+        return server
+
+    def _tree(self) -> dict[str, object]:
+        """Providers with their parents and their inventories."""
+        return {one.name: (one.uuid, one.parent, {
+            name: entry['total']
+            for name, entry in self.lab.inventory(one).items()})
+            for one in self.lab.providers()}
+
+    def _reports(self, since: str) -> bool:
+        return any((one.updated_at or '') > since for one
+                   in self.lab.cloud.compute.services(host=machine.NAME))
+
+    def _nothing_left(self) -> None:
+        self.checks.equal('domains', self.lab.domains(), [])
+        self.checks.equal('control groups', self.lab.groups(), [])
+        used = {one.name: amounts for one in self.lab.providers()
+                if any((amounts := self.lab.usage(one)).values())}
+        self.checks.equal('in use', used, {})
+        bound = self.lab.on_host(
+            'sh', '-c', 'ls /sys/bus/pci/drivers/vfio-pci | grep : || true')
+        self.checks.equal('VFs with the driver vfio-pci', bound.split(), [])
+
+
+def run(tests: EndToEnd, names: list[str]) -> None:
+    """Run tests by name; each begins without servers."""
+    tests.prepare()
+    for name in names:
+        method = getattr(tests, f'test_{name}')
+        print(f'\n{name}: {" ".join(method.__doc__.split())}', flush=True)
+        begin = time.monotonic()
+        try:
+            method()
+            tests.lab.clean()
+        except Exception as error:
+            if not isinstance(error, CloudError):
+                traceback.print_exc()
+            tests.checks.error(f'{name}: {error}')
+            tests.lab.clean()
+        print(f'     {time.monotonic() - begin:.1f} s', flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    known = [name[5:] for name in vars(EndToEnd) if name.startswith('test_')]
+    unknown = set(arguments) - set(known)
+    if unknown:
+        print(f'tools/e2e.sh --vfs: no test {", ".join(sorted(unknown))}; '
+              f'there are {" ".join(known)}', file=sys.stderr)
+        return 2
+    tests = EndToEnd(read())
+    run(tests, arguments or known)
+    print(f'\n{tests.checks.passed} passed, {tests.checks.failed} failed')
+    return 1 if tests.checks.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
