@@ -43,8 +43,12 @@ _SSH_PORT_OFFSET = 20
 
 
 def _vfs_per_pf() -> int:
-    """The 82576 has 8 queue pairs, so 7 VFs at most."""
-    text = os.environ.get('GHSCHED_VFS', '4')
+    """The 82576 has 8 queue pairs, so 7 VFs at most.
+
+    With one, a guest of two VFs has one of each node, whichever Nova takes
+    first.
+    """
+    text = os.environ.get('GHSCHED_VFS', '1')
     if text not in tuple('1234567'):
         raise SystemExit(f'GHSCHED_VFS must be a number from 1 to 7, not '
                          f'{text!r}')
