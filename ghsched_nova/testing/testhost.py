@@ -235,7 +235,12 @@ class Host:
         others = set(_processes(inside)) - {resctrl_pid, holder}
         _end(others)
         _end([resctrl_pid])
-        _end(_processes(inside))
+        # More than once: a command may have been on its way into the host.
+        for _attempt in range(3):
+            left = _processes(inside)
+            if not left:
+                return
+            _end(left)
         left = _processes(inside)
         if left:
             raise HostError(f'processes that do not end: {left}')

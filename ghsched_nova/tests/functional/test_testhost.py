@@ -23,6 +23,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 import fixtures
@@ -346,6 +347,10 @@ class DownTest(testtools.TestCase):
         inside = os.readlink(f'/proc/{host.pid("holder")}/ns/mnt')
         sleeper = subprocess.Popen(host.command(['sleep', '600']))
         self.addCleanup(sleeper.wait)
+        deadline = time.monotonic() + 60
+        while (testhost._mount_namespace(sleeper.pid) != inside
+               and time.monotonic() < deadline):
+            time.sleep(0.05)
         host.down()
         self.assertEqual([], testhost._processes(inside))
         self.assertFalse(host.is_up())
