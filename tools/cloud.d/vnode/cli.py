@@ -39,6 +39,9 @@ _COMMAND_LINE = ('console=ttyS0 quiet nokaslr mitigations=off tsc=reliable '
 #: Seconds that a busy machine may need for a step.
 _PATIENCE = 600
 
+#: Seconds until the node must say its first word; it takes some ten.
+_FIRST_WORD = 180
+
 
 def files(settings: Settings) -> machine.Files:
     cache = settings.cache / 'vnode'
@@ -58,6 +61,10 @@ def up(settings: Settings) -> None:
         down(settings)
     if node.pid is None:
         _start(settings, node)
+        if not _says_something(settings):
+            # Seen once: an emulated machine that stops in its first seconds.
+            process.stop([node])
+            _start(settings, node)
     _await_console(settings, node, 'devices', 'its kernel and its VFs')
     _await_console(settings, node, 'libvirtd', 'emulated resctrl, libvirtd')
     cloud = catalog.connect(settings)
@@ -69,6 +76,18 @@ def up(settings: Settings) -> None:
     step('Nova\'s cell has the host', lambda: _map_host(settings))
     step('image of the nested guest', lambda: upload_image(settings, cloud))
     print(f'The virtual compute node {machine.NAME} is up.')
+
+
+def _says_something(settings: Settings) -> bool:
+    """Whether the kernel reached the node's own init."""
+    console = machine.console(settings)
+    try:
+        process.wait_until(
+            lambda: console.exists() and console.stat().st_size > 0,
+            _FIRST_WORD, 'the node says nothing')
+    except CloudError:
+        return False
+    return True
 
 
 def _start(settings: Settings, node: process.Process) -> None:
