@@ -181,7 +181,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             nodes = compat.host_cells(instance.numa_topology)
             return self._ghsched.place_devices(
                 self._ghsched.render(xml, policy, nodes), policy,
-                _devices(instance), nodes)
+                [device_numa.Device(device.address, device.numa_node)
+                 for device in _claimed(instance)], nodes)
         except NOT_HELD as error:
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error
@@ -194,7 +195,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             there is no such place.
         """
         guest = self._host.get_guest(instance)
-        where = self._place_of(guest, _devices(instance))
+        where = self._place_of(guest, _claimed(instance))
         if where is None or vif['vnic_type'] not in attach.PASSTHROUGH:
             return super().attach_interface(context, instance, image_meta,
                                             vif)
@@ -211,30 +212,29 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
         """Devices that come back after a suspension or a cold snapshot."""
-        where = self._place_of(guest, [
-            device_numa.Device(device.address, device.numa_node)
-            for device in pci_devs])
-        if where is not None:
-            guest = attach.PlacedGuest(guest, where)
-        return super()._attach_pci_devices(guest, pci_devs)
+        return super()._attach_pci_devices(self._placed(guest, pci_devs),
+                                           pci_devs)
 
     def _attach_direct_passthrough_ports(
             self, context: Any, instance: Any, guest: Any,
             network_info: Any = None) -> Any:
-        where = self._place_of(guest, _devices(instance))
-        if where is not None:
-            guest = attach.PlacedGuest(guest, where)
         return super()._attach_direct_passthrough_ports(
-            context, instance, guest, network_info)
+            context, instance, self._placed(guest, _claimed(instance)),
+            network_info)
 
-    def _place_of(self, guest: Any, devices: Iterable[device_numa.Device]
+    def _placed(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
+        """The guest, for devices that are attached to it."""
+        where = self._place_of(guest, pci_devices)
+        return guest if where is None else attach.PlacedGuest(guest, where)
+
+    def _place_of(self, guest: Any, pci_devices: Iterable[Any]
                   ) -> attach.Place | None:
         """How devices are attached to a guest; None: as Nova does it."""
         domain = metadata.read(guest.get_xml_desc())
         if domain is None or domain.policy.device_numa == device_numa.NONE:
             return None
         mode = domain.policy.device_numa
-        nodes = {device.address: device.host_node for device in devices}
+        nodes = {device.address: device.numa_node for device in pci_devices}
 
         def where(device_xml: str) -> str:
             # The guest's ports fill up with each device.
@@ -363,10 +363,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                           allocs: Any) -> Any:
         context = instance.migration_context
         topology = context.new_numa_topology if context else None
+        self._check_domain_numbers(instance)
         try:
             if topology is not None:
                 self._check_agreement(instance, topology, allocs)
-            self._check_domain_numbers(instance)
         except exception.ComputeResourcesUnavailable as error:
             raise exception.MigrationPreCheckError(
                 reason=str(error)) from error
@@ -375,22 +375,21 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def check_can_live_migrate_source(self, context: Any, instance: Any,
                                       *args: Any, **kwargs: Any) -> Any:
-        try:
-            self._check_domain_numbers(instance)
-        except exception.ComputeResourcesUnavailable as error:
-            raise exception.MigrationPreCheckError(
-                reason=str(error)) from error
+        self._check_domain_numbers(instance)
         return super().check_can_live_migrate_source(
             context, instance, *args, **kwargs)
 
     def _check_domain_numbers(self, instance: Any) -> None:
-        """The source renumbers the XML without seeing the destination."""
+        """The source renumbers the XML without seeing the destination.
+
+        :raises nova.exception.MigrationPreCheckError: when it could not.
+        """
         try:
             policy = _policy(instance)
             if policy is not None and policy.controlled:
                 migration.check_numbering(self._ghsched.host())
         except NOT_HELD as error:
-            raise exception.ComputeResourcesUnavailable(
+            raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error
 
     def _live_migration_operation(self, context: Any, instance: Any,
@@ -460,11 +459,10 @@ def _is_active(guest: Any) -> bool:
         return False
 
 
-def _devices(instance: Any) -> list[device_numa.Device]:
+def _claimed(instance: Any) -> list[Any]:
     """The passthrough devices that an instance has claimed."""
     claimed = instance.pci_devices
-    return [device_numa.Device(device.address, device.numa_node)
-            for device in (claimed.objects if claimed else ())]
+    return list(claimed.objects) if claimed else []
 
 
 def _policy(instance: Any) -> policies.GuestPolicy | None:

@@ -609,18 +609,25 @@ def _tidy(tests: EndToEnd) -> None:
         print(f'        could not tidy up: {error}')
 
 
-def main(arguments: list[str]) -> int:
-    known = [name[5:] for name in vars(EndToEnd) if name.startswith('test_')]
+def main(kind: Any, runner: Callable[[Any, list[str]], None], command: str,
+         arguments: list[str]) -> int:
+    """Run a class of tests, all of them or some by name.
+
+    :param kind: the class; a method's name without ``test_`` is a test's.
+    :param runner: runs the tests of these names.
+    :param command: what the caller typed.
+    """
+    known = [name[5:] for name in vars(kind) if name.startswith('test_')]
     unknown = set(arguments) - set(known)
     if unknown:
-        print(f'tools/e2e.sh: no test {", ".join(sorted(unknown))}; there '
+        print(f'{command}: no test {", ".join(sorted(unknown))}; there '
               f'are {" ".join(known)}', file=sys.stderr)
         return 2
-    tests = EndToEnd(read())
-    run(tests, arguments or known)
+    tests = kind(read())
+    runner(tests, arguments or known)
     print(f'\n{tests.checks.passed} passed, {tests.checks.failed} failed')
     return 1 if tests.checks.failed else 0
 
 
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(EndToEnd, run, 'tools/e2e.sh', sys.argv[1:]))

@@ -22,10 +22,10 @@ import traceback
 from typing import Any
 
 from aio.settings import CloudError
-from aio.settings import read
 from aio.settings import Settings
 from e2e import BANDWIDTH
 from e2e import Checks
+from e2e import main
 from vnode.lab import VF
 from vnode.lab import vfs
 from vnode.lab import VirtualLab
@@ -183,18 +183,5 @@ def run(tests: EndToEnd, names: list[str]) -> None:
         print(f'     {time.monotonic() - begin:.1f} s', flush=True)
 
 
-def main(arguments: list[str]) -> int:
-    known = [name[5:] for name in vars(EndToEnd) if name.startswith('test_')]
-    unknown = set(arguments) - set(known)
-    if unknown:
-        print(f'tools/e2e.sh --vfs: no test {", ".join(sorted(unknown))}; '
-              f'there are {" ".join(known)}', file=sys.stderr)
-        return 2
-    tests = EndToEnd(read())
-    run(tests, arguments or known)
-    print(f'\n{tests.checks.passed} passed, {tests.checks.failed} failed')
-    return 1 if tests.checks.failed else 0
-
-
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(EndToEnd, run, 'tools/e2e.sh --vfs', sys.argv[1:]))
