@@ -22,12 +22,15 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 from typing import Any
 from typing import TypeAlias
 
 from nova.compute import task_states
 import nova.conf
 from nova import objects
+from nova.objects import request_spec
+from nova.pci import request as pci_request
 from nova.pci import whitelist
 from nova.scheduler.client import report
 from nova.scheduler import request_filter
@@ -91,6 +94,11 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'topic_alt'),
     'nova.compute.provider_tree.ProviderTree.update_resources': (
         'self', 'name_or_uuid', 'resources'),
+    'nova.pci.request.get_pci_requests_from_flavor': (
+        'flavor', 'affinity_policy'),
+    'nova.objects.request_spec.RequestSpec.'
+    'generate_request_groups_from_pci_requests': ('self',),
+    'nova.objects.request_spec.RequestGroup.to_queryparams': ('self',),
 }
 
 
@@ -111,6 +119,74 @@ def add_request_filter(
     """
     if function not in request_filter.ALL_REQUEST_FILTERS:
         request_filter.ALL_REQUEST_FILTERS.append(function)
+
+
+def extend_pci_requests(function: Callable[..., Any]) -> None:
+    """Have a function of ours make the PCI requests of a flavor.
+
+    nova-api (``nova.compute.api``), nova-compute
+    (``nova.compute.resource_tracker``, for a move) and
+    ``nova.scheduler.utils`` all look
+    ``nova.pci.request.get_pci_requests_from_flavor`` up in its module when
+    they call it.
+
+    :param function: takes Nova's function, and then its arguments.
+    """
+    original = pci_request.get_pci_requests_from_flavor
+    if hasattr(original, '__wrapped__'):
+        return
+
+    @functools.wraps(original)
+    def extended(flavor: Any, affinity_policy: str | None = None) -> Any:
+        return function(original, flavor, affinity_policy)
+    pci_request.get_pci_requests_from_flavor = extended
+
+
+class _NamingGroup(request_spec.RequestGroup):
+    """A request group that takes nothing of its provider.
+
+    Placement has those since 1.36; Nova's query has an empty list of
+    resources for one, which Placement refuses.
+    """
+
+    @classmethod
+    def obj_name(cls) -> str:
+        return 'RequestGroup'
+
+    def to_queryparams(self) -> list[tuple[str, str]]:
+        return [(name, value) for name, value in super().to_queryparams()
+                if value]
+
+
+def request_group(suffix: str, resources: Mapping[str, int],
+                  required: Iterable[str]) -> Any:
+    """A granular group of an allocation candidates query."""
+    kind = request_spec.RequestGroup if resources else _NamingGroup
+    return kind(requester_id=suffix, use_same_provider=True,
+                resources=dict(resources), required_traits=set(required))
+
+
+def pci_in_placement() -> bool:
+    """Whether nova-scheduler asks Placement for devices."""
+    return bool(nova.conf.CONF.filter_scheduler.pci_in_placement)
+
+
+def pool_nodes(host_state: Any) -> dict[str, int | None]:
+    """Host NUMA node of each PF that a host has free devices of.
+
+    By UUID of the provider, as the PCI tracker tells it in the pools that
+    the claim will take the devices from.
+    """
+    stats = host_state.pci_stats
+    pools = stats.pools if stats else ()
+    return {pool['rp_uuid']: pool.get('numa_node')
+            for pool in pools if pool.get('rp_uuid')}
+
+
+def sockets(topology: NUMATopology) -> dict[int, int | None]:
+    """Socket of each host NUMA node."""
+    return {cell.id: cell.socket if 'socket' in cell else None
+            for cell in topology.cells}
 
 
 def use_scheduler_manager(path: str) -> None:

@@ -21,11 +21,15 @@ class HostDescription:
 
     :param nodes: the host NUMA nodes whose memory bandwidth can be
         controlled, ascending.
+    :param numa_nodes: all host NUMA nodes that guests can be placed on,
+        ascending; devices belong to a node whether its bandwidth can be
+        controlled or not.
     :param control_groups: how many resctrl control groups guests may have,
         the kernel's default group not counted.
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
     """
 
     nodes: tuple[int, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
     control_groups: int = 0
     capabilities: frozenset[str] = frozenset()

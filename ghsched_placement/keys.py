@@ -28,7 +28,8 @@ class Key:
     """One extra spec.
 
     :param name: the word after ``ghsched:``.
-    :param kind: ``int``, ``bool`` or ``enum``.
+    :param kind: ``int``, ``bool``, ``enum`` or ``devices`` (how many devices
+        of which PCI alias, as ``ALIAS:COUNT,ALIAS:COUNT``).
     :param per_node: whether ``ghsched:<name>.N`` sets it for guest NUMA node N
         alone.
     :param summary: one sentence, shown by the API and in the reference.
@@ -40,7 +41,7 @@ class Key:
     """
 
     name: str
-    kind: Literal['int', 'bool', 'enum']
+    kind: Literal['int', 'bool', 'enum', 'devices']
     per_node: bool
     summary: str
     default_text: str
@@ -111,8 +112,30 @@ DEVICE_NUMA = Key(
             'Needs a guest NUMA topology and the machine type q35 (x86) or '
             'virt (Arm).')
 
+VFS = Key(
+    name='vfs', kind='devices', per_node=True, default_text='none',
+    summary='SR-IOV VFs from the host NUMA node that backs a guest NUMA node, '
+            'as ALIAS:COUNT with a name of [pci]alias; several are separated '
+            'by commas.',
+    details='Without a guest NUMA node the VFs are spread evenly over the '
+            'guest nodes that have no key of their own, the first of them '
+            'get what is left over. The flavor must say hw:numa_nodes when '
+            'the guest has more than one node. Placement gives the VFs, so '
+            '[pci]report_in_placement and [filter_scheduler]pci_in_placement '
+            'must be on.')
+
+VFS_LOCALITY = Key(
+    name='vfs_locality', kind='enum', per_node=False,
+    default_text='node with ghsched:device_numa=required, else any',
+    choices=('node', 'socket', 'any'),
+    summary='How far a VF of ghsched:vfs may be from its guest NUMA node.',
+    details='With node it is on the host NUMA node that backs its guest '
+            'node; with socket it may be on another node of the same socket; '
+            'with any, anywhere on the host. The nearest that a host can give '
+            'is taken.')
+
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR,
-    DEVICE_NUMA)
+    DEVICE_NUMA, VFS, VFS_LOCALITY)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}

@@ -96,6 +96,24 @@ def bandwidth_suffix(guest_node: int) -> str:
     return f'{GROUP_PREFIX}bw{guest_node}'
 
 
+def node_suffix(guest_node: int) -> str:
+    """Suffix of the group that names the host node of a guest NUMA node.
+
+    For a guest node with VFs whose bandwidth is not counted.
+    """
+    return f'{GROUP_PREFIX}node{guest_node}'
+
+
+def vf_suffix(request_id: str, number: int) -> str:
+    """Suffix of the group for one VF of a PCI request, counted from 0.
+
+    It is Nova's own (``RequestSpec.generate_request_groups_from_pci_requests``
+    in ``nova.objects.request_spec``). A group for several VFs has the suffix
+    of the first.
+    """
+    return f'{request_id}-{number}'
+
+
 # -- the seam into the compute claim ------------------------------------------
 
 

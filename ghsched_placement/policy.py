@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import re
 from typing import Any
+from typing import cast
 from typing import Literal
 
 from oslo_utils import strutils
@@ -34,11 +35,16 @@ _PREFIX = keys.NAMESPACE + ':'
 _KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
 _NODE = re.compile(r'0|[1-9][0-9]{0,3}')
 _INT = re.compile(r'[+-]?[0-9]{1,9}')
+_DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
+                      r'\s*([1-9][0-9]{0,3})\s*')
 
 _NEEDS_TOPOLOGY = ('needs a guest NUMA topology; set hw:numa_nodes in the '
                    'flavor')
 
-Value = int | bool | str
+#: What a key of kind ``devices`` asks for: PCI alias and number, in order.
+Devices = tuple[tuple[str, int], ...]
+
+Value = int | bool | str | Devices
 
 
 class PolicyError(ValueError):
@@ -74,6 +80,20 @@ class NodePolicy:
 
 
 @dataclass(frozen=True)
+class Vfs:
+    """SR-IOV VFs of one kind for one guest NUMA node.
+
+    :param guest_node: counted from 0.
+    :param alias: name of the kind in Nova's ``[pci]alias``.
+    :param count: how many, at least 1.
+    """
+
+    guest_node: int
+    alias: str
+    count: int
+
+
+@dataclass(frozen=True)
 class GuestPolicy:
     """All that one guest asks for.
 
@@ -82,11 +102,16 @@ class GuestPolicy:
     :param monitor: whether a monitoring group was asked for.
     :param device_numa: whether the guest must (``required``) or should
         (``preferred``) see the NUMA node of its passthrough devices.
+    :param vfs: by guest NUMA node, and then in the order of the flavor.
+    :param vfs_locality: how far a VF may be at most: ``node``, ``socket`` or
+        ``any``.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
     monitor: bool = False
     device_numa: str = 'none'
+    vfs: tuple[Vfs, ...] = ()
+    vfs_locality: str = 'any'
 
     @property
     def controlled(self) -> bool:
@@ -164,11 +189,68 @@ def parse(extra_specs: Mapping[str, str],
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
         raise PolicyError(keys.DEVICE_NUMA.extra_spec, _NEEDS_TOPOLOGY)
+    locality = _locality(general, device_numa)
+    vfs = _vfs(general, special, guest_nodes)
     nodes: tuple[NodePolicy, ...] = ()
     if general or special:
         nodes = tuple(_node_policy(general, special, node)
                       for node in range(guest_nodes))
-    return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa)
+    return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa,
+                       vfs=vfs, vfs_locality=locality)
+
+
+def parse_vfs(extra_specs: Mapping[str, str],
+              guest_nodes: int) -> tuple[Vfs, ...]:
+    """The VFs that a flavor asks for, whatever its other keys are.
+
+    nova-api needs them when it knows no more than the flavor.
+
+    :raises PolicyError: as :func:`parse` does, for these keys.
+    """
+    ours = {key: value for key, value in extra_specs.items()
+            if key.startswith(keys.VFS.extra_spec)}
+    policy = parse(ours, guest_nodes)
+    return policy.vfs if policy else ()
+
+
+def _locality(general: dict[str, Value], device_numa: str) -> str:
+    required = device_numa == 'required'
+    locality = str(general.pop(keys.VFS_LOCALITY.name,
+                               'node' if required else 'any'))
+    if required and locality != 'node':
+        raise PolicyError(
+            keys.VFS_LOCALITY.extra_spec,
+            f'{locality} does not go with {keys.DEVICE_NUMA.extra_spec}='
+            'required, which needs each VF on a host NUMA node of the guest')
+    return locality
+
+
+def _vfs(general: dict[str, Value],
+         special: dict[tuple[str, int], Value],
+         guest_nodes: int) -> tuple[Vfs, ...]:
+    """Take the VFs out of the values, and spread what is for all nodes."""
+    by_node: dict[int, Devices] = {}
+    for name, node in list(special):
+        if name == keys.VFS.name:
+            by_node[node] = cast(Devices, special.pop((name, node)))
+    others = [node for node in range(guest_nodes) if node not in by_node]
+    for_all = cast(Devices, general.pop(keys.VFS.name, ()))
+    if for_all and not others:
+        raise PolicyError(keys.VFS.extra_spec, 'every guest NUMA node has a '
+                                               'key of its own')
+    for position, node in enumerate(others):
+        by_node[node] = tuple(
+            (alias, _share(count, position, len(others)))
+            for alias, count in for_all)
+    return tuple(Vfs(node, alias, count)
+                 for node, devices in sorted(by_node.items())
+                 for alias, count in devices if count)
+
+
+def _share(count: int, position: int, parts: int) -> int:
+    """One of the even parts of a number; the first ones get the rest."""
+    whole, rest = divmod(count, parts)
+    return whole + (1 if position < rest else 0)
 
 
 def _split(extra_spec: str) -> tuple[keys.Key, int | None]:
@@ -202,6 +284,8 @@ def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
                 extra_spec,
                 f'{text!r} is not one of {", ".join(key.choices)}')
         return text
+    if key.kind == 'devices':
+        return _devices(extra_spec, text)
     if not _INT.fullmatch(text):
         raise PolicyError(extra_spec, f'{text!r} is not a whole number')
     number = int(text)
@@ -211,6 +295,21 @@ def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
         raise PolicyError(extra_spec,
                           f'{number} is greater than {key.maximum}')
     return number
+
+
+def _devices(extra_spec: str, text: str) -> Devices:
+    found: list[tuple[str, int]] = []
+    for part in text.split(','):
+        match = _DEVICES.fullmatch(part)
+        if match is None:
+            raise PolicyError(
+                extra_spec, f'{part.strip()!r} is not ALIAS:COUNT with a '
+                            'count from 1 to 9999')
+        if match[1] in (alias for alias, _count in found):
+            raise PolicyError(extra_spec,
+                              f'the alias {match[1]!r} is there twice')
+        found.append((match[1], int(match[2])))
+    return tuple(found)
 
 
 def _check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:

@@ -19,12 +19,16 @@ the fact, so that a request that succeeds costs nothing more.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import Vfs
+from ghsched_placement import vfs
 
 #: Query parameters of GET /allocation_candidates -> whether any host fits.
 Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
@@ -54,16 +58,81 @@ class Shortage:
         return f'{self.reason}{self.detail}'
 
 
-def find(policy: GuestPolicy, accounting: Accounting,
-         ask: Ask) -> list[Shortage]:
+def find(policy: GuestPolicy, accounting: Accounting, ask: Ask,
+         pfs: Mapping[str, Sequence[vfs.Pf]] | None = None,
+         ) -> list[Shortage]:
     """Every need of a policy that no host can meet by itself, now.
+
+    :param pfs: the PFs of each alias in the policy's VFs.
 
     Empty when each can be met alone; then it is their combination, or
     something that is not ours (CPUs, memory, traits of the image, ...).
     """
-    missing = list(_capabilities(policy, ask))
-    return missing or [*_bandwidth(policy, accounting, ask),
-                       *_control_groups(policy, ask)]
+    missing = list(_capabilities(policy, ask)) or [
+        *_bandwidth(policy, accounting, ask), *_control_groups(policy, ask),
+        *_vfs(policy, pfs or {})]
+    if not missing and policy.vfs:
+        missing.append(Shortage(
+            'no host has all that the flavor needs on the right NUMA nodes, '
+            'though each of its ghsched keys alone can be met'))
+    return missing
+
+
+def _vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
+         ) -> Iterator[Shortage]:
+    for alias, of_alias in pfs.items():
+        needs = [need for need in policy.vfs if need.alias == alias]
+        if policy.vfs_locality != 'node':
+            # What is near may be out; what is far must be there at least.
+            total = sum(need.count for need in needs)
+            most = max(map(sum, vfs.by_place(of_alias, 'any').values()),
+                       default=0)
+            if total > most:
+                yield Shortage(
+                    f'no host has {total} VFs of {alias} left '
+                    f'({keys.VFS.extra_spec})',
+                    f'; the most left on one host is {most}')
+        else:
+            yield from _local_vfs(alias, needs, of_alias)
+
+
+def _local_vfs(alias: str, needs: Sequence[Vfs],
+               of_alias: Sequence[vfs.Pf]) -> Iterator[Shortage]:
+    free = {place: sum(left) for place, left
+            in vfs.by_place(of_alias, 'node').items()}
+    most = max(free.values(), default=0)
+    for need in needs:
+        if need.count > most:
+            yield Shortage(
+                f'no host NUMA node has {need.count} VFs of {alias} left, '
+                f'which guest NUMA node {need.guest_node} needs '
+                f'({keys.VFS.extra_spec})',
+                f'; the most left on one node is {most}')
+            return
+    counts = sorted((need.count for need in needs), reverse=True)
+    if not any(_each_has_a_node(counts, nodes)
+               for nodes in _nodes_of_hosts(of_alias, free)):
+        yield Shortage(
+            f'no host has {len(counts)} NUMA nodes with VFs of {alias} left, '
+            f'{" and ".join(map(str, counts))} for the guest NUMA nodes '
+            f'{" and ".join(str(need.guest_node) for need in needs)} '
+            f'({keys.VFS.extra_spec} with {keys.VFS_LOCALITY.extra_spec}='
+            'node)')
+
+
+def _nodes_of_hosts(of_alias: Sequence[vfs.Pf],
+                    free: Mapping[str, int]) -> Iterator[list[int]]:
+    """Free VFs of the nodes of each host, the most first."""
+    hosts: dict[str, set[str]] = {}
+    for pf in of_alias:
+        hosts.setdefault(pf.root, set()).add(pf.parent)
+    for nodes in hosts.values():
+        yield sorted((free[node] for node in nodes), reverse=True)
+
+
+def _each_has_a_node(counts: Sequence[int], nodes: Sequence[int]) -> bool:
+    return len(counts) <= len(nodes) and all(
+        count <= node for count, node in zip(counts, nodes, strict=False))
 
 
 def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Shortage]:

@@ -16,6 +16,7 @@
 
     <compute node>         CUSTOM_RESCTRL_GROUP, capability traits
      +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, HW_NUMA_ROOT, ...
+     |   +- <node>_<PF>    VFs, filled by Nova
      +- <node>_NUMA1       ...
 
 Two rules shape the result. Inventory never goes below what is in use: what a
@@ -106,8 +107,8 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
                                        current.get(root_uuid, Current())),
         traits=capabilities)
     offered = [
-        _numa_provider(root, node, config, capabilities)
-        for node in sorted(host.nodes)]
+        _numa_provider(root, node, config, node in host.nodes, current)
+        for node in sorted({*host.nodes, *host.numa_nodes})]
     return (root, *offered)
 
 
@@ -117,11 +118,10 @@ def retired(provider: Provider, current: Current) -> Provider:
     Nothing can be allocated from it any more, and nothing is lost: Placement
     refuses to drop an inventory in use (409 InventoryInUse).
     """
-    total = max(current.total, 1)
     return Provider(
         uuid=provider.uuid, name=provider.name,
         parent_uuid=provider.parent_uuid, traits=provider.traits,
-        inventories={names.MEM_BW_PCT: inventory(total, reserved=total)})
+        inventories={names.MEM_BW_PCT: _closed(current)})
 
 
 def inventory(total: int, reserved: int = 0,
@@ -151,17 +151,29 @@ def free(record: Inventory, used: int) -> int:
 
 
 def _numa_provider(root: Provider, node: int, config: Config,
-                   capabilities: frozenset[str]) -> Provider:
+                   has_bandwidth: bool,
+                   current: Mapping[str, Current]) -> Provider:
+    uuid = names.numa_provider_uuid(root.uuid, node)
     reserved = min(WHOLE_NODE, config.reserved_bandwidth.get(node, 0))
+    offered = inventory(WHOLE_NODE, reserved=reserved,
+                        allocation_ratio=config.allocation_ratio)
+    if not has_bandwidth:
+        offered = _closed(current.get(uuid, Current()))
     return Provider(
-        uuid=names.numa_provider_uuid(root.uuid, node),
+        uuid=uuid,
         name=names.numa_provider_name(root.name, node),
         parent_uuid=root.uuid,
-        inventories={names.MEM_BW_PCT: inventory(
-            WHOLE_NODE, reserved=reserved,
-            allocation_ratio=config.allocation_ratio)},
-        traits=capabilities | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT,
-                               names.OWNER_TRAIT})
+        inventories={names.MEM_BW_PCT: offered} if offered else {},
+        traits=root.traits | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT,
+                              names.OWNER_TRAIT})
+
+
+def _closed(current: Current) -> dict[str, int | float]:
+    """What is left of an inventory that is offered no more, or nothing."""
+    if not current.used:
+        return {}
+    total = max(current.total, current.used, 1)
+    return inventory(total, reserved=total)
 
 
 def _group_inventories(usable: int,

@@ -28,6 +28,7 @@ from typing import Any
 from nova.api.validation.extra_specs import base
 from nova import exception
 
+from ghsched_nova import pci_requests
 from ghsched_placement import keys
 from ghsched_placement import policy
 
@@ -54,6 +55,7 @@ class Validator(base.ExtraSpecValidator):
 
 def register() -> list[base.ExtraSpecValidator]:
     """All validators; nova-api calls it once, when it starts."""
+    pci_requests.register()
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))
@@ -76,6 +78,8 @@ def _validator(key: keys.Key, name: str,
 def _value(key: keys.Key) -> dict[str, Any]:
     if key.kind == 'bool':
         return {'type': bool}
+    if key.kind == 'devices':
+        return {'type': str}
     if key.kind == 'enum':
         return {'type': str, 'enum': list(key.choices)}
     limits = {'min': key.minimum, 'max': key.maximum}

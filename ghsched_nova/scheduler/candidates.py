@@ -15,17 +15,90 @@
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 
 from ghsched_nova.scheduler.refusals import Refusal
+from ghsched_placement import names
+from ghsched_placement.request import LOCALITIES
 
 ONE_NODE_FOR_TWO = Refusal(
-    'the memory bandwidth of two guest NUMA nodes would come from one host '
-    'NUMA node')
+    'two guest NUMA nodes would get their memory bandwidth or VFs from one '
+    'host NUMA node')
 UNKNOWN_NODES = Refusal(
     'Placement answered with NUMA providers that the host does not have; '
     'its nova-compute may not have reported its topology yet')
+UNKNOWN_DEVICES = Refusal(
+    'Placement answered with PCI devices that the host has not reported; are '
+    'they in its [pci]device_spec, and is [pci]report_in_placement on?')
+TOO_FAR = Refusal(
+    'the VFs would be farther from their guest NUMA nodes than '
+    'ghsched:vfs_locality allows')
+
+
+@dataclass(frozen=True)
+class VfRequest:
+    """One of Nova's PCI requests that stands for VFs of a guest NUMA node.
+
+    :param request_id: of the InstancePCIRequest.
+    """
+
+    guest_node: int
+    request_id: str
+    count: int
+
+    def suffixes(self) -> list[str]:
+        """Request group suffixes that Nova expects, one per VF."""
+        return [names.vf_suffix(self.request_id, number)
+                for number in range(self.count)]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the candidates of one request have to tell.
+
+    :param suffixes: suffix of the group whose provider is the host node, by
+        guest NUMA node.
+    :param vfs: the VFs, see :func:`fan_out`.
+    :param locality: how far a VF may be, of
+        :data:`ghsched_placement.request.LOCALITIES`.
+    """
+
+    suffixes: Mapping[int, str]
+    vfs: Sequence[VfRequest] = ()
+    locality: str = 'any'
+
+    def ours(self) -> frozenset[str]:
+        """Every suffix that :func:`place` looks at."""
+        return frozenset(self.suffixes.values()).union(
+            *(vf.suffixes() for vf in self.vfs))
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where the providers of one host are.
+
+    :param node_of_numa: host NUMA node by UUID of its own provider.
+    :param node_of_pf: host NUMA node by UUID of a PF's provider; None when
+        the host does not tell.
+    :param socket_of: socket by host NUMA node, None when unknown.
+    """
+
+    node_of_numa: Mapping[str, int]
+    node_of_pf: Mapping[str, int | None] = field(default_factory=dict)
+    socket_of: Mapping[int, int | None] = field(default_factory=dict)
+
+    def distance(self, node: int, other: int | None) -> int:
+        """Index into LOCALITIES of how far apart two nodes are."""
+        if other is None:
+            return 2
+        if node == other:
+            return 0
+        socket = self.socket_of.get(node)
+        same = socket is not None and socket == self.socket_of.get(other)
+        return 1 if same else 2
 
 
 @dataclass(frozen=True)
@@ -33,75 +106,130 @@ class Placed:
     """One candidate whose providers are known host NUMA nodes.
 
     :param nodes: host NUMA node by guest NUMA node, for guest nodes whose
-        bandwidth is counted.
+        bandwidth is counted or that have VFs.
     :param candidate: as Placement gave it.
+    :param far: how many VFs are off their node, and off its socket.
+    :param pfs: UUIDs of the PFs.
     """
 
     nodes: Mapping[int, int]
     candidate: Mapping[str, Any]
+    far: tuple[int, int] = (0, 0)
+    pfs: tuple[str, ...] = ()
 
     @property
-    def rank(self) -> tuple[int, ...]:
-        """Order among candidates of a host: Placement's own is arbitrary."""
-        return tuple(node for _guest, node in sorted(self.nodes.items()))
+    def rank(self) -> tuple[Any, ...]:
+        """Order among candidates of a host: Placement's own is arbitrary.
+
+        The nearest VFs first, and those of few PFs.
+        """
+        off_node, off_socket = self.far
+        nodes = tuple(node for _guest, node in sorted(self.nodes.items()))
+        return off_socket, off_node, nodes, len(set(self.pfs)), self.pfs
 
 
-def place(candidates: Sequence[Mapping[str, Any]],
-          suffixes: Mapping[int, str],
-          node_of_provider: Mapping[str, int],
-          ) -> tuple[list[Placed], Refusal | None]:
+def fan_out(candidates: Sequence[Mapping[str, Any]],
+            vfs: Sequence[VfRequest]) -> None:
+    """Tell of each VF which PF it is of, as Nova expects it.
+
+    A group for several VFs has the suffix of the first of them, so the VFs
+    that are missing are of the same PF as the one before. The mappings are
+    changed in place: conductor and compute read them out of the candidate
+    that is claimed.
+    """
+    for candidate in candidates:
+        mappings = candidate['mappings']
+        for vf in vfs:
+            provider: Any = None
+            for suffix in vf.suffixes():
+                provider = mappings.get(suffix, provider)
+                if provider is not None:
+                    mappings[suffix] = list(provider)
+
+
+def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
+          host: Host) -> tuple[list[Placed], Refusal | None]:
     """Candidates worth a try, in order, and why there is none.
 
-    :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``.
-    :param suffixes: request group suffix by guest NUMA node.
-    :param node_of_provider: the host's NUMA node by provider UUID.
+    :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``,
+        after :func:`fan_out`.
     """
     placed = []
-    refusal: Refusal | None = UNKNOWN_NODES
+    refusals: Counter[Refusal] = Counter()
     for candidate in candidates:
-        nodes = _nodes(candidate['mappings'], suffixes, node_of_provider)
-        if nodes is None:
-            continue
-        if len(set(nodes.values())) < len(nodes):
-            refusal = ONE_NODE_FOR_TWO
-            continue
-        placed.append(Placed(nodes, candidate))
+        found = _place(candidate, wanted, host)
+        if isinstance(found, Placed):
+            placed.append(found)
+        else:
+            refusals[found] += 1
     placed.sort(key=lambda item: item.rank)
-    return placed, None if placed else refusal
+    if placed:
+        return placed, None
+    return [], next((refusal for refusal in _TELLING if refusal in refusals),
+                    UNKNOWN_NODES)
+
+
+#: The one to tell first: it says most about the request.
+_TELLING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES)
+
+
+def _place(candidate: Mapping[str, Any], wanted: Wanted,
+           host: Host) -> Placed | Refusal:
+    mappings = candidate['mappings']
+    nodes = _nodes(mappings, wanted.suffixes, host.node_of_numa)
+    if nodes is None:
+        return UNKNOWN_NODES
+    if len(set(nodes.values())) < len(nodes):
+        return ONE_NODE_FOR_TWO
+    far = [0, 0, 0]
+    pfs = []
+    for vf in wanted.vfs:
+        for suffix in vf.suffixes():
+            pf = mappings.get(suffix, ('',))[0]
+            if pf not in host.node_of_pf:
+                return UNKNOWN_DEVICES
+            pfs.append(pf)
+            far[host.distance(nodes[vf.guest_node],
+                              host.node_of_pf[pf])] += 1
+    if any(far[LOCALITIES.index(wanted.locality) + 1:]):
+        return TOO_FAR
+    return Placed(nodes, candidate, (far[1] + far[2], far[2]), tuple(pfs))
 
 
 def _nodes(mappings: Mapping[str, Sequence[str]],
            suffixes: Mapping[int, str],
-           node_of_provider: Mapping[str, int]) -> dict[int, int] | None:
+           node_of_numa: Mapping[str, int]) -> dict[int, int] | None:
     nodes = {}
     for guest_node, suffix in suffixes.items():
         providers = mappings.get(suffix)
-        if not providers or providers[0] not in node_of_provider:
+        if not providers or providers[0] not in node_of_numa:
             return None
-        nodes[guest_node] = node_of_provider[providers[0]]
+        nodes[guest_node] = node_of_numa[providers[0]]
     return nodes
 
 
 def by_nodes(placed: Sequence[Placed],
-             suffixes: Mapping[int, str]) -> Iterator[list[Placed]]:
+             wanted: Wanted) -> Iterator[list[Placed]]:
     """Candidates on one set of host nodes, with the same other providers.
 
     In the order in which the first of each comes.
     """
+    ours = wanted.ours()
     groups: dict[Any, list[Placed]] = {}
     for item in placed:
-        key = frozenset(item.nodes.values()), other_groups(item, suffixes)
+        key = frozenset(item.nodes.values()), other_groups(item, ours)
         groups.setdefault(key, []).append(item)
     yield from groups.values()
 
 
-def other_groups(placed: Placed, suffixes: Mapping[int, str]) -> Any:
+def other_groups(placed: Placed, ours: frozenset[str]) -> Any:
     """What distinguishes candidates of equal nodes: the other providers.
 
-    PCI devices of the flavor are groups of their own, so two candidates with
-    the same bandwidth providers can still differ in what Nova has to fit.
+    Devices of pci_passthrough:alias are groups of their own, so two
+    candidates on the same nodes can still differ in what Nova has to fit.
+    VFs of ours do not count: which of the nodes' PFs they are of is all one
+    to the fit, and there may be very many ways.
     """
-    ours = set(suffixes.values())
     return tuple(sorted(
         (suffix, tuple(providers))
         for suffix, providers in placed.candidate['mappings'].items()

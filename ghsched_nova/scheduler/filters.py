@@ -32,8 +32,11 @@ from nova.scheduler.filters import numa_topology_filter
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import candidates
 from ghsched_nova.scheduler.candidates import Placed
+from ghsched_nova.scheduler.candidates import VfRequest
+from ghsched_nova.scheduler.candidates import Wanted
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler.refusals import Gathered
 from ghsched_nova.scheduler.refusals import Refusal
@@ -51,28 +54,30 @@ request_filter.register()
 NO_TOPOLOGY = Refusal('the host has not reported a NUMA topology')
 CPU_POLICY = Refusal('the host has no hardware threads, which the CPU thread '
                      'policy of the flavor requires')
-TAKEN = Refusal('other guests of the same request took the memory bandwidth')
+TAKEN = Refusal('other guests of the same request took the memory bandwidth '
+                'or the VFs')
 
 
 class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     """Keep one allocation candidate that the claim on the host will follow.
 
-    Guests whose bandwidth is not counted get Nova's own NUMATopologyFilter.
-    For the others each candidate of Placement's names the host NUMA node of
-    each guest NUMA node; the first that Nova's own fit can use is kept, and
-    its nodes go to the claim in the limits.
+    Guests whose bandwidth is not counted and that have no VFs of ours get
+    Nova's own NUMATopologyFilter. For the others each candidate of
+    Placement's names the host NUMA node of each guest NUMA node and the PF of
+    each VF; the first that Nova's own fit can use is kept, and its nodes go
+    to the claim in the limits.
     """
 
     def filter_all(self, filter_obj_list: Any,
                    spec_obj: compat.RequestSpec) -> Iterator[Any]:
-        suffixes = self._suffixes(spec_obj)
-        if not suffixes or compat.is_rebuild(spec_obj):
+        wanted = self._wanted(spec_obj)
+        if not wanted.suffixes or compat.is_rebuild(spec_obj):
             yield from super().filter_all(filter_obj_list, spec_obj)
             return
         refused = Gathered()
         for host_state in filter_obj_list:
             view = HostStateView(host_state)
-            refusal = self._keep_one(view, spec_obj, suffixes)
+            refusal = self._keep_one(view, spec_obj, wanted)
             if refusal is None:
                 found_a_host(spec_obj)
                 yield view
@@ -81,32 +86,39 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         _log_once(spec_obj, refused.lines(spec_obj.flavor.name))
 
     @staticmethod
-    def _suffixes(spec: compat.RequestSpec) -> Mapping[int, str]:
+    def _wanted(spec: compat.RequestSpec) -> Wanted:
         policy = request_filter.policy_of(spec)
         if policy is None:
-            return {}
+            return Wanted({})
         section = compat.config().ghsched
-        return request.build(policy,
-                             section.bandwidth_accounting).bandwidth_suffix
+        return Wanted(
+            request.node_suffixes(policy, section.bandwidth_accounting),
+            [VfRequest(vfs.guest_node, pci_request.request_id, vfs.count)
+             for vfs, pci_request in zip(
+                 policy.vfs, pci_requests.of(
+                     spec.pci_requests and spec.pci_requests.requests),
+                 strict=False)],
+            request_filter.try_of(spec, policy).locality)
 
     def _keep_one(self, view: HostStateView, spec: compat.RequestSpec,
-                  suffixes: Mapping[int, str]) -> Refusal | None:
+                  wanted: Wanted) -> Refusal | None:
         """Choose a candidate and note its limits; else say why not."""
         if not view.numa_topology:
             return NO_TOPOLOGY
         if not self._satisfies_cpu_policy(view, spec.flavor.extra_specs,
                                           spec.image.properties):
             return CPU_POLICY
-        nodes = {names.numa_provider_uuid(view.uuid, cell.id): cell.id
-                 for cell in view.numa_topology.cells}
-        placed, refusal = candidates.place(view.allocation_candidates,
-                                           suffixes, nodes)
+        candidates.fan_out(view.allocation_candidates, wanted.vfs)
+        placed, refusal = candidates.place(view.allocation_candidates, wanted,
+                                           _host(view))
+        if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
+            return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
             return refusal
-        return self._keep_first_fit(view, spec, suffixes, placed)
+        return self._keep_first_fit(view, spec, wanted, placed)
 
     def _keep_first_fit(self, view: HostStateView, spec: compat.RequestSpec,
-                        suffixes: Mapping[int, str],
+                        wanted: Wanted,
                         placed: Sequence[Placed]) -> Refusal | None:
         """Try each set of host nodes once.
 
@@ -115,8 +127,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         """
         limit = compat.config().ghsched.max_candidates_per_host
         refusal: Refusal | None = None
-        free = _Free()
-        sets = candidates.by_nodes(placed, suffixes)
+        free = _Free(view.uuid)
+        sets = candidates.by_nodes(placed, wanted)
         for items in itertools.islice(sets, limit):
             if view.claimed:
                 items = [item for item in items if free.holds(item.candidate)]
@@ -131,6 +143,14 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         return refusal
 
 
+def _host(view: HostStateView) -> candidates.Host:
+    return candidates.Host(
+        node_of_numa={names.numa_provider_uuid(view.uuid, cell.id): cell.id
+                      for cell in view.numa_topology.cells},
+        node_of_pf=compat.pool_nodes(view),
+        socket_of=compat.sockets(view.numa_topology))
+
+
 def _fit(view: HostStateView, spec: compat.RequestSpec,
          items: Sequence[Placed]) -> Placed | Refusal:
     """The candidate that the claim will follow, of those on one set of nodes.
@@ -143,8 +163,9 @@ def _fit(view: HostStateView, spec: compat.RequestSpec,
     nodes = ', '.join(map(str, wanted))
     if fitted is None:
         return Refusal(
-            f'host NUMA node {nodes} has the memory bandwidth, but not the '
-            'CPUs, memory, networks or devices that the guest needs with it')
+            f'host NUMA node {nodes} has the memory bandwidth and VFs, but '
+            'not the CPUs, memory, networks or other devices that the guest '
+            'needs with them')
     taken = compat.host_cells(fitted)
     if compat.wrong_pins(fitted, view.numa_topology):
         return Refusal(
@@ -156,34 +177,40 @@ def _fit(view: HostStateView, spec: compat.RequestSpec,
             return item
     return Refusal(
         'Nova would put the guest NUMA nodes on host NUMA nodes '
-        f'{", ".join(map(str, taken))}, but their memory bandwidth is left '
-        'elsewhere')
+        f'{", ".join(map(str, taken))}, but the memory bandwidth and VFs '
+        'that they need are elsewhere')
 
 
 class _Free:
-    """What is left on NUMA providers after the earlier claims of a request.
+    """What is left on nested providers after the earlier claims of a request.
 
     All instances of a multi-create share one answer of Placement's, made
     before the first of them was claimed. Each provider is asked for once.
     """
 
-    def __init__(self) -> None:
-        self._free: dict[str, int] = {}
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._free: dict[str, dict[str, int]] = {}
 
     def holds(self, candidate: Mapping[str, Any]) -> bool:
-        """Whether the bandwidth of a candidate is still there."""
+        """Whether the bandwidth and the VFs of a candidate are still there.
+
+        Nova itself looks after what is counted on the compute node.
+        """
         for provider, allocation in candidate['allocations'].items():
-            share = allocation['resources'].get(names.MEM_BW_PCT)
-            if share is None:
+            if provider == self._root:
                 continue
             if provider not in self._free:
                 self._free[provider] = self._ask(provider)
-            if share > self._free[provider]:
+            left = self._free[provider]
+            if any(amount > left.get(resource_class, 0)
+                   for resource_class, amount in
+                   allocation['resources'].items()):
                 return False
         return True
 
     @staticmethod
-    def _ask(provider: str) -> int:
+    def _ask(provider: str) -> dict[str, int]:
         """Nothing is left when Placement can not be asked.
 
         Nova's scheduler cleans up after a host that was refused, but not
@@ -192,15 +219,15 @@ class _Free:
         client = compat.placement_client()
         url = f'/resource_providers/{provider}'
         try:
-            record = client.get(url + '/inventories').json()['inventories'][
-                names.MEM_BW_PCT]
+            records = client.get(url + '/inventories').json()['inventories']
             used = client.get(url + '/usages').json()['usages']
         except Exception as error:
             LOG.warning('ghsched: what is left on the provider %(uuid)s can '
                         'not be asked: %(error)r',
                         {'uuid': provider, 'error': error})
-            return 0
-        return tree.free(record, used.get(names.MEM_BW_PCT, 0))
+            return {}
+        return {name: tree.free(record, used.get(name, 0))
+                for name, record in records.items()}
 
 
 def found_a_host(spec: compat.RequestSpec) -> None:

@@ -12,13 +12,17 @@
 
 """Scheduler request pre-filter: flavor keys -> Placement request groups."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 
 from nova import exception
-from nova import objects
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova import pci_requests
+from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 from ghsched_placement import request
@@ -43,8 +47,34 @@ def policy_of(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
     return policies.parse(extra_specs, len(topology) if topology else 0)
 
 
+@dataclass(frozen=True)
+class Try:
+    """One way to ask Placement for VFs.
+
+    :param locality: how far they may be, of
+        :data:`ghsched_placement.request.LOCALITIES`.
+    :param sizes: how to share a number of VFs of one alias among PFs;
+        numbers left out are to come from one PF.
+    """
+
+    locality: str
+    sizes: Mapping[tuple[str, int], tuple[int, ...]] = field(
+        default_factory=dict)
+
+
+def set_try(spec: compat.RequestSpec, attempt: Try) -> None:
+    """Say how to ask for the VFs of a request; see :func:`try_of`."""
+    spec.__dict__['_ghsched_try'] = attempt
+
+
+def try_of(spec: compat.RequestSpec, policy: policies.GuestPolicy) -> Try:
+    """Nova's own manager asks once, so for all that is allowed."""
+    found = spec.__dict__.get('_ghsched_try')
+    return found if isinstance(found, Try) else Try(policy.vfs_locality)
+
+
 def ghsched_request_filter(_context: Any, spec: compat.RequestSpec) -> bool:
-    """Ask Placement for the bandwidth, control group and capabilities.
+    """Ask Placement for bandwidth, control group, VFs and capabilities.
 
     :returns: whether the request was changed.
     :raises nova.exception.RequestFilterFailed: when the flavor asks for what
@@ -53,34 +83,84 @@ def ghsched_request_filter(_context: Any, spec: compat.RequestSpec) -> bool:
     """
     try:
         policy = policy_of(spec)
+        if policy is None:
+            return False
+        attempt = try_of(spec, policy)
+        devices = devices_of(spec, policy, attempt)
     except policies.PolicyError as error:
         LOG.info('ghsched: flavor %(flavor)s refused: %(error)s',
                  {'flavor': spec.flavor.name, 'error': error})
         raise exception.RequestFilterFailed(reason=str(error)) from error
-    if policy is None:
-        return False
-    wanted = request.build(policy,
-                           compat.config().ghsched.bandwidth_accounting)
-    _forget_ours(spec)
-    for group in wanted.groups:
-        spec.requested_resources.append(objects.RequestGroup(
-            requester_id=group.suffix, use_same_provider=True,
-            resources=dict(group.resources),
-            required_traits=set(group.required)))
-    spec.request_level_params.root_required = (
-        spec.request_level_params.root_required | wanted.root_required)
+    wanted = request.build(
+        policy, compat.config().ghsched.bandwidth_accounting, devices,
+        attempt.locality)
+    _replace_ours(spec, wanted)
     return True
 
 
-def _forget_ours(spec: compat.RequestSpec) -> None:
-    """Drop what an earlier pass added: a reschedule brings the same spec."""
+def devices_of(spec: compat.RequestSpec, policy: policies.GuestPolicy,
+               attempt: Try) -> list[request.Devices]:
+    """What the VFs of a policy are for Placement, as Nova has it.
+
+    Nova turned each PCI request into groups of one VF each, which name the
+    resource class and the traits.
+
+    :raises PolicyError: when nova-api has not asked for these VFs, or
+        nova-scheduler does not ask Placement for any.
+    """
+    ours = pci_requests.of(
+        spec.pci_requests.requests if spec.pci_requests else ())
+    if pci_requests.told(ours) != policy.vfs:
+        raise policies.PolicyError(
+            keys.VFS.extra_spec,
+            'nova-api asks for other VFs; is this extension installed there, '
+            'and does the flavor say hw:numa_nodes?')
+    if ours and not compat.pci_in_placement():
+        raise policies.PolicyError(
+            keys.VFS.extra_spec,
+            'nova-scheduler needs [filter_scheduler]pci_in_placement')
+    return [_devices(spec, vfs, pci_request, attempt)
+            for vfs, pci_request in zip(policy.vfs, ours, strict=True)]
+
+
+def _devices(spec: compat.RequestSpec, vfs: policies.Vfs, pci_request: Any,
+             attempt: Try) -> request.Devices:
+    first = names.vf_suffix(pci_request.request_id, 0)
+    group = next(group for group in spec.requested_resources
+                 if group.requester_id == first)
+    (resource_class,) = group.resources
+    return request.Devices(
+        guest_node=vfs.guest_node, request_id=pci_request.request_id,
+        resource_class=resource_class,
+        sizes=attempt.sizes.get((vfs.alias, vfs.count), (vfs.count,)),
+        required=frozenset(group.required_traits))
+
+
+def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
+    """Put our groups in, for any that a request has of ours.
+
+    A reschedule brings the same request again.
+    """
+    vfs = tuple(f'{pci_request.request_id}-' for pci_request in
+                pci_requests.of(spec.pci_requests.requests
+                                if spec.pci_requests else ()))
+    ours = (names.GROUP_PREFIX, *vfs)
     groups = (spec.requested_resources
               if 'requested_resources' in spec else None) or []
     spec.requested_resources = [
         group for group in groups
-        if not (group.requester_id or '').startswith(names.GROUP_PREFIX)]
+        if not (group.requester_id or '').startswith(ours)] + [
+        compat.request_group(group.suffix, group.resources, group.required)
+        for group in wanted.groups]
+    params = spec.request_level_params
+    params.root_required = params.root_required | wanted.root_required
+    params.same_subtree = [
+        suffixes for suffixes in params.same_subtree
+        if not any(suffix.startswith(ours) for suffix in suffixes)] + [
+        list(suffixes) for suffixes in wanted.same_subtree]
 
 
 def register() -> None:
     compat.config()
+    pci_requests.register()
     compat.add_request_filter(ghsched_request_filter)

@@ -20,6 +20,7 @@ method of Nova's and leaves the work to the modules beside it.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import dataclasses
 from typing import Any
 
 from nova import exception
@@ -34,6 +35,7 @@ from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
+from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
@@ -47,6 +49,8 @@ from ghsched_placement import names
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
+
+pci_requests.register()
 
 #: What keeps a policy from being held, as our modules raise it.
 NOT_HELD = (resctrl_host.ResctrlUnavailable, plan.PolicyNotHeld,
@@ -66,6 +70,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._pci_devices: list[dict[str, Any]] = []
         # (UUID, domain id) of guests that were started without a policy.
         self._without_policy: set[tuple[str, int]] = set()
+        self._numa_nodes: tuple[int, ...] = ()
         self._pci_placer = pci_providers.Placer(compat.move_provider)
 
     def init_host(self, host: str) -> None:
@@ -83,7 +88,9 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         super().update_provider_tree(provider_tree, nodename,
                                      allocations=allocations)
         providers.update(
-            provider_tree, nodename, self._ghsched.describe(),
+            provider_tree, nodename,
+            dataclasses.replace(self._ghsched.describe(),
+                                numa_nodes=self._numa_nodes),
             conf.tree_config(compat.config().ghsched), groups_before,
             self._usages)
         if compat.config().pci.report_in_placement:
@@ -111,11 +118,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def _get_host_numa_topology(self) -> Any:
         """Let the claim be steered to a host NUMA node, see compat."""
         topology = super()._get_host_numa_topology()
-        if topology is not None:
-            nodes = self._ghsched.describe().nodes
-            for cell in topology.cells:
-                if cell.id in nodes:
-                    compat.add_physnet(cell, names.node_physnet(cell.id))
+        cells = topology.cells if topology is not None else ()
+        for cell in cells:
+            compat.add_physnet(cell, names.node_physnet(cell.id))
+        self._numa_nodes = tuple(sorted(cell.id for cell in cells))
         return topology
 
     def get_available_resource(self, nodename: str) -> Any:

@@ -57,11 +57,29 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
         current[root_uuid] = tree.Current(
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
+    current.update(_lost(provider_tree, root_uuid, host, usages))
     wanted = tree.desired(root_uuid, nodename, host, config, current)
     for provider in wanted:
         _put(provider_tree, provider)
     _put_slots(provider_tree, wanted[0])
     _retire(provider_tree, wanted, usages)
+
+
+def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
+          usages: Usages) -> Mapping[str, tree.Current]:
+    """Bandwidth that Placement has of nodes where there is control no more.
+    """
+    found = {}
+    for node in set(host.numa_nodes) - set(host.nodes):
+        uuid = names.numa_provider_uuid(root_uuid, node)
+        if not provider_tree.exists(uuid):
+            continue
+        record = provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
+        if record:
+            found[uuid] = tree.Current(
+                total=int(record['total']),
+                used=usages(uuid).get(names.MEM_BW_PCT, 0))
+    return found
 
 
 def _put(provider_tree: Any, provider: tree.Provider) -> None:

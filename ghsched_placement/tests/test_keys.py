@@ -48,5 +48,5 @@ class KeysTest(unittest.TestCase):
             self.assertEqual(key.kind == 'enum', bool(key.choices))
 
     def test_which_keys_are_for_the_whole_guest(self):
-        self.assertEqual([keys.MONITOR, keys.DEVICE_NUMA],
+        self.assertEqual([keys.MONITOR, keys.DEVICE_NUMA, keys.VFS_LOCALITY],
                          [key for key in keys.KEYS if not key.per_node])

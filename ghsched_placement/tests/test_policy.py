@@ -26,6 +26,12 @@ def _texts(key):
         return st.sampled_from(['true', 'False', '1', '0', 'yes', 'Off'])
     if key.kind == 'enum':
         return st.sampled_from(key.choices)
+    if key.kind == 'devices':
+        return st.dictionaries(
+            st.sampled_from(['nic', 'a b', 'gpu-1', 'x']),
+            st.integers(1, 9999), min_size=1).map(
+            lambda counts: ' , '.join(f'{alias}:{count}' for alias, count
+                                      in counts.items()))
     return st.integers(key.minimum, key.maximum).map(str)
 
 
@@ -107,7 +113,8 @@ class ParseTest(unittest.TestCase):
             result = policy.parse(specs, nodes)
         except policy.PolicyError as error:
             self.assertIn(error.key, specs)
-            self.assertIn('is more than', error.reason)
+            self.assertRegex(error.reason, 'is more than|does not go with|'
+                                           'every guest NUMA node has')
             return
         if result is None:
             self.assertEqual({}, specs)
@@ -256,3 +263,87 @@ class CapabilitiesTest(unittest.TestCase):
         if result is not None:
             self.assertLessEqual(result.capabilities(),
                                  names.CAPABILITY_TRAITS.keys())
+
+
+class VfsTest(unittest.TestCase):
+
+    def vfs(self, nodes, **specs):
+        return [(vf.guest_node, vf.alias, vf.count) for vf in parsed(
+            {'ghsched:' + name.replace('__', '.'): value
+             for name, value in specs.items()}, nodes).vfs]
+
+    def refused(self, nodes, **specs):
+        error = self.assertRaises(policy.PolicyError, self.vfs, nodes, **specs)
+        return error
+
+    def assertRaises(self, kind, function, *args, **kwargs):
+        with super().assertRaises(kind) as caught:
+            function(*args, **kwargs)
+        return caught.exception
+
+    def test_vfs_are_spread_evenly(self):
+        self.assertEqual([(0, 'nic', 20), (1, 'nic', 20)],
+                         self.vfs(2, vfs='nic:40'))
+
+    def test_the_first_nodes_get_what_is_left_over(self):
+        self.assertEqual([(0, 'nic', 2), (1, 'nic', 1), (2, 'nic', 1)],
+                         self.vfs(3, vfs='nic:4'))
+
+    def test_a_node_may_get_none(self):
+        self.assertEqual([(0, 'nic', 1)], self.vfs(2, vfs='nic:1'))
+
+    def test_a_node_with_a_key_of_its_own_has_no_part_in_the_others(self):
+        self.assertEqual(
+            [(0, 'nic', 3), (1, 'fast', 1), (2, 'nic', 3)],
+            self.vfs(3, vfs='nic:6', vfs__1='fast:1'))
+
+    def test_two_aliases_keep_their_order(self):
+        self.assertEqual([(0, 'b', 1), (0, 'a', 2)],
+                         self.vfs(1, vfs=' b:1, a : 2 '))
+
+    def test_a_key_for_nobody_is_refused(self):
+        error = self.refused(1, vfs='nic:1', vfs__0='nic:2')
+        self.assertEqual('ghsched:vfs', error.key)
+
+    def test_bad_values_are_refused_with_the_part_that_is_wrong(self):
+        for text in ('nic', 'nic:', ':1', 'nic:0', 'nic:-1', 'nic:1:2', '',
+                     'nic:1,', 'nic:x', 'nic:10000', 'nic:1,nic:2'):
+            error = self.refused(1, vfs=text)
+            self.assertEqual('ghsched:vfs', error.key)
+
+    def test_a_guest_without_nodes_has_none_to_put_them_on(self):
+        self.assertIn('hw:numa_nodes', self.refused(0, vfs='nic:1').reason)
+
+    def test_locality_is_the_nearest_that_fits_unless_numbers_must_be_true(
+            self):
+        for specs, locality in (
+                ({}, 'any'), ({'ghsched:device_numa': 'preferred'}, 'any'),
+                ({'ghsched:device_numa': 'required'}, 'node'),
+                ({'ghsched:vfs_locality': 'socket'}, 'socket')):
+            self.assertEqual(locality, parsed(
+                {'ghsched:vfs': 'nic:1', **specs}, 1).vfs_locality)
+
+    def test_required_numbers_and_far_devices_do_not_go_together(self):
+        error = self.refused(1, vfs='nic:1', device_numa='required',
+                             vfs_locality='socket')
+        self.assertEqual('ghsched:vfs_locality', error.key)
+
+    def test_vfs_alone_control_nothing(self):
+        result = parsed({'ghsched:vfs': 'nic:1'}, 1)
+        self.assertFalse(result.controlled)
+        self.assertEqual(frozenset(), result.capabilities())
+
+    def test_the_api_needs_no_other_key_to_be_right(self):
+        self.assertEqual(
+            (policy.Vfs(0, 'nic', 1),),
+            policy.parse_vfs({'ghsched:vfs': 'nic:1', 'ghsched:x': '1',
+                              'ghsched:vfs_locality': 'node'}, 1))
+        self.assertEqual((), policy.parse_vfs({'hw:numa_nodes': '1'}, 1))
+
+    @given(st.integers(1, 16), st.integers(1, 9999))
+    def test_none_is_lost_and_no_node_gets_two_more(self, nodes, count):
+        counts = dict.fromkeys(range(nodes), 0)
+        for node, _alias, part in self.vfs(nodes, vfs=f'nic:{count}'):
+            counts[node] = part
+        self.assertEqual(count, sum(counts.values()))
+        self.assertLessEqual(max(counts.values()) - min(counts.values()), 1)

@@ -75,3 +75,53 @@ class BuildTest(testtools.TestCase):
         self.assertEqual(len(suffixes), len(set(suffixes)))
         for suffix in suffixes:
             self.assertTrue(re.fullmatch(r'[a-zA-Z0-9_-]{1,64}', suffix))
+
+
+class DevicesTest(testtools.TestCase):
+
+    def build(self, locality='node', sizes=(20,), **specs):
+        policy = parse({'ghsched:vfs': 'nic:40', **specs}, 2)
+        devices = [
+            request.Devices(vf.guest_node, f'id{vf.guest_node}', 'CUSTOM_VF',
+                            sizes, frozenset({'CUSTOM_PF'}))
+            for vf in policy.vfs]
+        return request.build(policy, 'min', devices, locality)
+
+    def test_vfs_of_a_node_are_one_group_below_its_host_node(self):
+        wanted = self.build(**{'ghsched:mem_bw_min': '30'})
+        groups = {group.suffix: group for group in wanted.groups}
+        self.assertEqual({'CUSTOM_VF': 20}, dict(groups['id1-0'].resources))
+        self.assertEqual({'CUSTOM_PF'}, set(groups['id1-0'].required))
+        self.assertEqual((('_ghsched_bw0', 'id0-0'),
+                          ('_ghsched_bw1', 'id1-0')), wanted.same_subtree)
+
+    def test_a_node_without_bandwidth_is_named_without_taking_of_it(self):
+        wanted = self.build()
+        groups = {group.suffix: group for group in wanted.groups}
+        self.assertEqual({}, dict(groups['_ghsched_node0'].resources))
+        self.assertEqual({names.NUMA_NODE_TRAIT},
+                         set(groups['_ghsched_node0'].required))
+        self.assertEqual((('_ghsched_node0', 'id0-0'),
+                          ('_ghsched_node1', 'id1-0')), wanted.same_subtree)
+
+    def test_vfs_of_several_pfs_have_the_numbers_that_nova_counts(self):
+        wanted = self.build(sizes=(15, 5))
+        self.assertEqual(
+            [('id0-0', 15), ('id0-15', 5), ('id1-0', 15), ('id1-15', 5)],
+            [(group.suffix, group.resources['CUSTOM_VF'])
+             for group in wanted.groups if 'CUSTOM_VF' in group.resources])
+        self.assertEqual(('_ghsched_node0', 'id0-0', 'id0-15'),
+                         wanted.same_subtree[0])
+
+    def test_farther_vfs_are_in_no_subtree(self):
+        for locality in ('socket', 'any'):
+            wanted = self.build(locality=locality,
+                                **{'ghsched:mem_bw_min.0': '30'})
+            # Placement wants it of a group without resources.
+            self.assertEqual((('_ghsched_node1',),), wanted.same_subtree)
+
+    def test_only_guest_nodes_with_something_of_ours_are_named(self):
+        policy = parse({'ghsched:vfs.1': 'nic:1',
+                        'ghsched:mem_bw_min.2': '5'}, 4)
+        self.assertEqual({1: '_ghsched_node1', 2: '_ghsched_bw2'},
+                         request.node_suffixes(policy, 'min'))

@@ -15,6 +15,7 @@ import testtools
 
 from ghsched_placement.policy import parse
 from ghsched_placement import shortage
+from ghsched_placement.vfs import Pf
 
 
 class Cloud:
@@ -79,3 +80,42 @@ class FindTest(testtools.TestCase):
         cloud = Cloud(most=0, traits={MIN})
         self.find(cloud, mem_bw_min=100)
         self.assertLess(cloud.asked, 12)
+
+
+class VfsTest(testtools.TestCase):
+
+    def find(self, pfs, nodes=2, **keys):
+        policy = parse({f'ghsched:{key}': value
+                        for key, value in keys.items()}, nodes)
+        return [str(item) for item in shortage.find(
+            policy, 'min', Cloud(), {'nic': pfs})]
+
+    def test_no_node_has_as_many(self):
+        (found,) = self.find([Pf('a', 'a0', 3), Pf('a', 'a1', 4)],
+                             vfs='nic:10', vfs_locality='node')
+        self.assertEqual(
+            'no host NUMA node has 5 VFs of nic left, which guest NUMA node 0 '
+            'needs (ghsched:vfs); the most left on one node is 4', found)
+
+    def test_pfs_of_a_node_count_together(self):
+        (found,) = self.find([Pf('a', 'a0', 3), Pf('a', 'a0', 2)], nodes=1,
+                             vfs='nic:5', vfs_locality='node')
+        self.assertIn('each of its ghsched keys alone', found)
+
+    def test_no_host_has_as_many_nodes_with_enough(self):
+        (found,) = self.find([Pf('a', 'a0', 80), Pf('b', 'b0', 80)],
+                             vfs='nic:40', vfs_locality='node')
+        self.assertEqual(
+            'no host has 2 NUMA nodes with VFs of nic left, 20 and 20 for the '
+            'guest NUMA nodes 0 and 1 (ghsched:vfs with '
+            'ghsched:vfs_locality=node)', found)
+
+    def test_far_vfs_are_counted_by_host(self):
+        (found,) = self.find([Pf('a', 'a0', 30), Pf('b', 'b0', 30)],
+                             vfs='nic:40')
+        self.assertEqual('no host has 40 VFs of nic left (ghsched:vfs); the '
+                         'most left on one host is 30', found)
+
+    def test_no_pf_at_all(self):
+        self.assertIn('no host has 40 VFs of nic left',
+                      self.find([], vfs='nic:40')[0])

@@ -87,6 +87,20 @@ class DesiredTreeTest(testtools.TestCase):
             current={ROOT: tree.Current(total=31, used=0)})
         self.assertEqual(7, root.inventories[names.RESCTRL_GROUP]['total'])
 
+    def test_a_node_without_control_is_there_for_its_devices(self):
+        _root, node = self.desired(HostDescription(numa_nodes=(3,)))
+        self.assertEqual({}, node.inventories)
+        self.assertIn(names.NUMA_NODE_TRAIT, node.traits)
+        self.assertEqual(names.numa_provider_uuid(ROOT, 3), node.uuid)
+
+    def test_a_node_that_lost_control_keeps_what_is_held(self):
+        uuid = names.numa_provider_uuid(ROOT, 3)
+        _root, node = self.desired(
+            HostDescription(numa_nodes=(3,)),
+            current={uuid: tree.Current(total=100, used=60)})
+        record = node.inventories[names.MEM_BW_PCT]
+        self.assertEqual((100, 100), (record['total'], record['reserved']))
+
     def test_a_retired_node_offers_nothing_and_keeps_what_is_held(self):
         node = self.desired()[1]
         closed = tree.retired(node, tree.Current(total=100, used=60))

@@ -26,6 +26,7 @@ from nova import context as nova_context
 from nova import objects
 from nova.scheduler import request_filter as nova_request_filter
 from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.tests.functional.api import client
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.libvirt import base
 
@@ -38,6 +39,8 @@ from ghsched_placement import names
 
 ghsched_import_hook.install()
 compat.config()
+
+ApiException = client.OpenStackApiException
 
 FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'

@@ -317,9 +317,8 @@ class ProviderTest(nova_base.GhschedTestCase):
         self.kernel.vanish()
         self.reserve()
         self.assertEqual(100, self.inventory(held)['reserved'])
-        response = self.placement.get(
-            f'/resource_providers/{self.provider("host_a", 1 - held)}')
-        self.assertEqual(404, response.status)
+        self.assertEqual({}, self._get_provider_inventory(
+            self.provider('host_a', 1 - held)))
         self.restart_compute_service('host_a')
         self.assert_agreement(server, 'host_a', [60])
         self.kernel.write()

@@ -65,7 +65,8 @@ class ValidateTest(LoadedTestCase):
         for key in keys.KEYS:
             values = {
                 'bool': ('true', 'false'), 'enum': key.choices,
-                'int': (str(key.minimum), str(key.maximum))}[key.kind]
+                'int': (str(key.minimum), str(key.maximum)),
+                'devices': ('nic:1', 'nic:9999,x:1')}[key.kind]
             names = [key.extra_spec]
             if key.per_node:
                 names += [key.for_node(0), key.for_node(11)]

@@ -20,6 +20,8 @@ from ghsched_nova.scheduler import refusals
 
 SUFFIXES = {0: '_ghsched_bw0', 1: '_ghsched_bw1'}
 NODES = {'rp0': 0, 'rp1': 1, 'rp2': 2}
+WANTED = candidates.Wanted(SUFFIXES)
+HOST = candidates.Host(NODES)
 
 
 def candidate(first, second, **others):
@@ -33,7 +35,7 @@ def candidate(first, second, **others):
 class PlaceTest(testtools.TestCase):
 
     def place(self, *offered):
-        return candidates.place(offered, SUFFIXES, NODES)
+        return candidates.place(offered, WANTED, HOST)
 
     def test_providers_become_host_nodes(self):
         (placed,), refusal = self.place(candidate('rp1', 'rp2'))
@@ -58,7 +60,8 @@ class PlaceTest(testtools.TestCase):
         offered = [candidate('rp0', 'rp1', pci='pf0'),
                    candidate('rp0', 'rp1', pci='pf1')]
         placed, _ = self.place(*offered)
-        keys = {candidates.other_groups(item, SUFFIXES) for item in placed}
+        keys = {candidates.other_groups(item, WANTED.ours())
+                for item in placed}
         self.assertEqual(2, len(keys))
 
 
@@ -67,8 +70,8 @@ class ByNodesTest(testtools.TestCase):
     def test_permutations_of_one_set_are_tried_together(self):
         offered = [candidate(first, second)
                    for first, second in itertools.permutations(NODES, 2)]
-        placed, _ = candidates.place(offered, SUFFIXES, NODES)
-        sets = list(candidates.by_nodes(placed, SUFFIXES))
+        placed, _ = candidates.place(offered, WANTED, HOST)
+        sets = list(candidates.by_nodes(placed, WANTED))
         self.assertEqual([{0, 1}, {0, 2}, {1, 2}],
                          [set(items[0].nodes.values()) for items in sets])
         self.assertEqual([2, 2, 2], [len(items) for items in sets])
@@ -76,8 +79,74 @@ class ByNodesTest(testtools.TestCase):
     def test_candidates_with_other_devices_are_apart(self):
         offered = [candidate('rp0', 'rp1', pci='pf0'),
                    candidate('rp0', 'rp1', pci='pf1')]
-        placed, _ = candidates.place(offered, SUFFIXES, NODES)
-        self.assertEqual(2, len(list(candidates.by_nodes(placed, SUFFIXES))))
+        placed, _ = candidates.place(offered, WANTED, HOST)
+        self.assertEqual(2, len(list(candidates.by_nodes(placed, WANTED))))
+
+
+class VfsTest(testtools.TestCase):
+    """Four nodes on two sockets, a PF on node 0 and one on node 2."""
+
+    HOST = candidates.Host(
+        {f'rp{node}': node for node in range(4)},
+        {'pf0': 0, 'pf2': 2, 'pf?': None}, {0: 0, 1: 0, 2: 1, 3: 1})
+
+    def place(self, *offered, locality='any'):
+        wanted = candidates.Wanted(
+            SUFFIXES, [candidates.VfRequest(0, 'a', 2),
+                       candidates.VfRequest(1, 'b', 1)], locality)
+        candidates.fan_out(offered, wanted.vfs)
+        return candidates.place(offered, wanted, self.HOST)
+
+    def test_every_vf_has_the_pf_of_its_group(self):
+        offered = candidate('rp0', 'rp2', **{'a-0': 'pf0', 'b-0': 'pf2'})
+        ((placed,), _refusal) = self.place(offered)
+        self.assertEqual(['pf0'], offered['mappings']['a-1'])
+        self.assertEqual(('pf0', 'pf0', 'pf2'), placed.pfs)
+        self.assertEqual((0, 0), placed.far)
+
+    def test_groups_of_several_pfs_stay_apart(self):
+        offered = candidate('rp0', 'rp2', **{'a-0': 'pf0', 'a-1': 'pf2',
+                                             'b-0': 'pf2'})
+        ((placed,), _refusal) = self.place(offered)
+        self.assertEqual(('pf0', 'pf2', 'pf2'), placed.pfs)
+        self.assertEqual((1, 1), placed.far)
+
+    def test_the_nearest_is_first(self):
+        far = candidate('rp1', 'rp3', **{'a-0': 'pf2', 'b-0': 'pf0'})
+        socket = candidate('rp1', 'rp3', **{'a-0': 'pf0', 'b-0': 'pf2'})
+        near = candidate('rp0', 'rp2', **{'a-0': 'pf0', 'b-0': 'pf2'})
+        placed, _refusal = self.place(far, near, socket)
+        self.assertEqual([near, socket, far],
+                         [item.candidate for item in placed])
+
+    def test_what_is_too_far_is_refused(self):
+        far = candidate('rp1', 'rp3', **{'a-0': 'pf2', 'b-0': 'pf0'})
+        socket = candidate('rp1', 'rp3', **{'a-0': 'pf0', 'b-0': 'pf2'})
+        placed, _refusal = self.place(far, socket, locality='socket')
+        self.assertEqual([socket], [item.candidate for item in placed])
+        placed, refusal = self.place(far, socket, locality='node')
+        self.assertEqual([], placed)
+        self.assertEqual(candidates.TOO_FAR, refusal)
+
+    def test_a_device_of_no_node_is_near_nothing(self):
+        nowhere = candidate('rp0', 'rp1', **{'a-0': 'pf?', 'b-0': 'pf0'})
+        self.assertEqual(candidates.TOO_FAR,
+                         self.place(nowhere, locality='socket')[1])
+        self.assertEqual((3, 2), self.place(nowhere)[0][0].far)
+
+    def test_pfs_that_the_host_has_not_are_refused(self):
+        offered = candidate('rp0', 'rp1', **{'a-0': 'new', 'b-0': 'pf0'})
+        self.assertEqual(candidates.UNKNOWN_DEVICES, self.place(offered)[1])
+
+    def test_which_pf_of_a_node_makes_no_further_set_of_nodes(self):
+        wanted = candidates.Wanted({0: '_ghsched_node0'},
+                                   [candidates.VfRequest(0, 'a', 1)])
+        offered = [{'allocations': {}, 'mappings': {
+            '_ghsched_node0': ['rp0'], 'a-0': [pf]}} for pf in ('p', 'q')]
+        host = candidates.Host({'rp0': 0}, {'p': 0, 'q': 0})
+        placed, _refusal = candidates.place(offered, wanted, host)
+        (items,) = candidates.by_nodes(placed, wanted)
+        self.assertEqual(2, len(items))
 
 
 class GatheredTest(testtools.TestCase):

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``ghsched:vfs`` -> Nova's own PCI requests.
+
+Nova makes its PCI requests (``InstancePCIRequest``) in one function, out of
+``pci_passthrough:alias``. The VFs of ``ghsched:vfs`` become further requests
+of the same kind, one per alias and guest NUMA node, so that all that Nova does
+with devices (request groups for Placement, claim, XML, clean-up, moves) holds
+for them. Which guest node a request is for is written into its
+``requester_id``, which Nova uses for ports alone and keeps with the instance.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import re
+from typing import Any
+
+from nova import exception
+from nova.objects import fields
+
+from ghsched_nova import compat
+from ghsched_placement import keys
+from ghsched_placement import policy as policies
+
+_PREFERRED = fields.PCINUMAAffinityPolicy.PREFERRED
+_REQUESTER = re.compile(r'ghsched-vfs-node(\d+)')
+
+
+class BadVfs(exception.PciInvalidAlias):
+    """nova-api answers HTTP 400 with its message."""
+
+    msg_fmt = '%(reason)s'
+
+
+def guest_node_of(pci_request: Any) -> int | None:
+    """Guest NUMA node that a PCI request is for; None when it is not ours."""
+    match = _REQUESTER.fullmatch(pci_request.requester_id or '')
+    return int(match[1]) if match else None
+
+
+def of(requests: Iterable[Any] | None) -> list[Any]:
+    """The PCI requests that stand for ``ghsched:vfs``, in their order."""
+    return [request for request in requests or ()
+            if guest_node_of(request) is not None]
+
+
+def told(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
+    """What PCI requests of ours ask for."""
+    return tuple(policies.Vfs(guest_node_of(request) or 0,
+                              request.alias_name, request.count)
+                 for request in requests)
+
+
+def with_vfs(original: Callable[..., Any], flavor: Any,
+             affinity_policy: str | None = None) -> Any:
+    """Nova's PCI requests of a flavor, and ours after them.
+
+    :param original: ``nova.pci.request.get_pci_requests_from_flavor``.
+    :param affinity_policy: ``hw:pci_numa_affinity_policy``, which means for
+        our requests what it means for Nova's. Without it Nova is told to
+        prefer near devices; the scheduler sees to ``ghsched:vfs_locality``.
+    :raises nova.exception.PciInvalidAlias: when a key is wrong.
+    :raises nova.exception.PciRequestAliasNotDefined: for an alias that is not
+        in ``[pci]alias``.
+    """
+    found = original(flavor, affinity_policy=affinity_policy)
+    extra_specs = (flavor['extra_specs'] if 'extra_specs' in flavor else {})
+    for vfs in _vfs(extra_specs):
+        alias = {'pci_passthrough:alias': f'{vfs.alias}:{vfs.count}'}
+        more = original({'extra_specs': alias},
+                        affinity_policy=affinity_policy or _PREFERRED)
+        for request in more.requests:
+            request.requester_id = f'ghsched-vfs-node{vfs.guest_node}'
+            found.requests.append(request)
+    return found
+
+
+def _vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
+    if not any(key.startswith(keys.VFS.extra_spec) for key in extra_specs):
+        return ()
+    # Nova has checked this key, or will.
+    nodes = extra_specs.get('hw:numa_nodes', '1')
+    try:
+        return policies.parse_vfs(extra_specs,
+                                  int(nodes) if nodes.isdecimal() else 1)
+    except policies.PolicyError as error:
+        raise BadVfs(reason=str(error)) from error
+
+
+def register() -> None:
+    """Have this process make our requests; harmless when done twice."""
+    compat.extend_pci_requests(with_vfs)

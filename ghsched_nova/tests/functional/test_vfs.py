@@ -1,0 +1,295 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``ghsched:vfs``: Placement, the claim and the XML name the same devices."""
+
+import collections
+
+from lxml import etree
+from nova import context as nova_context
+from nova import objects
+from nova.tests.fixtures import libvirt as fakelibvirt
+from oslo_serialization import jsonutils
+
+from ghsched_nova import pci_requests
+from ghsched_nova.tests.functional import nova_base
+
+VENDOR, PRODUCT = fakelibvirt.PCI_VEND_ID, fakelibvirt.VF_PROD_ID
+VF_CLASS = f'CUSTOM_PCI_{VENDOR}_{PRODUCT}'
+OTHER_CLASS = f'CUSTOM_PCI_{VENDOR}_1520'
+
+
+class VfsTestCase(nova_base.GhschedTestCase):
+    """Hosts with PFs on given NUMA nodes.
+
+    The alias ``nic`` is for VFs of one product, ``fast`` for another.
+    """
+
+    def setUp(self):
+        nic = {'vendor_id': VENDOR, 'product_id': PRODUCT}
+        fast = {'vendor_id': VENDOR, 'product_id': '1520'}
+        self.flags(
+            device_spec=[jsonutils.dumps(nic), jsonutils.dumps(fast)],
+            alias=[jsonutils.dumps({**spec, 'device_type': 'type-VF',
+                                    'name': name})
+                   for name, spec in (('nic', nic), ('fast', fast))],
+            report_in_placement=True, group='pci')
+        self.flags(pci_in_placement=True, group='filter_scheduler')
+        # As many as fakelibvirt lets a host have.
+        self.flags(num_pcie_ports=8, hw_machine_type='x86_64=q35',
+                   group='libvirt')
+        super().setUp()
+        self.flags(cpu_dedicated_set='0-11', group='compute')
+
+    def start(self, *pfs, name='host_a', nodes=4, sockets=2):
+        """Start a host.
+
+        :param pfs: (NUMA node, number of VFs), or with a product as third.
+        """
+        self.kernel.nodes = nodes
+        self.kernel.write()
+        return self.start_compute(
+            name, host_info=fakelibvirt.HostInfo(
+                cpu_nodes=nodes // sockets, cpu_sockets=sockets,
+                cpu_cores=12 // nodes,
+                cpu_threads=1, kB_mem=16 * 1024 * 1024),
+            pci_info=devices(*pfs))
+
+    def vf_nodes(self, server):
+        """{guest node: [host node of each VF]} of the claim."""
+        context = nova_context.get_admin_context()
+        instance = objects.Instance.get_by_uuid(
+            context, server['id'],
+            expected_attrs=['pci_requests', 'pci_devices'])
+        guest_node = {
+            request.request_id: pci_requests.guest_node_of(request)
+            for request in instance.pci_requests.requests}
+        found = collections.defaultdict(list)
+        for device in instance.pci_devices:
+            found[guest_node[device.request_id]].append(device.numa_node)
+        return {node: sorted(nodes) for node, nodes in found.items()}
+
+    def allocated(self, server, resource_class=VF_CLASS):
+        """{name of the PF's provider: VFs} that Placement holds."""
+        allocations = self.placement.get(
+            f'/allocations/{server["id"]}').body['allocations']
+        names = self.provider_names()
+        return {names[uuid]: held['resources'][resource_class]
+                for uuid, held in allocations.items()
+                if resource_class in held['resources']}
+
+    def provider_names(self):
+        return {provider['uuid']: provider['name'] for provider in
+                self.placement.get('/resource_providers').body[
+                    'resource_providers']}
+
+    def xml_addresses(self, server, host='host_a'):
+        root = etree.fromstring(self.domain(host, server))
+        return sorted(
+            '{domain}:{bus}:{slot}.{function}'.format(
+                **{name: value.removeprefix('0x')
+                   for name, value in address.attrib.items()})
+            for address in root.findall(
+                "devices/hostdev[@type='pci']/source/address"))
+
+    def claimed_addresses(self, server):
+        return sorted(
+            device.address for device in
+            objects.PciDeviceList.get_by_instance_uuid(
+                nova_context.get_admin_context(), server['id']))
+
+
+def devices(*pfs):
+    """PFs on buses of their own, from 0x81 on."""
+    info = fakelibvirt.HostPCIDevicesInfo(num_pci=0, num_pfs=0, num_vfs=0)
+    group = 40
+    for bus, (node, vfs, *product) in enumerate(pfs, start=0x81):
+        info.add_device('PF', bus=bus, slot=0, function=0, iommu_group=group,
+                        numa_node=node, vf_ratio=vfs)
+        group += 1
+        for number in range(1, vfs + 1):
+            info.add_device(
+                'VF', bus=bus, slot=number // 8, function=number % 8,
+                iommu_group=group, numa_node=node, vf_ratio=vfs,
+                parent=(bus, 0, 0), prod_id=product[0] if product else None)
+            group += 1
+    return info
+
+
+class NodeTest(VfsTestCase):
+
+    def test_each_guest_node_has_its_vfs_from_its_host_node(self):
+        self.start((0, 2), (1, 4), (3, 4))
+        server = self.boot(self.flavor(vcpus=4, nodes=2, vfs='nic:6',
+                                       vfs_locality='node'))
+        one, other = self.host_nodes(server)
+        self.assertEqual({1, 3}, {one, other})
+        self.assertEqual({0: [one] * 3, 1: [other] * 3},
+                         self.vf_nodes(server))
+        self.assertEqual({'host_a_0000:82:00.0': 3, 'host_a_0000:83:00.0': 3},
+                         self.allocated(server))
+        self.assertEqual(self.claimed_addresses(server),
+                         self.xml_addresses(server))
+        self._delete_server(server)
+        self.assertEqual({}, self.allocated(server))
+
+    def test_bandwidth_and_vfs_come_from_one_node(self):
+        self.start((0, 4), (1, 4))
+        self.reserve(n0=50)
+        server = self.boot(self.flavor(vfs='nic:2', mem_bw_min=60,
+                                       vfs_locality='node'))
+        self.assertEqual([1], self.host_nodes(server))
+        self.assert_agreement(server, 'host_a', [60])
+        self.assertEqual({0: [1, 1]}, self.vf_nodes(server))
+
+    def test_numbers_by_guest_node_and_two_aliases(self):
+        self.start((0, 4), (1, 4), (1, 2, '1520'), nodes=2, sockets=1)
+        server = self.boot(self.flavor(
+            vcpus=2, nodes=2, vfs__0='nic:1', vfs__1='nic:3,fast:2',
+            vfs_locality='node'))
+        self.assertEqual([0, 1], self.host_nodes(server))
+        self.assertEqual({0: [0], 1: [1] * 5}, self.vf_nodes(server))
+        self.assertEqual({'host_a_0000:83:00.0': 2},
+                         self.allocated(server, OTHER_CLASS))
+
+    def test_devices_of_nova_alias_are_beside_ours(self):
+        self.start((0, 4), (1, 4), (1, 2, '1520'), nodes=2, sockets=1)
+        server = self.boot(self.flavor(
+            vfs='nic:2', vfs_locality='node',
+            extra={'pci_passthrough:alias': 'fast:1'}))
+        # Nova's own policy, legacy, wants its device on the guest's node.
+        self.assertEqual([1], self.host_nodes(server))
+        self.assertEqual({0: [1, 1], None: [1]}, self.vf_nodes(server))
+
+    def test_more_than_one_pf_has_are_taken_of_several(self):
+        self.start((0, 3), (1, 3), (1, 2), nodes=2, sockets=1)
+        server = self.boot(self.flavor(vfs='nic:5', vfs_locality='node'))
+        self.assertEqual([1], self.host_nodes(server))
+        self.assertEqual({0: [1] * 5}, self.vf_nodes(server))
+        self.assertEqual({'host_a_0000:82:00.0': 3, 'host_a_0000:83:00.0': 2},
+                         self.allocated(server))
+
+    def test_all_instances_of_one_request_find_their_node(self):
+        self.start((0, 2), (1, 2), nodes=2, sockets=1)
+        body = self._build_server(
+            flavor_id=self.flavor(vcpus=1, vfs='nic:2', vfs_locality='node'),
+            networks='none')
+        body['min_count'] = body['max_count'] = 2
+        self.api.post_server({'server': body})
+        servers = [self._wait_for_state_change(server, 'ACTIVE')
+                   for server in self.api.get_servers()]
+        self.assertEqual(
+            [[0], [1]], sorted(self.host_nodes(server)
+                               for server in servers))
+        for server in servers:
+            self.assertEqual({0: self.host_nodes(server) * 2},
+                             self.vf_nodes(server))
+
+    def test_the_guest_sees_the_node_of_each(self):
+        self.start((0, 2), (1, 2), nodes=2, sockets=1)
+        server = self.boot(self.flavor(nodes=2, vfs='nic:4',
+                                       device_numa='required'))
+        self.assertEqual({0: [0, 0], 1: [1, 1]}, self.vf_nodes(server))
+
+    def test_a_host_without_bandwidth_control_has_nodes_too(self):
+        self.kernel.vanish()
+        self.kernel.write = lambda: None
+        self.start((1, 2), nodes=2, sockets=1)
+        server = self.boot(self.flavor(vfs='nic:2', vfs_locality='node'))
+        self.assertEqual({0: [1, 1]}, self.vf_nodes(server))
+
+
+class LocalityTest(VfsTestCase):
+    """Two sockets of two nodes each; one NIC, on node 0."""
+
+    def test_any_takes_the_nearest(self):
+        self.start((0, 8))
+        server = self.boot(self.flavor(vcpus=3, vfs='nic:2'))
+        self.assertEqual([0], self.host_nodes(server))
+        # Its node is full now, so the other of its socket has its turn.
+        second = self.boot(self.flavor(vcpus=3, vfs='nic:2'))
+        self.assertEqual([1], self.host_nodes(second))
+        third = self.boot(self.flavor(vcpus=3, vfs='nic:2'))
+        self.assertIn(self.host_nodes(third), ([2], [3]))
+        self.assertEqual({0: [0, 0]}, self.vf_nodes(third))
+
+    def test_socket_stops_at_the_socket(self):
+        self.start((0, 8))
+        flavor = self.flavor(vcpus=3, vfs='nic:2', vfs_locality='socket')
+        self.assertEqual([[0], [1]], [
+            self.host_nodes(self.boot(flavor)) for _ in range(2)])
+        server = self.boot(flavor, state='ERROR')
+        self.assertIn('No valid host', self.fault(server))
+        self.assertEqual({}, self.allocated(server))
+
+    def test_node_stops_at_the_node(self):
+        self.start((0, 8))
+        flavor = self.flavor(vcpus=3, vfs='nic:2', vfs_locality='node')
+        self.assertEqual([0], self.host_nodes(self.boot(flavor)))
+        self.boot(flavor, state='ERROR')
+
+    def test_novas_affinity_policy_holds_as_well(self):
+        self.start((0, 8))
+        flavor = self.flavor(
+            vcpus=3, vfs='nic:2',
+            extra={'hw:pci_numa_affinity_policy': 'required'})
+        self.assertEqual([0], self.host_nodes(self.boot(flavor)))
+        self.boot(flavor, state='ERROR')
+
+
+class RefusalTest(VfsTestCase):
+
+    def refused(self, **keys):
+        server = self.boot(self.flavor(**keys), state='ERROR')
+        self.assertEqual({}, self.allocated(server))
+        return self.fault(server)
+
+    def test_too_many_for_any_node(self):
+        self.start((0, 4), (1, 2), nodes=2, sockets=1)
+        self.assertIn(
+            'no host NUMA node has 5 VFs of nic left, which guest NUMA node '
+            '0 needs (ghsched:vfs)',
+            self.refused(vfs='nic:5', vfs_locality='node'))
+
+    def test_too_few_nodes_with_vfs(self):
+        self.start((0, 8), (0, 8), nodes=2, sockets=1)
+        self.assertIn(
+            'no host has 2 NUMA nodes with VFs of nic left, 2 and 2 for the '
+            'guest NUMA nodes 0 and 1',
+            self.refused(nodes=2, vfs='nic:4', device_numa='required'))
+
+    def test_too_many_for_any_host(self):
+        self.start((0, 4), (1, 2), nodes=2, sockets=1)
+        self.assertIn('no host has 7 VFs of nic left (ghsched:vfs)',
+                      self.refused(vfs='nic:7'))
+
+    def test_bandwidth_and_vfs_on_different_nodes(self):
+        self.start((0, 4), nodes=2, sockets=1)
+        self.reserve(n0=60)
+        self.assertIn(
+            'all that the flavor needs on the right NUMA nodes',
+            self.refused(vfs='nic:1', mem_bw_min=50, vfs_locality='node'))
+
+    def test_without_devices_in_placement(self):
+        self.start((0, 4), nodes=2, sockets=1)
+        self.flags(pci_in_placement=False, group='filter_scheduler')
+        self.assertIn('pci_in_placement', self.refused(vfs='nic:1'))
+
+    def test_the_api_refuses_what_it_can(self):
+        self.start((0, 4), nodes=2, sockets=1)
+        for value, reason in (('nic', 'ALIAS:COUNT'),
+                              ('none:1', 'not defined')):
+            error = self.assertRaises(
+                nova_base.ApiException, self.refused, vfs=value)
+            self.assertEqual(400, error.response.status_code)
+            self.assertIn(reason, error.response.text)

@@ -1,0 +1,102 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from nova import exception
+from nova import objects
+from nova.pci import request as nova_request
+from nova.tests.unit import fake_flavor
+from oslo_serialization import jsonutils
+from oslo_utils.fixture import uuidsentinel
+from oslotest import base
+
+from ghsched_nova import compat
+from ghsched_nova import pci_requests
+from ghsched_placement import policy
+
+objects.register_all()
+
+
+class WithVfsTest(base.BaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        pci_requests.register()
+        conf = compat.config()
+        conf.set_override('alias', [jsonutils.dumps(
+            {'vendor_id': '8086', 'product_id': '1520', 'name': name,
+             'device_type': 'type-VF', 'numa_policy': 'required'})
+            for name in ('nic', 'fast')], group='pci')
+        self.addCleanup(conf.clear_override, 'alias', group='pci')
+
+    def requests(self, affinity_policy=None, **specs):
+        flavor = {'extra_specs': {
+            name.replace('__', ':').replace('_N', '.'): value
+            for name, value in specs.items()}}
+        return nova_request.get_pci_requests_from_flavor(
+            flavor, affinity_policy=affinity_policy).requests
+
+    def test_novas_requests_come_first_and_stay_as_they_are(self):
+        nova, ours = self.requests(pci_passthrough__alias='fast:2',
+                                   ghsched__vfs='nic:3')
+        self.assertEqual(('fast', 2, None, 'required'),
+                         (nova.alias_name, nova.count,
+                          pci_requests.guest_node_of(nova),
+                          nova.numa_policy))
+        self.assertEqual(('nic', 3, 0), (ours.alias_name, ours.count,
+                                         pci_requests.guest_node_of(ours)))
+
+    def test_one_request_for_each_alias_and_guest_node(self):
+        found = self.requests(hw__numa_nodes='2', ghsched__vfs='nic:4,fast:1')
+        self.assertEqual(
+            (policy.Vfs(0, 'nic', 2), policy.Vfs(0, 'fast', 1),
+             policy.Vfs(1, 'nic', 2)), pci_requests.told(found))
+        self.assertEqual(3, len({request.request_id for request in found}))
+
+    def test_near_devices_are_preferred_unless_the_flavor_says_more(self):
+        (ours,) = self.requests(ghsched__vfs='nic:1')
+        self.assertEqual('preferred', ours.numa_policy)
+        (ours,) = self.requests(affinity_policy='socket',
+                                ghsched__vfs='nic:1')
+        self.assertEqual('socket', ours.numa_policy)
+
+    def test_the_guest_node_is_kept_with_the_instance(self):
+        found = self.requests(hw__numa_nodes='2', ghsched__vfs='nic:2')
+        stored = jsonutils.dumps([
+            request.obj_to_primitive()['nova_object.data']
+            for request in found])
+        again = objects.InstancePCIRequests.obj_from_db(
+            None, uuidsentinel.instance, stored)
+        self.assertEqual(pci_requests.told(found),
+                         pci_requests.told(pci_requests.of(again.requests)))
+
+    def test_ports_and_flavors_without_vfs_are_not_ours(self):
+        port = objects.InstancePCIRequest(requester_id='a-port')
+        self.assertEqual([], pci_requests.of([port]))
+        self.assertEqual([], pci_requests.of(None))
+        self.assertEqual([], self.requests())
+        flavor = fake_flavor.fake_flavor_obj(None, expected_attrs=[])
+        self.assertEqual(
+            [], nova_request.get_pci_requests_from_flavor(flavor).requests)
+
+    def test_bad_keys_are_bad_requests(self):
+        error = self.assertRaises(exception.PciInvalidAlias, self.requests,
+                                  ghsched__vfs='nic')
+        self.assertIn('ghsched:vfs', str(error))
+        self.assertRaises(exception.PciInvalidAlias, self.requests,
+                          ghsched__vfs_N1='nic:1')
+        self.assertRaises(exception.PciRequestAliasNotDefined, self.requests,
+                          ghsched__vfs='none:1')
+
+    def test_registering_twice_asks_once(self):
+        pci_requests.register()
+        self.assertEqual(1, len(self.requests(ghsched__vfs='nic:1')))
