@@ -21,6 +21,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from typing import TypeVar
@@ -30,6 +31,7 @@ import yaml
 from ghsched_nova.guest import cpulist
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
+from ghsched_nova.resctrl import steps
 from ghsched_placement import tree
 
 _T = TypeVar('_T')
@@ -217,9 +219,9 @@ _percent = _integer(0, 100)
 
 def _host(top: _Mapping) -> HostFile:
     name = top.take('name', _text)
-    nodes, domains = _nodes(top)
+    nodes, domains, speeds = _nodes(top)
     resctrl = _resctrl(_Mapping('resctrl', top.take('resctrl', _any)),
-                       domains)
+                       domains, speeds)
     settings = _Mapping('ghsched', top.take('ghsched', _any, {}))
     attributes = settings.take('memorytune_attributes',
                                _one_of(('none', 'basic', 'extended')),
@@ -236,9 +238,12 @@ def _any(_name: str, value: Any) -> Any:
 
 
 def _nodes(top: _Mapping) -> tuple[tuple[HostNode, ...],
-                                   dict[int, tuple[int, ...]]]:
+                                   dict[int, tuple[int, ...]],
+                                   dict[int, int]]:
+    """The nodes, their domains, and what they can deliver in MB/s."""
     nodes: dict[int, HostNode] = {}
     domains: dict[int, tuple[int, ...]] = {}
+    speeds: dict[int, int] = {}
     taken: frozenset[int] = frozenset()
     for entry in top.take('nodes', _list(_Mapping)):
         number = entry.take('id', _node_id)
@@ -254,42 +259,84 @@ def _nodes(top: _Mapping) -> tuple[tuple[HostNode, ...],
         nodes[number] = HostNode(
             number, cpus, entry.take('memory_mb', _number))
         domains[number] = entry.take('domains', _list(_number), ())
+        speeds[number] = entry.take('bandwidth_mb', _number, 0)
         entry.done()
     return (tuple(nodes[number] for number in sorted(nodes)),
-            dict(sorted(domains.items())))
+            dict(sorted(domains.items())), speeds)
 
 
-def _resctrl(entry: _Mapping,
-             domains: Mapping[int, tuple[int, ...]]) -> ResctrlHost:
+def _resctrl(entry: _Mapping, domains: Mapping[int, tuple[int, ...]],
+             speeds: Mapping[int, int]) -> ResctrlHost:
     known = dialects.BY_NAME
     dialect = known[entry.take('dialect', _one_of(sorted(known)))]
     lines = entry.take('lines', _list(_one_of(
         [knob.line for knob in dialect.knobs])), None)
     if lines is not None:
         dialect = dialect.narrowed(frozenset(lines))
-    if dialect.knob('maximum') is None:
-        raise HostFileError(f'{entry.name("lines")}: must name MB')
+    caps = [knob for knob in dialect.knobs if knob.role == 'maximum']
+    if len(caps) != 1:
+        raise HostFileError(f'{entry.name("lines")}: must name '
+                            + ' or '.join(knob.line for knob in known[
+                                dialect.name].knobs
+                                if knob.role == 'maximum'))
+    dialect = _with_cap(entry, dialect)
     num_rmids = entry.take('num_rmids', _number, 0)
     host = ResctrlHost(
         dialect=dialect, num_rmids=num_rmids,
         num_closids=entry.take('num_closids', _integer(1, 10 ** 6)),
-        min_bandwidth=entry.take('min_bandwidth', _integer(1, 100)),
+        min_bandwidth=entry.take('min_bandwidth', _integer(0, 100)),
         granularity=entry.take('bandwidth_gran', _integer(1, 100)),
+        no_cap=caps[0].default or 100,
+        node_bandwidth=_speeds(dialect, domains, speeds),
         domains_by_node=_domains(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
         priority_default=_priority(entry, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
                   for number, ids in domains.items() if not ids}
-        if dialect.domain_kind == 'l3' else {},
+        if dialect.domain_kind != 'numa' else {},
         # As nova-compute finds out from the root group.
-        libvirt_reads=all(knob.line == 'MB' for knob in dialect.knobs))
+        libvirt_reads=dialect.libvirt and all(
+            knob.line == 'MB' for knob in dialect.knobs))
     entry.done()
+    _check_steps(entry, host)
     return host
+
+
+def _with_cap(entry: _Mapping, dialect: dialects.Dialect) -> dialects.Dialect:
+    """With what an admin says of a cap, where the kernel does not."""
+    if dialect.hardlimit_fixed is not None or dialect.knob('hardlimit'):
+        return dialect
+    cap = entry.take('cap', _one_of(('hard', 'soft')), None)
+    return dialect if cap is None else replace(
+        dialect, hardlimit_fixed=cap == 'hard')
+
+
+def _check_steps(entry: _Mapping, host: ResctrlHost) -> None:
+    cap = host.dialect.knob('maximum')
+    step = (host.granularity, host.min_bandwidth)
+    if cap is not None and cap.fraction and step not in steps.FRACTIONS:
+        raise HostFileError(
+            f'{entry.name("bandwidth_gran")}: no control of '
+            f'{host.dialect.title} has a granularity of {step[0]} and a '
+            f'lowest cap of {step[1]}')
+
+
+def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
+            speeds: Mapping[int, int]) -> dict[int, int]:
+    """Bytes per second by node, where a cap is a bandwidth."""
+    if not dialect.absolute:
+        return {}
+    for place, number in enumerate(speeds):
+        if domains[number] and not speeds[number]:
+            raise HostFileError(
+                f'nodes[{place}].bandwidth_mb: is missing; a cap of the '
+                f'{dialect.title} is a bandwidth, and no share of one')
+    return {number: speed * 10 ** 6 for number, speed in speeds.items()}
 
 
 def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
              ) -> dict[int, tuple[int, ...]]:
-    if dialect.domain_kind == 'l3':
+    if dialect.domain_kind != 'numa':
         if not any(given.values()):
             raise HostFileError('nodes: no node has domains, which the '
                                 f'{dialect.title} needs')
@@ -307,7 +354,8 @@ def _priority(entry: _Mapping, dialect: dialects.Dialect) -> int | None:
     if knob is None:
         return None
     return entry.take('priority_default',
-                      _integer(knob.minimum, knob.maximum), knob.default)
+                      _integer(knob.minimum, knob.maximum),
+                      knob.minimum if knob.default is None else knob.default)
 
 
 def _tree_config(settings: _Mapping, nodes: frozenset[int]) -> tree.Config:

@@ -155,8 +155,8 @@ def _effective(setting: plan.DomainSetting,
                dialect: dialects.Dialect) -> dict[str, Any]:
     hardlimit = (dialect.hardlimit_fixed if setting.hardlimit is None
                  else setting.hardlimit)
-    return dict(zip(_KNOBS, (setting.minimum, setting.maximum, hardlimit,
-                             setting.priority), strict=True))
+    return dict(zip(_KNOBS, (setting.minimum, setting.maximum_percent,
+                             hardlimit, setting.priority), strict=True))
 
 
 # -- table --------------------------------------------------------------------

@@ -13,27 +13,64 @@
 
 """What kernels offer under the name of resctrl, as data.
 
-All of them have a line ``MB`` and a directory ``info/MB``. They differ in the
-lines beside it, in what a domain is (a NUMA node or an L3 cache), in whether
-a cap is hard, and in where and in what unit the bandwidth is reported. Each
-difference is a field of :class:`Dialect`; a further kernel is a further
-value at the end of this module, and no code.
+All of them have a directory ``info/MB`` and a line that caps memory
+bandwidth. They differ in the lines beside it, in the unit of the cap, in what
+a domain is (a NUMA node or an L3 cache), in whether a cap is hard, and in
+where and in what unit the bandwidth is reported. Each difference is a field
+of :class:`Dialect`; a further kernel is a further value at the end of this
+module, and no code.
 
-Sources: Documentation/filesystems/resctrl.rst of the mainline kernel and
-Documentation/arch/arm64/mpam.md of openEuler's OLK-6.6.
+Sources, read in the kernels themselves:
+
+* Intel and AMD: Documentation/filesystems/resctrl.rst,
+  arch/x86/kernel/cpu/resctrl/core.c and fs/resctrl/ctrlmondata.c of mainline;
+* MPAM of mainline: drivers/resctrl/mpam_resctrl.c;
+* openEuler 5.10: arch/arm64/kernel/mpam/mpam_resctrl.c and mpam_ctrlmon.c of
+  OLK-5.10, and its MPAM operation manual;
+* openEuler 6.6: Documentation/arch/arm64/mpam.md of OLK-6.6;
+* NVIDIA: Documentation/filesystems/resctrl.rst of NVIDIA's NV-Kernels
+  (``max_lim``, ``MB_HLIM``) and its tools/testing/selftests/resctrl.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set
 from dataclasses import dataclass
 from dataclasses import replace
 from typing import Literal
 
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import steps
 
 Role = Literal['maximum', 'minimum', 'hardlimit', 'priority']
 
+#: What the domain ids of the MB line number. ``either`` is the one of the two
+#: that fits the machine, where kernels of one kind differ.
+DomainKind = Literal['numa', 'l3', 'either']
+
 #: Files of the directories in info/, by path below info/ ("MB/num_closids").
 Info = Mapping[str, str]
+
+_NOTHING: Set[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a cap counts.
+
+    :param name: for people.
+    :param size: bytes per second; None where the cap is a percentage of what
+        the domain can deliver.
+    """
+
+    name: str
+    size: int | None = None
+
+
+PERCENT = Unit('percent')
+#: resctrl.rst, "Reading/writing the schemata file (on AMD systems)".
+EIGHTH_GB = Unit('1/8 GB/s', 10 ** 9 // 8)
+#: resctrl.rst, "Memory bandwidth Allocation specified in MiBps".
+MIB = Unit('MiB/s', 2 ** 20)
 
 
 @dataclass(frozen=True)
@@ -42,19 +79,37 @@ class Knob:
 
     :param role: the part of the policy.
     :param line: name of the line, exactly.
-    :param minimum: lowest value the kernel takes.
+    :param minimum: lowest value that is written.
     :param maximum: highest value the kernel takes.
-    :param default: what a fresh group holds when nobody wrote to it.
+    :param default: what a fresh group holds when nobody wrote to it; None
+        where no document says so.
     :param stepped: whether the value is a multiple of
         info/MB/bandwidth_gran.
+    :param fraction: whether the hardware holds a binary fraction, see
+        :mod:`ghsched_nova.resctrl.steps`.
+    :param lowest: lowest value that the kernel may show, where that is not
+        ``minimum``.
+    :param power: whether the default is the highest value, and a power of
+        two that can be higher on a machine.
+    :param feature: the word in info/MB/features after which the highest value
+        stands (``mbPrio@7``).
     """
 
     role: Role
     line: str
     minimum: int
     maximum: int
-    default: int
+    default: int | None
     stepped: bool = False
+    fraction: bool = False
+    lowest: int | None = None
+    power: bool = False
+    feature: str = ''
+
+    def shows(self, value: int) -> bool:
+        """Whether a group of this kernel can hold a value."""
+        lowest = self.minimum if self.lowest is None else self.lowest
+        return lowest <= value <= self.maximum
 
 
 @dataclass(frozen=True)
@@ -62,8 +117,8 @@ class Monitor:
     """Where the memory bandwidth of a group is reported.
 
     :param info: directory in info/ that announces it.
-    :param prefix: directories in mon_data/ begin so; the rest is the domain.
-    :param file: the file in them.
+    :param prefix: entries of mon_data/ begin so; the rest is the domain.
+    :param file: the file in them; empty where the entry itself is the file.
     :param unit: ``counter_bytes`` grows and is differentiated by the reader;
         ``rate_mb`` is MB/s at this moment, whatever the file's name says.
     """
@@ -73,6 +128,22 @@ class Monitor:
     file: str
     unit: Literal['rate_mb', 'counter_bytes']
 
+    @property
+    def assignments(self) -> str:
+        """The file of a group that says which counters are its own.
+
+        It exists where the hardware has fewer counters than groups
+        (info/L3_MON/mbm_assign_mode).
+        """
+        return f'mbm_{self.info.removesuffix("_MON")}_assignments'
+
+    def announced(self, info: Info) -> bool:
+        """Whether a host has it."""
+        if not self.file:
+            return f'{self.info}/num_rmids' in info
+        features = info.get(f'{self.info}/mon_features', '')
+        return self.file in features.split()
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -80,13 +151,22 @@ class Evidence:
 
     :param files: all of these must be in info/.
     :param no_files: none of these may be.
+    :param content: what some of them must say, if they are there.
     :param any_line: at least one of these lines must be in the root's
-        schemata; empty asks for nothing.
+        schemata, or one of ``any_file`` in info/; both empty ask for nothing.
+    :param any_file: see ``any_line``.
+    :param group_file: the root group must have this file, or a cap above
+        100.
+    :param no_group_file: the root group must not have this file.
     """
 
     files: tuple[str, ...] = ()
     no_files: tuple[str, ...] = ()
+    content: tuple[tuple[str, str], ...] = ()
     any_line: tuple[str, ...] = ()
+    any_file: tuple[str, ...] = ()
+    group_file: str = ''
+    no_group_file: str = ''
 
 
 @dataclass(frozen=True)
@@ -95,25 +175,42 @@ class Dialect:
 
     :param name: short name, as in files that describe a host.
     :param title: name for people.
-    :param knobs: the lines, in the order in which they are written.
+    :param knobs: the lines, in the order in which they are written. Two may
+        have one role; a host then has but one of them.
     :param domain_kind: what the domain ids of the MB line number.
     :param monitor: None when memory bandwidth is not reported.
     :param hardlimit_fixed: whether a cap is always (True) or never (False)
         hard; None when the hardlimit knob decides, or nobody knows.
     :param evidence: how to recognise it.
+    :param unit: what a cap counts.
+    :param passive: further lines of bandwidth, which leave the others as they
+        are when nobody writes to them.
+    :param libvirt: whether libvirt can be left to make control groups, as
+        far as the lines are those that it knows.
+    :param other_monitor: where the bandwidth is reported on machines that
+        have not ``monitor``.
     """
 
     name: str
     title: str
     knobs: tuple[Knob, ...]
-    domain_kind: Literal['numa', 'l3']
+    domain_kind: DomainKind
     monitor: Monitor | None
     hardlimit_fixed: bool | None
     evidence: Evidence = Evidence()
+    unit: Unit = PERCENT
+    passive: tuple[str, ...] = ()
+    libvirt: bool = True
+    other_monitor: Monitor | None = None
 
     def knob(self, role: Role) -> Knob | None:
         """The line of one part of the policy, None when there is none."""
         return next((k for k in self.knobs if k.role == role), None)
+
+    @property
+    def absolute(self) -> bool:
+        """Whether a cap is a bandwidth, and no share of one."""
+        return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
@@ -135,7 +232,8 @@ class Dialect:
             knob for knob in self.knobs if knob.line in lines))
 
 
-def detect(info: Info, root: schemata.Schemata) -> Dialect | None:
+def detect(info: Info, root: schemata.Schemata,
+           group_files: Set[str] = _NOTHING) -> Dialect | None:
     """The dialect that a host speaks, with the knobs that it has.
 
     It is read off what the kernel shows; a command line or a mount option
@@ -143,71 +241,153 @@ def detect(info: Info, root: schemata.Schemata) -> Dialect | None:
 
     :param info: the files of the directories in info/.
     :param root: schemata of the root group.
+    :param group_files: names of the files of the root group.
     :returns: None when no dialect, or more than one, fits;
         :func:`why_unknown` has the reason.
     """
-    fitting = [dialect for dialect in ALL if not mismatch(dialect, info, root)]
+    fitting = [dialect for dialect in ALL
+               if not mismatch(dialect, info, root, group_files)]
     if len(fitting) != 1:
         return None
-    return fitting[0].narrowed(frozenset(line.name for line in root.lines))
+    lines = frozenset(line.name for line in root.lines)
+    return _measured(fitting[0].narrowed(lines), info)
 
 
-def why_unknown(info: Info, root: schemata.Schemata) -> str:
+def why_unknown(info: Info, root: schemata.Schemata,
+                group_files: Set[str] = _NOTHING) -> str:
     """Why :func:`detect` found nothing, in one sentence."""
-    reasons = [f'not {dialect.title}, because '
-               f'{mismatch(dialect, info, root) or "others fit as well"}'
-               for dialect in ALL]
+    reasons = [
+        f'not {dialect.title}, because '
+        + (mismatch(dialect, info, root, group_files) or 'others fit as well')
+        for dialect in ALL]
     return '; '.join(reasons)
 
 
-def mismatch(dialect: Dialect, info: Info,
-             root: schemata.Schemata) -> str | None:
+def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
+             group_files: Set[str] = _NOTHING) -> str | None:
     """Why a host does not speak a dialect; None when it does."""
-    evidence = dialect.evidence
-    names = frozenset(line.name for line in root.lines)
+    return (_wrong_files(dialect.evidence, info)
+            or _no_sign(dialect.evidence, info, root)
+            or _wrong_group(dialect.evidence, root, group_files)
+            or _foreign_line(dialect, root)
+            or _foreign_value(dialect, info, root))
+
+
+def _measured(dialect: Dialect, info: Info) -> Dialect:
+    """With the highest values that the kernel gives in info/MB/features."""
+    told = dict(word.split('@', 1) for word in
+                info.get('MB/features', '').split() if '@' in word)
+
+    def measured(knob: Knob) -> Knob:
+        highest = told.get(knob.feature, '')
+        if not (highest.isascii() and highest.isdigit()):
+            return knob
+        return replace(knob, maximum=min(knob.maximum, int(highest)))
+
+    return replace(dialect, knobs=tuple(map(measured, dialect.knobs)))
+
+
+def _wrong_files(evidence: Evidence, info: Info) -> str | None:
     for file in evidence.files:
         if file not in info:
             return f'there is no info/{file}'
     for file in evidence.no_files:
         if file in info:
             return f'there is an info/{file}'
-    if evidence.any_line and names.isdisjoint(evidence.any_line):
-        return ('the root group has none of the lines '
-                + ', '.join(evidence.any_line))
-    return _foreign_line(dialect, names) or _foreign_value(dialect, root)
+    for file, text in evidence.content:
+        if info.get(file, text).strip() != text:
+            return f'info/{file} is not {text}'
+    return None
 
 
-def _foreign_line(dialect: Dialect, names: frozenset[str]) -> str | None:
+def _no_sign(evidence: Evidence, info: Info,
+             root: schemata.Schemata) -> str | None:
+    lines, files = evidence.any_line, evidence.any_file
+    if not lines and not files:
+        return None
+    names = frozenset(line.name for line in root.lines)
+    if not names.isdisjoint(lines) or not info.keys().isdisjoint(files):
+        return None
+    reason = 'the root group has none of the lines ' + ', '.join(lines)
+    return reason + ''.join(f', and there is no info/{file}'
+                            for file in files)
+
+
+def _wrong_group(evidence: Evidence, root: schemata.Schemata,
+                 files: Set[str]) -> str | None:
+    if evidence.no_group_file and evidence.no_group_file in files:
+        return f'the root group has a file {evidence.no_group_file}'
+    if not evidence.group_file or evidence.group_file in files:
+        return None
+    if any(value > 100 for value in _values(root, 'MB').values()):
+        return None
+    return (f'the root group has no file {evidence.group_file}, and no MB '
+            'above 100')
+
+
+def _values(root: schemata.Schemata, line: str) -> dict[int, int]:
+    try:
+        return root.values(line) or {}
+    except schemata.SchemataError:
+        return {}
+
+
+def _foreign_line(dialect: Dialect, root: schemata.Schemata) -> str | None:
     # A bandwidth line that the dialect does not know may change what the
-    # known ones mean (NVIDIA's MB_HLIM, openEuler 5.10's MBPBM); a line of a
-    # cache can not.
-    known = {knob.line for knob in dialect.knobs}
-    for name in sorted(names - known):
+    # known ones mean (as NVIDIA's MB_HLIM does); a line of a cache can not.
+    known = {knob.line for knob in dialect.knobs} | set(dialect.passive)
+    for name in sorted({line.name for line in root.lines} - known):
         if name.startswith('MB'):
             return f'the root group has an unknown line {name}'
     return None
 
 
-def _foreign_value(dialect: Dialect, root: schemata.Schemata) -> str | None:
+def _foreign_value(dialect: Dialect, info: Info,
+                   root: schemata.Schemata) -> str | None:
+    caps = []
     for knob in dialect.knobs:
         try:
             values = root.values(knob.line)
         except schemata.SchemataError as exc:
             return str(exc)
-        if values is None and knob.role == 'maximum':
-            return f'the root group has no line {knob.line}'
+        if knob.role == 'maximum':
+            caps.append(values is not None)
         for domain, value in (values or {}).items():
-            if not knob.minimum <= value <= knob.maximum:
+            if not knob.shows(value):
+                lowest = knob.minimum if knob.lowest is None else knob.lowest
                 return (f'{knob.line} of domain {domain} is {value}, outside '
-                        f'{knob.minimum}..{knob.maximum}')
+                        f'{lowest}..{knob.maximum}')
+        if knob.fraction and _step(info) not in steps.FRACTIONS:
+            return ('info/MB/bandwidth_gran and min_bandwidth are those of '
+                    'no MPAM control')
+    return _wrong_caps(dialect, caps)
+
+
+def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
+    lines = [knob.line for knob in dialect.knobs if knob.role == 'maximum']
+    if not any(caps):
+        return 'the root group has no line ' + ' or '.join(lines)
+    if caps.count(True) > 1:
+        return 'the root group has the lines ' + ' and '.join(lines)
     return None
+
+
+def _step(info: Info) -> tuple[int, int] | None:
+    """The granularity and the lowest cap that a kernel gives."""
+    words = [info.get(f'MB/{name}', '').strip()
+             for name in ('bandwidth_gran', 'min_bandwidth')]
+    if not all(word.isascii() and word.isdigit() and len(word) < 10
+               for word in words):
+        return None
+    return int(words[0]), int(words[1])
 
 
 OPENEULER_66 = Dialect(
     name='openeuler-6.6',
     title='openEuler 24.03 (OLK-6.6) MPAM',
     knobs=(
-        Knob('maximum', 'MB', 1, 100, 100, stepped=True),
+        # The manual shows a written 1 that is read back as 0.
+        Knob('maximum', 'MB', 1, 100, 100, stepped=True, lowest=0),
         Knob('hardlimit', 'MBHDL', 0, 1, 1),
         Knob('priority', 'MBPRI', 0, 7, 3),
         Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True),
@@ -222,25 +402,145 @@ OPENEULER_66 = Dialect(
                       any_line=('MBHDL', 'MBPRI', 'MBMIN')),
 )
 
+OPENEULER_510 = Dialect(
+    name='openeuler-5.10',
+    title='openEuler 22.03 (OLK-5.10) MPAM',
+    knobs=(
+        # The mount option mbMax replaces MB by MBMAX, with the same meaning.
+        Knob('maximum', 'MBMAX', 1, 100, 100, stepped=True, lowest=0,
+             feature='mbMax'),
+        Knob('maximum', 'MB', 1, 100, 100, stepped=True, lowest=0),
+        Knob('hardlimit', 'MBHDL', 0, 1, 1, feature='mbHdl'),
+        # The bits of the field, and so its highest value, are the machine's.
+        Knob('priority', 'MBPRI', 0, 7, None, feature='mbPrio'),
+        Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True, feature='mbMin'),
+    ),
+    domain_kind='numa',
+    # The manual of OLK-5.10 names no unit; that of OLK-6.6 says MB/s at this
+    # moment for the same hardware, and the manual's sample fits that.
+    monitor=Monitor('MB_MON', 'mon_MB_', '', 'rate_mb'),
+    # What a cap is without the mount option mbHdl is not documented.
+    hardlimit_fixed=None,
+    evidence=Evidence(files=('MB/features',),
+                      no_files=('MB_MON/mon_features', 'MB/delay_linear')),
+    # A bit map of portions, which is full unless somebody wrote to it.
+    passive=('MBPBM',),
+    # It wants info/L3_MON/mon_features, and ids of L3 caches in the L3 line.
+    libvirt=False,
+)
+
+_L3_MONITOR = Monitor('L3_MON', 'mon_L3_', 'mbm_total_bytes', 'counter_bytes')
+
 INTEL = Dialect(
     name='intel-rdt',
     title='Intel RDT',
     knobs=(Knob('maximum', 'MB', 1, 100, 100, stepped=True),),
     domain_kind='l3',
-    monitor=Monitor('L3_MON', 'mon_L3_', 'mbm_total_bytes', 'counter_bytes'),
+    monitor=_L3_MONITOR,
     # MBA slows the requests of a core down, whether others wait or not.
     hardlimit_fixed=True,
     # MB alone tells little: AMD has it (in units of 1/8 GB/s, up to 2048),
-    # Intel's own software controller (mount option mba_MBps) has it in MB/s,
-    # and mainline MPAM has it in percent, with info/MB/delay_linear at 1 just
-    # as on Intel. The kernel shows thread_throttle_mode where the throttle
-    # mode is defined, which is on Intel alone, since Linux 5.12; the range
-    # of the values then tells the software controller apart. An Intel host
-    # with an older kernel can not be told from MPAM and stays unknown.
-    evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode')),
+    # Intel's own software controller (mount option mba_MBps) has it in
+    # MiB/s, and mainline MPAM has it in percent, with info/MB/delay_linear at
+    # 1 just as on Intel. The kernel shows thread_throttle_mode where the
+    # throttle mode is defined, which is on Intel alone, since Linux 5.12. An
+    # Intel host with an older kernel can not be told from MPAM and stays
+    # unknown.
+    evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode'),
+                      no_group_file='mba_MBps_event'),
+)
+
+INTEL_MBPS = Dialect(
+    name='intel-mba-mbps',
+    title='Intel RDT with the software controller (mba_MBps)',
+    # U32_MAX, which is what a fresh group holds, is no limit. Older kernels
+    # round up to a multiple of bandwidth_gran here, too; newer ones take the
+    # value as it is. A multiple is right for both.
+    knobs=(Knob('maximum', 'MB', 1, 2 ** 32 - 1, 2 ** 32 - 1, stepped=True,
+                lowest=0),),
+    domain_kind='l3',
+    monitor=_L3_MONITOR,
+    # The kernel's feedback loop keeps the use below the value at all times.
+    hardlimit_fixed=True,
+    # Older kernels have not the file. There a cap above 100 tells, and a
+    # fresh root group has one.
+    evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode'),
+                      group_file='mba_MBps_event'),
+    unit=MIB,
+    # Before 10.8 libvirt refuses values above 100.
+    libvirt=False,
+)
+
+AMD = Dialect(
+    name='amd-qos',
+    title='AMD QoS',
+    # The highest value is a power of two that the processor gives, 2048 in
+    # the kernel's documentation; it is what a fresh group holds, and no
+    # limit.
+    knobs=(Knob('maximum', 'MB', 1, 2 ** 24, 2048, stepped=True, lowest=0,
+                power=True),),
+    domain_kind='l3',
+    monitor=_L3_MONITOR,
+    hardlimit_fixed=True,
+    # __rdt_get_mem_config_amd(): no delay, so delay_linear is 0 (the kernel
+    # refuses it on Intel), no throttle mode, and any value from 0 on.
+    evidence=Evidence(
+        files=('MB/delay_linear', 'MB/min_bandwidth', 'MB/bandwidth_gran'),
+        no_files=('MB/thread_throttle_mode',),
+        content=(('MB/delay_linear', '0'), ('MB/min_bandwidth', '0'),
+                 ('MB/bandwidth_gran', '1'))),
+    unit=EIGHTH_GB,
+    # libvirt takes a min_bandwidth of 0 for a broken host, and before 10.8
+    # it refuses values above 100.
+    libvirt=False,
+)
+
+MPAM = Dialect(
+    name='mpam',
+    title='mainline Linux MPAM',
+    knobs=(Knob('maximum', 'MB', 1, 100, 100, fraction=True, lowest=0),),
+    domain_kind='l3',
+    # From Linux 7.3 on, with counters that are assigned; none before.
+    monitor=_L3_MONITOR,
+    # The driver clears HARDLIM, and does not show whether the hardware has a
+    # choice (MPAMF_MBW_IDR.MAX_LIM).
+    hardlimit_fixed=None,
+    # mpam_resctrl_control_init(): linear, no throttle mode, sparse masks.
+    # What is left is told by the steps, which no Intel processor has.
+    evidence=Evidence(
+        files=('MB/delay_linear',),
+        no_files=('MB/thread_throttle_mode', 'MB/features', 'MB/max_lim',
+                  'MB_MON/mon_features'),
+        content=(('MB/delay_linear', '1'), ('L3/sparse_masks', '1'),
+                 ('L2/sparse_masks', '1'))),
+)
+
+NVIDIA = Dialect(
+    name='nvidia-mpam',
+    title='NVIDIA MPAM',
+    knobs=(
+        Knob('maximum', 'MB', 1, 100, 100, fraction=True, lowest=0),
+        Knob('hardlimit', 'MB_HLIM', 0, 1, None),
+    ),
+    # NUMA nodes since the nodes of a GPU (without CPUs) have domains, L3
+    # caches before.
+    domain_kind='either',
+    # Grace counts at the L3, Vera at the memory.
+    monitor=_L3_MONITOR,
+    other_monitor=Monitor('MB_MON', 'mon_MB_', 'mbm_total_bytes',
+                          'counter_bytes'),
+    # Without MB_HLIM info/MB/max_lim is not 0: the hardware has no choice,
+    # and the kernel's documentation does not say which it has made.
+    hardlimit_fixed=None,
+    evidence=Evidence(
+        files=('MB/delay_linear',),
+        no_files=('MB/thread_throttle_mode', 'MB/features'),
+        content=(('MB/delay_linear', '1'),),
+        any_line=('MB_HLIM',), any_file=('MB/max_lim',)),
 )
 
 #: Every dialect, and all that there is to add for a further one.
-ALL: tuple[Dialect, ...] = (OPENEULER_66, INTEL)
+ALL: tuple[Dialect, ...] = (OPENEULER_66, OPENEULER_510, INTEL, INTEL_MBPS,
+                            AMD, MPAM, NVIDIA)
 
 BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in ALL}

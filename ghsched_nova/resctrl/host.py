@@ -11,23 +11,41 @@
 # under the License.
 
 
-"""What one host can hold, read from resctrl and sysfs without a write."""
+"""What one host can hold, read from resctrl and sysfs without a write.
+
+Where a cap is a bandwidth and no share of one (AMD, mba_MBps), the share that
+a flavor asks for needs to know what a host NUMA node can deliver. The kernel
+has that figure where the firmware gives it: the ``read_bandwidth`` of a node
+from its own CPUs, in MiB/s (Documentation/admin-guide/mm/numaperf.rst, ACPI
+HMAT). Elsewhere an admin must give it, see :class:`Told`. The highest value
+of AMD's MB line is no such figure: it is the end of a field (256 GB/s), the
+same on every L3 cache whatever is behind it.
+"""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import os
 from pathlib import Path
 import re
+from typing import Literal
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import steps
 from ghsched_placement import host as placement_host
 
 _NUMBER = re.compile(r'[0-9]{1,18}')
 _RANGE = re.compile(r'([0-9]{1,5})(?:-([0-9]{1,5}))?')
 _NODE = re.compile(r'node([0-9]{1,5})')
+
+
+#: Bytes per second of the unit of read_bandwidth in sysfs.
+_SYSFS_UNIT = 2 ** 20
+#: Bytes per second of the unit of Told.node_bandwidth.
+_TOLD_UNIT = 10 ** 6
 
 
 class ResctrlUnavailable(Exception):  # noqa: N818
@@ -39,6 +57,23 @@ class ResctrlUnavailable(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
+class Told:
+    """What an admin says of a host because its kernel does not.
+
+    :param node_bandwidth: theoretical memory bandwidth by host NUMA node, in
+        MB/s (10^6 bytes per second); goes before what sysfs says.
+    :param cap: whether a cap holds while bandwidth is idle (``hard``) or not
+        (``soft``); heard only where the dialect leaves it open.
+    """
+
+    node_bandwidth: Mapping[int, int] = field(default_factory=dict)
+    cap: Literal['hard', 'soft'] | None = None
+
+
+_NOTHING_TOLD = Told()
+
+
+@dataclass(frozen=True)
 class ResctrlHost:
     """One host's control of memory bandwidth.
 
@@ -46,8 +81,8 @@ class ResctrlHost:
     :param num_closids: control groups, the kernel's default group counted;
         the least of all control resources, as the kernel does.
     :param num_rmids: monitoring groups, 0 when there is no monitor.
-    :param min_bandwidth: lowest cap, percent.
-    :param granularity: caps are multiples of it, percent.
+    :param min_bandwidth: lowest cap, in the unit of the dialect.
+    :param granularity: caps are multiples of it, or near to that.
     :param domains_by_node: domains of the MB line by host NUMA node; only
         nodes on which a limit can be held.
     :param monitored: whether memory bandwidth is reported.
@@ -56,6 +91,14 @@ class ResctrlHost:
     :param left_out: the other host NUMA nodes, and why.
     :param libvirt_reads: whether an upstream libvirt can use the lines that
         there are, see :mod:`ghsched_nova.resctrl.own`.
+    :param openeuler_libvirt_reads: the same of openEuler's libvirt, which
+        knows the lines of openEuler's 6.6 kernel.
+    :param no_cap: the cap that is none.
+    :param node_bandwidth: theoretical bandwidth by host NUMA node, in bytes
+        per second; only where the dialect needs it.
+    :param counters: how many counters of bandwidth a domain has, by domain,
+        where a group must be assigned one to be measured; empty where each
+        group is measured.
     """
 
     dialect: dialects.Dialect
@@ -68,6 +111,19 @@ class ResctrlHost:
     priority_default: int | None = None
     left_out: Mapping[int, str] = field(default_factory=dict)
     libvirt_reads: bool = True
+    openeuler_libvirt_reads: bool = True
+    no_cap: int = 100
+    node_bandwidth: Mapping[int, int] = field(default_factory=dict)
+    counters: Mapping[int, int] = field(default_factory=dict)
+
+    def libvirt_makes_groups(self, extended: bool) -> bool:
+        """Whether a guest's control group can be left to libvirt.
+
+        :param extended: whether it is openEuler's libvirt, which keeps
+            hardlimit, priority and min_bandwidth.
+        """
+        return self.openeuler_libvirt_reads if extended else (
+            self.libvirt_reads)
 
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
@@ -87,33 +143,59 @@ class ResctrlHost:
             capabilities=self.capabilities())
 
 
-def read_host(resctrl: Path, sysfs: Path) -> ResctrlHost:
+def read_host(resctrl: Path, sysfs: Path,
+              told: Told = _NOTHING_TOLD) -> ResctrlHost:
     """Find out what a host can hold.
 
     :param resctrl: where resctrl is mounted, usually /sys/fs/resctrl.
     :param sysfs: where sysfs is mounted, usually /sys.
+    :param told: what the kernel does not say.
     :raises ResctrlUnavailable: when resctrl is not mounted, offers no control
         of memory bandwidth, or speaks a dialect that is not known.
     """
     info = _read_info(resctrl)
     root = _read_root(resctrl)
-    dialect = dialects.detect(info, root)
+    dialect = _dialect(resctrl, info, root, told)
+    minimum = _info_number(info, 'MB/min_bandwidth', lowest=0)
+    granularity = _info_number(info, 'MB/bandwidth_gran', lowest=1)
+    caps = root.values(_line(dialect, 'maximum')) or {}
+    by_node, left_out = _map_nodes(dialect, frozenset(caps), sysfs)
+    speeds = (_speeds(by_node, left_out, sysfs, told) if dialect.absolute
+              else {})
+    if not by_node:
+        raise ResctrlUnavailable(_no_node(left_out))
+    openeuler_reads = _whole_steps(dialect, minimum, granularity) and (
+        schemata.openeuler_libvirt_reads(root))
+    monitored = dialect.monitor is not None
+    return ResctrlHost(
+        dialect=dialect, num_closids=_closids(info),
+        num_rmids=_rmids(dialect, info), min_bandwidth=minimum,
+        granularity=granularity, domains_by_node=by_node,
+        monitored=monitored,
+        priority_default=_root_priority(dialect, root), left_out=left_out,
+        libvirt_reads=openeuler_reads and schemata.libvirt_reads(root),
+        openeuler_libvirt_reads=openeuler_reads,
+        no_cap=_no_cap(dialect, caps), node_bandwidth=speeds,
+        counters=_counters(dialect, info))
+
+
+def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
+             told: Told) -> dialects.Dialect:
+    """The dialect, with the monitor that this host has or none."""
+    files = frozenset(path.name for path in _entries(resctrl)
+                      if os.path.isfile(path))
+    dialect = dialects.detect(info, root, files)
     if dialect is None:
         raise ResctrlUnavailable(
             f'the resctrl at {resctrl} is of an unknown kind: '
-            + dialects.why_unknown(info, root))
-    domains = frozenset(root.values(_line(dialect, 'maximum')) or {})
-    by_node, left_out = _map_nodes(dialect, domains, sysfs)
-    monitored = _monitored(dialect, info)
-    return ResctrlHost(
-        dialect=dialect,
-        num_closids=_closids(info),
-        num_rmids=_rmids(dialect, info) if monitored else 0,
-        min_bandwidth=_info_number(info, 'MB/min_bandwidth', lowest=1),
-        granularity=_info_number(info, 'MB/bandwidth_gran', lowest=1),
-        domains_by_node=by_node, monitored=monitored,
-        priority_default=_root_priority(dialect, root), left_out=left_out,
-        libvirt_reads=schemata.libvirt_reads(root))
+            + dialects.why_unknown(info, root, files))
+    monitor = next(
+        (monitor for monitor in (dialect.monitor, dialect.other_monitor)
+         if monitor is not None and monitor.announced(info)), None)
+    fixed = dialect.hardlimit_fixed
+    if fixed is None and told.cap and dialect.knob('hardlimit') is None:
+        fixed = told.cap == 'hard'
+    return replace(dialect, monitor=monitor, hardlimit_fixed=fixed)
 
 
 # -- info/ and the root group -------------------------------------------------
@@ -153,8 +235,6 @@ def _info_number(info: Mapping[str, str], name: str, lowest: int) -> int:
     if text is None:
         raise ResctrlUnavailable(f'there is no info/{name}')
     if not _NUMBER.fullmatch(text.strip()) or int(text) < lowest:
-        # A 0 would do for the kernel, but libvirt takes it for a broken
-        # host and starts no guest with a limit there.
         raise ResctrlUnavailable(f'info/{name} is {text.strip()!r}, not a '
                                  f'number from {lowest} on')
     return int(text)
@@ -166,17 +246,61 @@ def _closids(info: Mapping[str, str]) -> int:
                if name.endswith('/num_closids'))
 
 
-def _monitored(dialect: dialects.Dialect, info: Mapping[str, str]) -> bool:
-    monitor = dialect.monitor
-    if monitor is None:
-        return False
-    features = info.get(f'{monitor.info}/mon_features', '')
-    return monitor.file in features.split()
-
-
 def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
-    assert dialect.monitor is not None  # noqa: S101
+    if dialect.monitor is None:
+        return 0
     return _info_number(info, f'{dialect.monitor.info}/num_rmids', lowest=0)
+
+
+def _counters(dialect: dialects.Dialect,
+              info: Mapping[str, str]) -> dict[int, int]:
+    """Counters by domain where they are assigned to groups.
+
+    Documentation/filesystems/resctrl.rst, mbm_assign_mode: the mode that is
+    on stands in brackets.
+    """
+    if dialect.monitor is None:
+        return {}
+    directory = dialect.monitor.info
+    modes = info.get(f'{directory}/mbm_assign_mode', '').split()
+    if '[mbm_event]' not in modes:
+        return {}
+    text = info.get(f'{directory}/num_mbm_cntrs', '').strip()
+    try:
+        return schemata.parse(f'counters:{text}').values('counters') or {}
+    except schemata.SchemataError as exc:
+        raise ResctrlUnavailable(f'info/{directory}/num_mbm_cntrs: {exc}'
+                                 ) from exc
+
+
+def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
+    """The highest value of the MB line.
+
+    Where that is the machine's (AMD), the root group holds it, unless
+    somebody has lowered it on every domain; it is no less than is documented.
+    """
+    knob = dialect.knob('maximum')
+    if knob is None or knob.default is None:
+        return max(caps.values(), default=0)
+    if not knob.power:
+        return knob.default
+    highest = max([*caps.values(), knob.default])
+    return 1 << (highest - 1).bit_length()
+
+
+def _whole_steps(dialect: dialects.Dialect, minimum: int,
+                 granularity: int) -> bool:
+    """Whether libvirt can write each cap that the host can hold.
+
+    It takes a minimum of 0 for a broken host, and refuses a cap that is not a
+    multiple of the granularity (src/util/virresctrl.c).
+    """
+    knob = dialect.knob('maximum')
+    if not dialect.libvirt or minimum < 1 or knob is None:
+        return False
+    return not knob.fraction or all(
+        percent % granularity == 0
+        for percent in steps.fractions(granularity, minimum))
 
 
 def _root_priority(dialect: dialects.Dialect,
@@ -210,16 +334,39 @@ def _map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
     (memory alone) can back no guest node with vCPUs and is left out, too. A
     domain may belong to several nodes (sub-NUMA clusters below one L3); each
     of them has it then.
+
+    :raises ResctrlUnavailable: when it can not be told what the domains are.
     """
+    if dialect.domain_kind != 'either':
+        return _map_kind(dialect.domain_kind, domains, sysfs)
+    # A kind fits when each node with CPUs has its domains, and each domain is
+    # something of that kind.
+    kinds = ((_map_kind('numa', domains, sysfs),
+              {node for node, _path in _nodes(sysfs)}),
+             (_map_kind('l3', domains, sysfs), _all_l3(sysfs)))
+    maps = [mapped for mapped, ids in kinds
+            if mapped[0] and domains <= ids
+            and set(mapped[1].values()) <= {_NO_CPU}]
+    if len(maps) == 2 and maps[0][0] != maps[1][0]:
+        raise ResctrlUnavailable(
+            'the domains of the MB line can be NUMA nodes as well as L3 '
+            'caches on this machine, and it is not known which')
+    return maps[0] if maps else _map_kind('numa', domains, sysfs)
+
+
+_NO_CPU = 'it has no CPU'
+
+
+def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
+              sysfs: Path) -> _NodeMap:
     by_node: dict[int, tuple[int, ...]] = {}
     left_out: dict[int, str] = {}
     for node, path in _nodes(sysfs):
         cpus = _cpu_list(_text(path / 'cpulist') or '')
         if not cpus:
-            left_out[node] = 'it has no CPU'
+            left_out[node] = _NO_CPU
             continue
-        found = ({node} if dialect.domain_kind == 'numa'
-                 else _l3_domains(sysfs, cpus))
+        found = {node} if kind == 'numa' else _l3_domains(sysfs, cpus)
         if found is None:
             left_out[node] = 'a CPU of it has no cache/index3/id in sysfs'
         elif not found <= domains:
@@ -227,12 +374,54 @@ def _map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
             left_out[node] = f'the MB line has no domain {missing}'
         else:
             by_node[node] = tuple(sorted(found))
-    if not by_node:
-        reasons = '; '.join(f'node {node}: {reason}'
-                            for node, reason in sorted(left_out.items()))
-        raise ResctrlUnavailable('no host NUMA node has a domain of the MB '
-                                 f'line ({reasons or "there is no node"})')
     return by_node, left_out
+
+
+def _all_l3(sysfs: Path) -> set[int]:
+    found: set[int] = set()
+    for _node, path in _nodes(sysfs):
+        cpus = _cpu_list(_text(path / 'cpulist') or '')
+        found |= _l3_domains(sysfs, cpus) or set()
+    return found
+
+
+def _no_node(left_out: Mapping[int, str]) -> str:
+    reasons = '; '.join(f'node {node}: {reason}'
+                        for node, reason in sorted(left_out.items()))
+    return ('no host NUMA node has a domain of the MB line '
+            f'({reasons or "there is no node"})')
+
+
+def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
+            sysfs: Path, told: Told) -> dict[int, int]:
+    """Bytes per second by node; nodes without are moved to those left out."""
+    speeds = {}
+    for node in list(by_node):
+        speed = (told.node_bandwidth.get(node, 0) * _TOLD_UNIT
+                 or _rated(sysfs, node))
+        if speed:
+            speeds[node] = speed
+        else:
+            del by_node[node]
+            left_out[node] = (
+                'a cap is a bandwidth on this host, and what the node can '
+                'deliver is not known: there is no '
+                f'node{node}/access1/initiators/read_bandwidth in sysfs, and '
+                '[ghsched]node_bandwidth does not say it')
+    return speeds
+
+
+def _rated(sysfs: Path, node: int) -> int:
+    """What the firmware says that a node can deliver; 0 when nothing.
+
+    Access class 1 is that of CPUs, class 0 that of whatever is nearest.
+    """
+    top = sysfs / 'devices' / 'system' / 'node' / f'node{node}'
+    for access in ('access1', 'access0'):
+        text = _text(top / access / 'initiators' / 'read_bandwidth') or ''
+        if _NUMBER.fullmatch(text.strip()) and int(text):
+            return int(text) * _SYSFS_UNIT
+    return 0
 
 
 def _nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:

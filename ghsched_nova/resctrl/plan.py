@@ -16,16 +16,24 @@
 A guest has one control group, which holds all of its vCPUs. Each host NUMA
 node that backs a guest node has its own values in that group, because the
 domains of a schemata line are per node (or per L3 cache of a node).
+
+Where a node has several domains, a cap in percent is the same on each: it is
+a share of what that domain can deliver. A cap that is a bandwidth is divided
+among them, so that they add up to the cap of the node. That asks for vCPUs on
+all of the node's L3 caches, which is what Nova does with a guest that is not
+pinned; a guest on one of the caches alone has its part of the cap.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from types import MappingProxyType
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import steps
 from ghsched_placement import keys
 from ghsched_placement import policy as guest_policy
 
@@ -56,10 +64,13 @@ class DomainSetting:
     :param host_node: host NUMA node of the domain.
     :param guest_node: guest NUMA node that the host node backs.
     :param asked: what the flavor asked for.
-    :param maximum: effective cap, percent.
+    :param maximum: effective cap, in the unit of the dialect.
     :param minimum: effective guarantee, percent.
     :param hardlimit: whether the cap holds while bandwidth is idle.
     :param priority: the higher wins.
+    :param scale: how many percent of what the host node can deliver one unit
+        of the cap on this domain stands for, with the caps of the node's
+        other domains.
     """
 
     domain: int
@@ -70,6 +81,17 @@ class DomainSetting:
     minimum: int | None
     hardlimit: bool | None
     priority: int | None
+    scale: float = 1.0
+
+    @property
+    def maximum_percent(self) -> int | float:
+        """The effective cap as a share of the host node, percent.
+
+        Not below what was asked for; 100 where the cap is none.
+        """
+        if self.scale == 1:
+            return min(100, self.maximum)
+        return min(100, round(self.maximum * self.scale, 2))
 
     def value(self, role: dialects.Role) -> int | None:
         """The number that the line of one role holds."""
@@ -126,8 +148,9 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
     for guest_node, host_node in enumerate(host_nodes):
         for setting in _node_settings(host, policy.nodes[guest_node],
                                       guest_node, host_node):
-            _check_shared(settings.get(setting.domain), setting)
-            settings.setdefault(setting.domain, setting)
+            first = settings.get(setting.domain)
+            settings[setting.domain] = (
+                setting if first is None else _joined(host, first, setting))
     return tuple(settings[domain] for domain in sorted(settings))
 
 
@@ -144,11 +167,12 @@ def _node_settings(host: resctrl_host.ResctrlHost,
     _check_knobs(host.dialect, asked)
     return [DomainSetting(
         domain=domain, host_node=host_node, guest_node=guest_node,
-        asked=asked, maximum=_maximum(host, asked),
+        asked=asked, maximum=_maximum(host, asked, host_node),
         minimum=_minimum(host, asked),
         hardlimit=(asked.hardlimit if host.dialect.knob('hardlimit')
                    else None),
-        priority=_priority(host, asked)) for domain in domains]
+        priority=_priority(host, asked),
+        scale=_scale(host, host_node)) for domain in domains]
 
 
 def _check_knobs(dialect: dialects.Dialect,
@@ -173,15 +197,14 @@ def _check_knobs(dialect: dialects.Dialect,
                                 f'the {dialect.title} of this host {why}')
 
 
-def _check_shared(first: DomainSetting | None,
-                  second: DomainSetting) -> None:
+def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
+            second: DomainSetting) -> DomainSetting:
     """Two guest nodes in one domain have but one set of values there.
 
     That is right only where the domain spans two host nodes and both guest
-    nodes ask for the same share of theirs.
+    nodes ask for the same share of theirs. A cap that is a bandwidth is then
+    that of both.
     """
-    if first is None:
-        return
     where = (f'guest NUMA nodes {first.guest_node} and {second.guest_node} '
              f'are both in domain {second.domain} of the host')
     if first.host_node == second.host_node:
@@ -191,24 +214,54 @@ def _check_shared(first: DomainSetting | None,
     if first.asked != second.asked:
         raise PolicyNotHeld(f'{where}, which has one set of limits; '
                             'ghsched:mem_bw_* must be the same for both')
+    if not host.dialect.absolute:
+        return first
+    return replace(
+        first, maximum=min(first.maximum + second.maximum, host.no_cap),
+        scale=1 / (1 / first.scale + 1 / second.scale))
 
 
-def _step(knob: dialects.Knob, granularity: int, value: int,
+def _step(host: resctrl_host.ResctrlHost, knob: dialects.Knob, value: int,
           floor: int = 0) -> int:
+    """The least value of a line that is not below another."""
     value = max(value, floor, knob.minimum)
+    if knob.fraction:
+        return next(percent for percent in steps.fractions(
+            host.granularity, host.min_bandwidth) if percent >= value)
     if knob.stepped:
         # A multiple, not floor + N steps: libvirt refuses anything else,
         # and the kernel rounds up to one.
-        value = -(-value // granularity) * granularity
+        value = steps.multiple(value, host.granularity)
     return min(value, knob.maximum)
 
 
-def _maximum(host: resctrl_host.ResctrlHost,
-             asked: guest_policy.NodePolicy) -> int:
+def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
+             host_node: int) -> int:
     knob = host.dialect.knob('maximum')
     if knob is None:
         return asked.maximum
-    return _step(knob, host.granularity, asked.maximum, host.min_bandwidth)
+    if not host.dialect.absolute:
+        return _step(host, knob, asked.maximum, host.min_bandwidth)
+    if not asked.capped:
+        return host.no_cap
+    size, domains = _divided(host, host_node)
+    wanted = -(-asked.maximum * host.node_bandwidth[host_node]
+               // (100 * size * domains))
+    return min(_step(host, knob, wanted, host.min_bandwidth), host.no_cap)
+
+
+def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
+    if not host.dialect.absolute:
+        return 1.0
+    size, domains = _divided(host, host_node)
+    return 100 * size * domains / host.node_bandwidth[host_node]
+
+
+def _divided(host: resctrl_host.ResctrlHost,
+             host_node: int) -> tuple[int, int]:
+    """Bytes per second of the unit, and the domains of a node."""
+    return (host.dialect.unit.size or 1,
+            len(host.domains_by_node[host_node]))
 
 
 def _minimum(host: resctrl_host.ResctrlHost,
@@ -216,7 +269,7 @@ def _minimum(host: resctrl_host.ResctrlHost,
     knob = host.dialect.knob('minimum')
     if knob is None:
         return None
-    return _step(knob, host.granularity, asked.minimum)
+    return _step(host, knob, asked.minimum)
 
 
 def _priority(host: resctrl_host.ResctrlHost,
@@ -258,12 +311,18 @@ def other_domains(host: resctrl_host.ResctrlHost) -> Others:
     A group that holds a guest must leave the other domains alone, but whoever
     made the group may not have: libvirt reuses a directory that is there
     already, with all it holds, and reads the lines of the root group by the
-    beginning of their names.
+    beginning of their names. A line of which nobody knows what a fresh group
+    holds is not named: it is left as it is.
     """
-    return {knob.line: _default(host, knob) for knob in host.dialect.knobs}
+    values = {knob.line: _default(host, knob) for knob in host.dialect.knobs}
+    return {line: value for line, value in values.items()
+            if value is not None}
 
 
-def _default(host: resctrl_host.ResctrlHost, knob: dialects.Knob) -> int:
+def _default(host: resctrl_host.ResctrlHost,
+             knob: dialects.Knob) -> int | None:
+    if knob.role == 'maximum':
+        return host.no_cap
     if knob.role == 'priority' and host.priority_default is not None:
         return host.priority_default
     return knob.default

@@ -30,6 +30,8 @@ _VALUE = re.compile(r'[!-:<>-~]+')
 _DIGITS = {10: re.compile(r'[0-9]{1,18}'),
            16: re.compile(r'[0-9a-fA-F]{1,32}')}
 _CACHE_LINE = re.compile(r'L[0-9]+(CODE|DATA)?')
+#: The lines of bandwidth that openEuler's libvirt knows (virresctrl.c).
+_OPENEULER_LINES = frozenset({'MB', 'MBHDL', 'MBPRI', 'MBMIN'})
 
 
 class SchemataError(ValueError):
@@ -43,8 +45,9 @@ class Line:
     :param name: exactly what stands before the colon, e.g. ``MB``.
     :param values: (domain id, value as written) in the order of the file.
     :param body: the text after the colon where the kernel wrote words in
-        place of values, as it does for a group that is about to be
-        pseudo-locked (``L3:uninitialized``).
+        place of values: ``L3:uninitialized`` of a group that is about to be
+        pseudo-locked, or ``L2:S;2=fc;S`` of OLK-5.10, where S stands for
+        caches that are shared in full.
     """
 
     name: str
@@ -112,11 +115,12 @@ def _line(row: str) -> Line:
         raise SchemataError(f'{row!r} does not begin with a resource name')
     if not body:
         return Line(name)
-    if '=' not in body:
+    items = [item.strip(' \t') for item in body.split(';')]
+    if any(item and '=' not in item for item in items):
         if not body.isprintable():
             raise SchemataError(f'{row!r} has control characters')
         return Line(name, body=body)
-    values = tuple(_value(row, item) for item in body.split(';'))
+    values = tuple(_value(row, item) for item in items)
     if len({domain for domain, _value_ in values}) != len(values):
         raise SchemataError(f'{row!r} names a domain more than once')
     return Line(name, values)
@@ -148,3 +152,13 @@ def libvirt_reads(root: Schemata) -> bool:
     return all(line.name == 'MB' if line.name.startswith('MB')
                else _CACHE_LINE.fullmatch(line.name) is not None
                for line in root.lines if line.name.startswith(('MB', 'L')))
+
+
+def openeuler_libvirt_reads(root: Schemata) -> bool:
+    """Whether openEuler's libvirt can use a host with these lines.
+
+    Each further line that begins with ``MB`` makes it refuse the host: those
+    of the mount options of OLK-5.10, and NVIDIA's.
+    """
+    return all(line.name in _OPENEULER_LINES for line in root.lines
+               if line.name.startswith('MB'))

@@ -149,7 +149,7 @@ class RefusalTest(LoadTestCase):
                  'nodes[1].cpus: 2 is on another node'),
                 ('a', ('nodes', 0, 'cpus'), "nodes[0].cpus: 'a'"),
                 ([9], ('nodes', 0, 'domains'), 'leave it out or say [1]'),
-                ('amd', ('resctrl', 'dialect'), "'amd' is none of intel-rdt"),
+                ('amd', ('resctrl', 'dialect'), "'amd' is none of amd-qos"),
                 (['MBX'], ('resctrl', 'lines'), "lines[0]: 'MBX' is none of"),
                 (['MBMIN'], ('resctrl', 'lines'), 'lines: must name MB'),
                 (0, ('resctrl', 'num_closids'), '0 is not between 1 and'),
@@ -166,6 +166,36 @@ class RefusalTest(LoadTestCase):
     def test_an_l3_dialect_needs_domains(self):
         self.refused(changed('intel-rdt', 'resctrl', 'dialect'),
                      'nodes: no node has domains')
+
+    def test_a_cap_that_is_a_bandwidth_needs_that_of_the_node(self):
+        document = yaml.safe_load(changed('amd-qos', 'resctrl', 'dialect'))
+        document['resctrl']['min_bandwidth'] = 0
+        for place, node in enumerate(document['nodes']):
+            node['domains'] = [2 * place, 2 * place + 1]
+        self.refused(yaml.safe_dump(document), 'bandwidth_mb: is missing')
+        for node in document['nodes']:
+            node['bandwidth_mb'] = 100000
+        host = self.load(yaml.safe_dump(document)).resctrl
+        self.assertEqual({0: 10 ** 11, 1: 10 ** 11}, host.node_bandwidth)
+        self.assertEqual((2048, False), (host.no_cap, host.libvirt_reads))
+
+    def test_steps_that_no_mpam_control_has(self):
+        document = yaml.safe_load(changed('mpam', 'resctrl', 'dialect'))
+        document['nodes'] = [dict(node, domains=[node['id']])
+                             for node in document['nodes']]
+        document['resctrl'].update(cap='hard', bandwidth_gran=10)
+        self.refused(yaml.safe_dump(document), 'granularity of 10')
+        document['resctrl']['bandwidth_gran'] = 1
+        held = self.load(yaml.safe_dump(document)).resctrl.capabilities()
+        self.assertIn('MEM_BW_HARDLIMIT', held)
+
+    def test_one_line_for_the_cap(self):
+        text = changed('openeuler-5.10', 'resctrl', 'dialect')
+        self.refused(text, 'lines: must name MBMAX or MB')
+        document = yaml.safe_load(text)
+        document['resctrl']['lines'] = ['MBMAX', 'MBHDL']
+        host = self.load(yaml.safe_dump(document)).resctrl
+        self.assertEqual('MBMAX', host.dialect.knob('maximum').line)
 
     @given(st.sampled_from([('name',), ('nodes',), ('nodes', 0),
                             ('nodes', 0, 'cpus'), ('nodes', 1, 'domains'),

@@ -29,9 +29,14 @@ from ghsched_placement import policy
 MACHINES = Path(__file__).parent / 'machines'
 
 
-def read_machine(name: str) -> resctrl_host.ResctrlHost:
+def all_machines() -> list[str]:
+    return sorted(path.name for path in MACHINES.iterdir() if path.is_dir())
+
+
+def read_machine(name: str, **told: Any) -> resctrl_host.ResctrlHost:
     return resctrl_host.read_host(MACHINES / name / 'resctrl',
-                                  MACHINES / name / 'sysfs')
+                                  MACHINES / name / 'sysfs',
+                                  resctrl_host.Told(**told))
 
 
 def openeuler(**changes: Any) -> resctrl_host.ResctrlHost:

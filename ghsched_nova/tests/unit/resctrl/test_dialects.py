@@ -11,14 +11,24 @@
 # under the License.
 
 
+from hypothesis import given
+from hypothesis import strategies as st
 import testtools
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import steps
 from ghsched_placement import names
 
 INTEL_INFO = {'MB/delay_linear': '1\n',
               'MB/thread_throttle_mode': 'per-thread\n'}
+AMD_INFO = {'MB/delay_linear': '0\n', 'MB/min_bandwidth': '0\n',
+            'MB/bandwidth_gran': '1\n'}
+
+
+def _mpam(step, minimum):
+    return {'MB/delay_linear': '1\n', 'MB/bandwidth_gran': f'{step}\n',
+            'MB/min_bandwidth': f'{minimum}\n'}
 
 
 class CapabilitiesTestCase(testtools.TestCase):
@@ -31,6 +41,14 @@ class CapabilitiesTestCase(testtools.TestCase):
         self.assertEqual(
             {'MEM_BW_MAX', 'MEM_BW_HARDLIMIT', 'MEM_BW_MONITOR'},
             dialects.INTEL.capabilities())
+
+    def test_the_others(self):
+        cap = {'MEM_BW_MAX', 'MEM_BW_MONITOR'}
+        hard, soft = {'MEM_BW_HARDLIMIT'}, {'MEM_BW_SOFTLIMIT'}
+        for dialect, held in (
+                (dialects.INTEL_MBPS, cap | hard), (dialects.AMD, cap | hard),
+                (dialects.MPAM, cap), (dialects.NVIDIA, cap | hard | soft)):
+            self.assertEqual(held, dialect.capabilities())
 
     def test_openeuler_without_a_hardlimit_line_promises_neither(self):
         # What such hardware does with a cap while bandwidth is idle is not
@@ -72,10 +90,80 @@ class DetectTestCase(testtools.TestCase):
         why = self._why({'MB/delay_linear': '1'}, 'MB:0=100')
         self.assertIn('no info/MB/thread_throttle_mode', why)
 
-    def test_a_value_out_of_range_is_not_intel(self):
+    def test_a_value_out_of_range_is_not_intel_in_percent(self):
         for value in (0, 101, 2048, 4294967295):
-            self.assertIn(f'MB of domain 1 is {value}, outside 1..100',
-                          self._why(INTEL_INFO, f'MB:0=100;1={value}'))
+            root = schemata.parse(f'MB:0=100;1={value}')
+            self.assertIn(
+                f'MB of domain 1 is {value}, outside 1..100',
+                dialects.mismatch(dialects.INTEL, INTEL_INFO, root))
+
+    def test_the_software_controller_is_known_by_its_file(self):
+        for value in (1, 100, 101, 4294967295):
+            root = schemata.parse(f'MB:0={value}')
+            self.assertEqual(dialects.INTEL_MBPS, dialects.detect(
+                INTEL_INFO, root, {'mba_MBps_event'}))
+
+    def test_or_by_a_cap_above_100(self):
+        self.assertEqual(dialects.INTEL_MBPS,
+                         self._detect(INTEL_INFO, 'MB:0=50;1=4294967295'))
+        self.assertIn('no file mba_MBps_event',
+                      self._why(INTEL_INFO, 'MB:0=0'))
+
+    def test_amd_has_no_delay_and_no_lowest_cap(self):
+        for value in (0, 16, 100, 2048, 4096):
+            self.assertEqual(dialects.AMD,
+                             self._detect(AMD_INFO, f'SMBA:0=1\nMB:0={value}'))
+        for file, text in (('delay_linear', '1'), ('min_bandwidth', '10'),
+                           ('bandwidth_gran', '10')):
+            self.assertIn(f'info/MB/{file} is not', self._why(
+                AMD_INFO | {f'MB/{file}': text}, 'MB:0=2048'))
+
+    def test_mpam_is_known_by_its_steps(self):
+        for step, minimum in steps.FRACTIONS:
+            info = _mpam(step, minimum)
+            self.assertEqual(dialects.MPAM, self._detect(info, 'MB:3=100'))
+            for more in ('MB/features', 'MB_MON/mon_features',
+                         'MB/thread_throttle_mode'):
+                self.assertIn(
+                    f'there is an info/{more}', dialects.mismatch(
+                        dialects.MPAM, info | {more: ''},
+                        schemata.parse('MB:3=100')))
+        for step, minimum in ((10, 10), (7, 7), ('x', 1), (0, 1)):
+            self.assertIn('those of no MPAM control',
+                          self._why(_mpam(step, minimum), 'MB:3=100'))
+
+    def test_mpam_masks_are_sparse(self):
+        self.assertIn('L3/sparse_masks is not 1', self._why(
+            _mpam(1, 1) | {'L3/sparse_masks': '0\n'}, 'MB:3=100'))
+
+    def test_nvidia_is_known_by_its_line_or_file(self):
+        self.assertEqual(
+            dialects.NVIDIA,
+            self._detect(_mpam(1, 1), 'MB:0=100\nMB_HLIM:0=0\nL3_MAX:1=100'))
+        found = self._detect(_mpam(1, 1) | {'MB/max_lim': '2'}, 'MB:0=100')
+        self.assertEqual(('nvidia-mpam', None),
+                         (found.name, found.knob('hardlimit')))
+
+    def test_openeuler_5_10_by_its_features(self):
+        info = {'MB/features': 'mbPrio@3\nmbHdl@1\nmbMax@100\n'}
+        found = self._detect(
+            info, 'L3PBM:0=f\nMBMAX:0=100\nMBPRI:0=1\nMBHDL:0=1\nMBPBM:0=f')
+        self.assertEqual('openeuler-5.10', found.name)
+        self.assertEqual(['MBMAX', 'MBHDL', 'MBPRI'],
+                         [knob.line for knob in found.knobs])
+        self.assertEqual(3, found.knob('priority').maximum)
+
+    def test_features_that_make_no_sense_are_passed_over(self):
+        for text in ('mbPrio', 'mbPrio@', 'mbPrio@x', 'mbPrio@99', '@@', ''):
+            found = self._detect({'MB/features': text}, 'MB:0=1\nMBPRI:0=1')
+            self.assertEqual(7, found.knob('priority').maximum)
+
+    def test_openeuler_5_10_without_a_cap(self):
+        info = {'MB/features': 'mbMin@100'}
+        self.assertIn('has no line MBMAX or MB',
+                      self._why(info, 'MBMIN:0=0'))
+        self.assertIn('has the lines MBMAX and MB',
+                      self._why(info, 'MBMAX:0=1\nMB:0=1'))
 
     def test_an_unknown_bandwidth_line_is_not_passed_over(self):
         for line in ('MBMAX', 'MB_HLIM', 'MBPBM'):
@@ -88,6 +176,28 @@ class DetectTestCase(testtools.TestCase):
         self.assertIn('is not a number', self._why(INTEL_INFO, 'MB:0=max'))
 
     def test_openeuler_5_10_is_not_6_6(self):
-        self.assertIn('there is an info/MB/features',
-                      self._why({'MB/features': 'mbPrio@8'},
-                                'MB:0=100\nMBPRI:0=3'))
+        root = schemata.parse('MB:0=100\nMBPRI:0=3')
+        self.assertIn('there is an info/MB/features', dialects.mismatch(
+            dialects.OPENEULER_66, {'MB/features': 'mbPrio@7'}, root))
+
+    @given(st.dictionaries(
+        st.sampled_from(sorted(
+            {file for dialect in dialects.ALL
+             for file in (*dialect.evidence.files, *dialect.evidence.no_files,
+                          *dialect.evidence.any_file, 'MB/min_bandwidth',
+                          'MB/bandwidth_gran', 'L3/sparse_masks')})),
+        st.sampled_from(('', '0', '1', '10', '50', 'mbPrio@3', '\udcff'))),
+        st.lists(st.tuples(
+            st.sampled_from(('MB', 'MBMAX', 'MBMIN', 'MBHDL', 'MBPRI',
+                             'MBPBM', 'MB_HLIM', 'L3')),
+            st.sampled_from((0, 1, 3, 100, 2048, 4294967295))),
+            unique_by=lambda line: line[0]),
+        st.booleans())
+    def test_a_host_speaks_one_dialect_or_none(self, info, lines, event):
+        root = schemata.parse('\n'.join(f'{n}:0={v}' for n, v in lines))
+        files = {'mba_MBps_event'} if event else set()
+        fitting = [dialect.name for dialect in dialects.ALL
+                   if not dialects.mismatch(dialect, info, root, files)]
+        found = dialects.detect(info, root, files)
+        self.assertEqual(fitting, [found.name] if found else [])
+        self.assertTrue(dialects.why_unknown(info, root, files))

@@ -25,6 +25,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_placement import names
 
+FOUR = {node: (node,) for node in range(4)}
 ALL = frozenset(name for name in names.CAPABILITY_TRAITS
                 if name.startswith('MEM_BW'))
 
@@ -65,18 +66,154 @@ class MachinesTestCase(testtools.TestCase):
         self.assertEqual({0: (0,), 1: (1,)}, host.domains_by_node)
         self.assertEqual({2: 'it has no CPU'}, host.left_out)
 
+    def test_each_machine(self):
+        for machine, dialect, lines, domains in (
+                ('intel-1s', 'intel-rdt', 'MB', {0: (0,)}),
+                ('intel-2s-snc-cdp', 'intel-rdt', 'MB',
+                 {0: (0,), 1: (0,), 2: (1,), 3: (1,)}),
+                ('intel-mba-mbps', 'intel-mba-mbps', 'MB',
+                 {0: (0,), 1: (1,)}),
+                ('amd-epyc', 'amd-qos', 'MB', {0: (0, 1, 2), 1: (8, 9, 10)}),
+                ('arm-mainline', 'mpam', 'MB', {0: (5,), 1: (71,)}),
+                ('arm-mainline-7.1', 'mpam', 'MB', {0: (0,)}),
+                ('kunpeng920-openeuler22.03', 'openeuler-5.10',
+                 'MB MBHDL MBPRI', FOUR),
+                ('kunpeng920-openeuler22.03-mbmax', 'openeuler-5.10',
+                 'MBMAX MBHDL MBMIN', FOUR),
+                ('kunpeng920-openeuler22.03-plain', 'openeuler-5.10', 'MB',
+                 FOUR),
+                ('kunpeng950-openeuler24.03', 'openeuler-6.6',
+                 'MB MBHDL MBPRI MBMIN', FOUR),
+                ('nvidia-grace', 'nvidia-mpam', 'MB MB_HLIM',
+                 {0: (0,), 1: (1,)}),
+                ('nvidia-grace-l3', 'nvidia-mpam', 'MB', {0: (1,), 1: (2,)}),
+                ('nvidia-vera', 'nvidia-mpam', 'MB MB_HLIM',
+                 {0: (0,), 1: (1,)})):
+            host = base.read_machine(machine)
+            self.assertEqual(
+                (dialect, lines.split(), domains),
+                (host.dialect.name, [k.line for k in host.dialect.knobs],
+                 host.domains_by_node), machine)
+
+    def test_where_each_machine_reports_bandwidth(self):
+        for machine, prefix, unit, rmids in (
+                ('intel-2s-snc-cdp', 'mon_L3_', 'counter_bytes', 160),
+                ('amd-epyc', 'mon_L3_', 'counter_bytes', 4096),
+                ('arm-mainline', 'mon_L3_', 'counter_bytes', 128),
+                ('kunpeng920-openeuler22.03', 'mon_MB_', 'rate_mb', 16),
+                ('kunpeng950-openeuler24.03', 'mon_MB_', 'rate_mb', 128),
+                ('nvidia-grace', 'mon_L3_', 'counter_bytes', 64),
+                ('nvidia-vera', 'mon_MB_', 'counter_bytes', 64)):
+            host = base.read_machine(machine)
+            monitor = host.dialect.monitor
+            self.assertEqual((prefix, unit, rmids), (
+                monitor.prefix, monitor.unit, host.num_rmids), machine)
+            top = base.MACHINES / machine / 'resctrl'
+            for entry in (top / 'mon_data').glob(prefix + '[0-9]*'):
+                self.assertTrue((entry / monitor.file).is_file(), entry)
+        for machine in ('arm-mainline-7.1', 'nvidia-grace-l3'):
+            host = base.read_machine(machine)
+            self.assertEqual((False, 0), (host.monitored, host.num_rmids))
+            self.assertNotIn('MEM_BW_MONITOR', host.capabilities())
+
+    def test_counters_that_are_assigned(self):
+        for machine, counters, file in (
+                ('amd-epyc', dict.fromkeys((0, 1, 2, 8, 9, 10), 32),
+                 'mbm_L3_assignments'),
+                ('arm-mainline', {5: 4, 71: 4}, 'mbm_L3_assignments'),
+                ('nvidia-grace', {1: 1, 2: 1}, 'mbm_L3_assignments'),
+                ('nvidia-vera', {0: 4, 1: 4}, 'mbm_MB_assignments')):
+            host = base.read_machine(machine)
+            self.assertEqual(counters, host.counters)
+            self.assertEqual(file, host.dialect.monitor.assignments)
+            self.assertTrue(
+                (base.MACHINES / machine / 'resctrl' / file).is_file())
+        self.assertEqual({}, base.read_machine('intel-1s').counters)
+
+    def test_who_can_make_the_groups(self):
+        for machine, upstream, openeuler in (
+                ('intel-1s', True, True), ('arm-mainline', True, True),
+                ('arm-mainline-7.1', False, False),
+                ('amd-epyc', False, False), ('intel-mba-mbps', False, False),
+                ('kunpeng920-openeuler22.03-plain', False, False),
+                ('kunpeng950-openeuler24.03', False, True),
+                ('nvidia-grace', False, False)):
+            host = base.read_machine(machine)
+            self.assertEqual((upstream, openeuler), (
+                host.libvirt_makes_groups(False),
+                host.libvirt_makes_groups(True)), machine)
+
+    def test_priorities_of_openeuler_5_10(self):
+        host = base.read_machine('kunpeng920-openeuler22.03')
+        self.assertEqual((3, 7), (host.priority_default,
+                                  host.dialect.knob('priority').maximum))
+
+    def test_nodes_of_a_gpu_are_left_out(self):
+        self.assertEqual(dict.fromkeys((2, 10), 'it has no CPU'),
+                         base.read_machine('nvidia-grace').left_out)
+
     def test_the_others_are_refused_with_a_reason(self):
         for machine, reason in (
                 ('intel-no-mba', 'no control of memory bandwidth'),
-                ('intel-mba-mbps', 'outside 1..100'),
-                ('amd-epyc', 'no info/MB/thread_throttle_mode'),
-                ('arm-mainline', 'no info/MB/thread_throttle_mode'),
-                ('kunpeng920-openeuler22.03', 'info/MB/features'),
+                ('intel-5.4', 'no info/MB/thread_throttle_mode'),
+                ('intel-mba-mbps-5.15', '[ghsched]node_bandwidth'),
+                ('amd-epyc-milan', '[ghsched]node_bandwidth'),
+                ('kunpeng920-openeuler22.03-mbpbm', 'no line MBMAX or MB'),
+                ('nvidia-ambiguous', 'it is not known which'),
+                ('broken-truncated', 'has no value'),
+                ('broken-binary', 'has no colon'),
+                ('broken-empty', 'the root group has no line MB'),
+                ('broken-cpulist', 'it has no CPU'),
+                ('broken-counters', 'info/L3_MON/num_mbm_cntrs'),
                 ('not-there', 'is resctrl mounted?')):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
                                     base.read_machine, machine)
             self.assertIn(reason, exc.reason)
+
+    def test_a_refusal_names_the_file_system(self):
+        for machine in ('intel-5.4', 'broken-binary', 'broken-empty'):
+            exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
+                                    base.read_machine, machine)
             self.assertIn(str(base.MACHINES / machine), exc.reason)
+
+
+class ToldTestCase(testtools.TestCase):
+
+    def test_bandwidth_that_the_firmware_does_not_give(self):
+        host = base.read_machine('amd-epyc-milan', node_bandwidth={0: 204800})
+        self.assertEqual(({0: 204800 * 10 ** 6}, {0: (0, 1, 2, 3)}, 2048),
+                         (host.node_bandwidth, host.domains_by_node,
+                          host.no_cap))
+
+    def test_it_goes_before_what_the_firmware_gives(self):
+        host = base.read_machine('amd-epyc', node_bandwidth={1: 1000})
+        self.assertEqual({0: 219726 * 2 ** 20, 1: 10 ** 9},
+                         host.node_bandwidth)
+
+    def test_a_node_without_is_left_out(self):
+        host = base.read_machine('intel-mba-mbps-5.15',
+                                 node_bandwidth={1: 1000})
+        self.assertEqual({1: (1,)}, host.domains_by_node)
+        self.assertIn('read_bandwidth', host.left_out[0])
+
+    def test_shares_need_none(self):
+        self.assertEqual({}, base.read_machine(
+            'intel-1s', node_bandwidth={0: 1000}).node_bandwidth)
+
+    def test_what_a_cap_is(self):
+        for cap, held in (('hard', 'MEM_BW_HARDLIMIT'),
+                          ('soft', 'MEM_BW_SOFTLIMIT'), (None, None)):
+            for machine in ('arm-mainline', 'nvidia-grace-l3',
+                            'kunpeng920-openeuler22.03-plain'):
+                host = base.read_machine(machine, cap=cap)
+                self.assertEqual({held} - {None}, host.capabilities() & {
+                    'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'})
+
+    def test_it_is_not_asked_where_it_is_known(self):
+        for machine in ('intel-1s', 'nvidia-grace', 'amd-epyc',
+                        'kunpeng950-openeuler24.03'):
+            self.assertEqual(base.read_machine(machine),
+                             base.read_machine(machine, cap='soft'))
 
 
 class DescriptionTestCase(testtools.TestCase):
@@ -161,9 +298,18 @@ class ChangedTestCase(testtools.TestCase):
         shutil.rmtree(self.top / 'sysfs')
         self.assertIn('there is no node', self._refused())
 
-    def test_numbers_that_libvirt_would_not_take(self):
+    def test_a_lowest_cap_of_0_is_nothing_for_libvirt(self):
+        self._take('intel-xeon-2s')
+        self.assertTrue(self._read().libvirt_reads)
+        (self.info / 'MB/min_bandwidth').write_text('0\n')
+        host = self._read()
+        self.assertEqual((0, False, False), (
+            host.min_bandwidth, host.libvirt_reads,
+            host.openeuler_libvirt_reads))
+
+    def test_numbers_that_make_no_sense(self):
         self._take('kunpeng920b-openeuler24.03')
-        for name, text in (('min_bandwidth', '0\n'), ('min_bandwidth', ''),
+        for name, text in (('min_bandwidth', '-1\n'), ('min_bandwidth', ''),
                            ('bandwidth_gran', 'x'), ('num_closids', '0')):
             file = self.info / 'MB' / name
             before = file.read_text()
@@ -201,9 +347,16 @@ def _snapshot(top):
 _FILES = ('resctrl/schemata', 'resctrl/info/MB/num_closids',
           'resctrl/info/MB/min_bandwidth', 'resctrl/info/MB/bandwidth_gran',
           'resctrl/info/MB/thread_throttle_mode',
+          'resctrl/info/MB/delay_linear', 'resctrl/info/MB/features',
+          'resctrl/info/MB/max_lim', 'resctrl/mba_MBps_event',
           'resctrl/info/MB_MON/num_rmids', 'resctrl/info/L3/num_closids',
+          'resctrl/info/L3/sparse_masks',
+          'resctrl/info/L3_MON/mbm_assign_mode',
+          'resctrl/info/L3_MON/num_mbm_cntrs',
           'resctrl/info/L3_MON/mon_features',
           'sysfs/devices/system/node/node0/cpulist',
+          'sysfs/devices/system/node/node0/access1/initiators/'
+          'read_bandwidth',
           'sysfs/devices/system/cpu/cpu0/cache/index3/id',
           'sysfs/devices/system/cpu/cpu0/cache/index3/shared_cpu_list')
 _CONTENT = (st.binary(max_size=40)
@@ -214,8 +367,7 @@ _CONTENT = (st.binary(max_size=40)
 class FuzzTestCase(testtools.TestCase):
 
     @settings(max_examples=60, deadline=None)
-    @given(st.sampled_from(('intel-xeon-2s', 'kunpeng920b-openeuler24.03',
-                            'unknown-lines')),
+    @given(st.sampled_from(base.all_machines()),
            st.dictionaries(st.sampled_from(_FILES), _CONTENT, max_size=4))
     def test_nothing_but_unavailable_is_raised_and_nothing_is_written(
             self, machine, changes):

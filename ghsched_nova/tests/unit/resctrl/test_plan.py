@@ -11,10 +11,13 @@
 # under the License.
 
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 import testtools
 
+from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import base
@@ -136,6 +139,123 @@ class ResolveTestCase(testtools.TestCase):
         self.assertEqual({'MB': {0: 40}}, _lines(host, (same, same), 0, 1))
         self.assertIn('one set of limits', self._refused(
             host, (same, NodePolicy(maximum=50)), 0, 1))
+
+
+class BandwidthTestCase(testtools.TestCase):
+    """Caps that are a bandwidth, and no share of one."""
+
+    def _settings(self, host, policy, *host_nodes):
+        return plan.resolve(host, GuestPolicy(nodes=policy), host_nodes)
+
+    def test_amd_divides_among_the_caches_of_a_node(self):
+        # 219726 MiB/s are 1843 eighths of a GB/s; 30 % are 552.96, and a
+        # third of that is 184.3.
+        host = base.read_machine('amd-epyc')
+        settings = self._settings(host, (NodePolicy(maximum=30),), 1)
+        self.assertEqual({8: 185, 9: 185, 10: 185},
+                         {x.domain: x.maximum for x in settings})
+        self.assertEqual({30.11}, {x.maximum_percent for x in settings})
+        self.assertEqual({'MB': {8: 185, 9: 185, 10: 185}},
+                         plan.desired_lines(host, settings))
+
+    def test_no_cap_is_the_highest_value(self):
+        for machine, highest in (('amd-epyc', 2048),
+                                 ('intel-mba-mbps', 2 ** 32 - 1)):
+            host = base.read_machine(machine)
+            setting = self._settings(host, (NodePolicy(),), 0)[0]
+            self.assertEqual((highest, 100), (setting.maximum,
+                                              setting.maximum_percent))
+            self.assertEqual({'MB': highest}, plan.other_domains(host))
+
+    def test_a_cap_is_not_above_the_highest_value(self):
+        host = base.read_machine('amd-epyc-milan',
+                                 node_bandwidth={0: 4 * 10 ** 6})
+        setting = self._settings(host, (NodePolicy(maximum=99),), 0)[0]
+        self.assertEqual(2048, setting.maximum)
+
+    def test_mibs_are_rounded_up_to_the_granularity(self):
+        host = base.read_machine('intel-mba-mbps')
+        setting, = self._settings(host, (NodePolicy(maximum=25),), 1)
+        # A quarter of 190734 MiB/s is 47683.5.
+        self.assertEqual((47690, 25.0), (setting.maximum,
+                                         setting.maximum_percent))
+
+    def test_two_nodes_below_one_cache_add_up(self):
+        host = base.intel(
+            dialect=dialects.INTEL_MBPS, no_cap=2 ** 32 - 1,
+            domains_by_node={0: (0,), 1: (0,)},
+            node_bandwidth={0: 100 * 2 ** 20, 1: 300 * 2 ** 20})
+        same = NodePolicy(maximum=50)
+        setting, = self._settings(host, (same, same), 0, 1)
+        self.assertEqual((200, 50.0), (setting.maximum,
+                                       setting.maximum_percent))
+        alone, = self._settings(host, (same,), 1)
+        self.assertEqual((150, 50.0), (alone.maximum, alone.maximum_percent))
+
+    @given(st.integers(1, 100), st.integers(1, 10 ** 6), st.integers(1, 8))
+    def test_no_cap_is_below_what_was_asked(self, asked, speed, caches):
+        host = base.intel(
+            dialect=dialects.AMD, no_cap=2048, min_bandwidth=0, granularity=1,
+            domains_by_node={0: tuple(range(caches))},
+            node_bandwidth={0: speed * 10 ** 6})
+        settings = self._settings(host, (NodePolicy(maximum=asked),), 0)
+        total = sum(setting.maximum for setting in settings)
+        for setting in settings:
+            self.assertTrue(1 <= setting.maximum <= 2048)
+            if setting.maximum < 2048:
+                self.assertGreaterEqual(setting.maximum_percent, asked)
+                self.assertGreaterEqual(total * 125, speed * asked / 100)
+                # One step less on each cache would be too little.
+                self.assertLess((total - caches) * 125, speed * asked / 100)
+
+
+class FractionTestCase(testtools.TestCase):
+
+    def test_a_cap_goes_up_to_what_the_hardware_shows(self):
+        host = base.read_machine('arm-mainline-7.1', cap='hard')
+        for asked, held in ((1, 3), (3, 3), (4, 16), (17, 19), (92, 100)):
+            setting, = plan.resolve(
+                host, GuestPolicy(nodes=(NodePolicy(maximum=asked),)), (0,))
+            self.assertEqual((held, held), (setting.maximum,
+                                            setting.maximum_percent))
+
+    def test_neither_limit_where_the_kernel_does_not_say(self):
+        host = base.read_machine('arm-mainline')
+        for hardlimit in (True, False):
+            asked = NodePolicy(maximum=50, hardlimit=hardlimit)
+            self.assertRaises(plan.PolicyNotHeld, plan.resolve, host,
+                              GuestPolicy(nodes=(asked,)), (0,))
+
+    def test_nvidia_says_which(self):
+        host = base.read_machine('nvidia-grace')
+        for hardlimit in (True, False):
+            desired = _lines(host, (NodePolicy(maximum=50,
+                                               hardlimit=hardlimit),), 1)
+            self.assertEqual({'MB': {1: 50}, 'MB_HLIM': {1: int(hardlimit)}},
+                             desired)
+        # What a fresh group holds there is not documented.
+        self.assertEqual({'MB': 100}, plan.other_domains(host))
+
+
+class OpenEuler510TestCase(testtools.TestCase):
+
+    def test_the_lines_of_the_mount_options(self):
+        asked = NodePolicy(minimum=11, maximum=51, hardlimit=False)
+        host = base.read_machine('kunpeng920-openeuler22.03-mbmax')
+        self.assertEqual({'MBMAX': {2: 52}, 'MBHDL': {2: 0}, 'MBMIN': {2: 12}},
+                         _lines(host, (asked,), 2))
+
+    def test_a_priority_that_the_machine_has_not(self):
+        host = base.read_machine('kunpeng920-openeuler22.03')
+        narrow = dataclasses.replace(host.dialect, knobs=tuple(
+            dataclasses.replace(knob, maximum=3)
+            if knob.role == 'priority' else knob
+            for knob in host.dialect.knobs))
+        exc = self.assertRaises(
+            plan.PolicyNotHeld, plan.resolve,
+            dataclasses.replace(host, dialect=narrow),
+            GuestPolicy(nodes=(NodePolicy(priority=4),)), (0,))
+        self.assertIn('has priorities 0..3', exc.reason)
 
 
 class WritesTestCase(testtools.TestCase):

@@ -67,6 +67,14 @@ class RoundTripTestCase(testtools.TestCase):
         text = 'L3:uninitialized\nMB:0=100\n'
         self.assertEqual(text, schemata.render(schemata.parse(text)))
 
+    def test_domains_that_are_left_out_are_kept(self):
+        # show_doms() of OLK-5.10 with more than eight domains.
+        text = 'L2:S;2=fc;S;4=f;S\nMB:0=100\n'
+        parsed = schemata.parse(text)
+        self.assertEqual(text, schemata.render(parsed))
+        self.assertEqual({0: 100}, parsed.values('MB'))
+        self.assertRaises(schemata.SchemataError, parsed.values, 'L2', 16)
+
     def test_a_resource_without_domains_is_kept(self):
         self.assertEqual('MB:\n', schemata.render(schemata.parse('  MB:\n')))
 
@@ -89,6 +97,22 @@ class NamesTestCase(testtools.TestCase):
         self.assertIsNone(schemata.parse('mb:0=1\n').values('MB'))
         self.assertRaises(schemata.SchemataError, schemata.parse,
                           'MB PRI:0=1\n')
+
+
+class LibvirtTestCase(testtools.TestCase):
+
+    def test_which_libvirt_reads_which_lines(self):
+        for lines, upstream, openeuler in (
+                ('MB:0=1\nL3:0=1\nSMBA:0=1', True, True),
+                ('L3CODE:0=1\nL3DATA:0=1', True, True),
+                (OPENEULER, False, True), ('MB:0=1\nL3MAX:1=2', False, True),
+                ('MBMAX:0=1', False, False),
+                ('MB:0=1\nMB_HLIM:0=1', False, False),
+                ('MB:0=1\nMBPBM:0=1', False, False)):
+            parsed = schemata.parse(lines)
+            self.assertEqual((upstream, openeuler), (
+                schemata.libvirt_reads(parsed),
+                schemata.openeuler_libvirt_reads(parsed)), lines)
 
 
 class ValuesTestCase(testtools.TestCase):

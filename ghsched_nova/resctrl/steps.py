@@ -1,0 +1,72 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The values that a line can hold, and the next one up.
+
+A cap or a guarantee that a host can not hold exactly goes up to the next
+value that it can, so that no promise to the guest is broken. What it can hold
+depends on the kernel:
+
+* Intel, AMD and openEuler round a written value up to a multiple of
+  info/MB/bandwidth_gran (``bw_validate()`` in fs/resctrl/ctrlmondata.c,
+  ``parse_bw()`` in arch/arm64/kernel/mpam/mpam_resctrl.c of OLK-5.10).
+* MPAM of the mainline kernel holds a binary fraction of the maximum and shows
+  it in percent. A written value goes to the *nearest* fraction
+  (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
+  drivers/resctrl/mpam_resctrl.c); before that, Linux 7.1 and 7.2 round it up
+  to a multiple of info/MB/bandwidth_gran, and later ones do not
+  (``resctrl_arch_preconvert_bw()``).
+"""
+
+import functools
+
+#: info/MB/bandwidth_gran and min_bandwidth of an MPAM control, by the number
+#: of bits in its fraction (``get_mba_granularity()``, ``get_mba_min()``).
+#: With 7 bits and more every whole percent can be held.
+FRACTIONS = {
+    (50, 50): 1, (25, 25): 2, (13, 13): 3, (7, 6): 4, (4, 3): 5, (2, 2): 6,
+    (1, 1): 7, (1, 0): 8,
+}
+
+
+def multiple(value: int, granularity: int) -> int:
+    """The least multiple that is not below a value."""
+    return -(-value // granularity) * granularity
+
+
+@functools.cache
+def fractions(granularity: int, minimum: int) -> tuple[int, ...]:
+    """Percentages that an MPAM control holds just as they are written.
+
+    They are the ones that come back unchanged from every kernel that there
+    is, ascending; 100 is always one of them.
+
+    :raises KeyError: when no such control has this granularity and minimum.
+    """
+    bits = FRACTIONS[granularity, minimum]
+    return tuple(
+        percent for percent in range(1, 101)
+        if percent == 100 or percent == _nearest(percent, bits)
+        == _nearest(multiple(percent, granularity), bits))
+
+
+def _nearest(percent: int, bits: int) -> int:
+    """What is read after a percentage was written, without rounding first."""
+    bands = 1 << bits
+    band = max(_divide(percent * bands, 100), 1)
+    return _divide(band * 100, bands)
+
+
+def _divide(dividend: int, divisor: int) -> int:
+    """DIV_ROUND_CLOSEST() of include/linux/math.h, for positive numbers."""
+    return (dividend + divisor // 2) // divisor

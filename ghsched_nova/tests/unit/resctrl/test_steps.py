@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.resctrl import steps
+
+
+def _half_up(number):
+    return int(number + Fraction(1, 2))
+
+
+def _kernel(percent, bits, granularity):
+    """What drivers/resctrl/mpam_resctrl.c shows after a write."""
+    if granularity:                   # Linux 7.1 and 7.2
+        percent = -(-percent // granularity) * granularity
+    band = max(_half_up(Fraction(percent * 2 ** bits, 100)), 1)
+    # A band beyond the last does not fit into the 16 bits.
+    band = (band - 1) % 2 ** bits + 1
+    return _half_up(Fraction(band * 100, 2 ** bits))
+
+
+class FractionsTestCase(testtools.TestCase):
+
+    def test_each_control_is_known_by_its_two_numbers(self):
+        for (granularity, minimum), bits in steps.FRACTIONS.items():
+            self.assertEqual(-(-100 // 2 ** bits), granularity)
+            self.assertEqual(_half_up(Fraction(100, 2 ** bits)), minimum)
+
+    def test_what_is_held_is_what_every_kernel_shows(self):
+        for (granularity, minimum), bits in steps.FRACTIONS.items():
+            held = steps.fractions(granularity, minimum)
+            self.assertEqual(held, tuple(sorted(held)))
+            self.assertEqual(100, held[-1])
+            self.assertGreaterEqual(held[0], max(minimum, 1))
+            for percent in held[:-1]:
+                for rounded_first in (0, granularity):
+                    self.assertEqual(
+                        percent, _kernel(percent, bits, rounded_first))
+
+    def test_100_is_held_but_by_a_control_of_four_bits_before_7_3(self):
+        wrong = [bits for (granularity, _minimum), bits
+                 in steps.FRACTIONS.items()
+                 if _kernel(100, bits, granularity) != 100]
+        self.assertEqual([4], wrong)
+        self.assertEqual(100, _kernel(100, 4, 0))
+
+    def test_from_seven_bits_on_each_percentage_is_held(self):
+        everything = tuple(range(1, 101))
+        self.assertEqual(everything, steps.fractions(1, 1))
+        self.assertEqual(everything, steps.fractions(1, 0))
+
+    def test_no_such_control(self):
+        self.assertRaises(KeyError, steps.fractions, 10, 10)
+
+
+class MultipleTestCase(testtools.TestCase):
+
+    @given(st.integers(0, 2 ** 32), st.integers(1, 1000))
+    def test_it_is_the_next(self, value, granularity):
+        found = steps.multiple(value, granularity)
+        self.assertEqual(0, found % granularity)
+        self.assertTrue(value <= found < value + granularity)
