@@ -112,6 +112,14 @@ OPTS: list[cfg.Opt] = [
         help='How many sets of NUMA nodes of one host, among Placement\'s '
              'allocation candidates, are tried before the host is passed '
              'over. Used by nova-scheduler.'),
+    cfg.FloatOpt(
+        'fragmentation_weight_multiplier', default=1.0,
+        help='How much GhschedFragmentationWeigher counts beside other '
+             'weighers. More than 0 fills NUMA nodes that are in use and '
+             'keeps whole ones, and VFs, for guests that need them; less '
+             'than 0 spreads guests; 0 turns the weigher off. The same name '
+             'in the metadata of an aggregate holds for its hosts. Used by '
+             'nova-scheduler.'),
 ]
 
 

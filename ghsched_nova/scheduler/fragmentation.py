@@ -1,0 +1,250 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a guest does to the whole NUMA nodes and devices of a host (pure).
+
+A guest of several NUMA nodes needs host nodes that no other guest has a part
+of, and all of them on one host. A guest that needs devices near to it needs
+CPUs and memory on the nodes of the devices. The score of a host says how much
+of both is left when a guest was placed on given nodes of it: 1 is best, 0 is
+worst.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import NamedTuple
+
+#: What the parts of a cost weigh that is less than that of a whole node; the
+#: sum is 1, so that together they never outweigh one.
+HOST_WEIGHT, DEVICE_WEIGHT, ROOM_WEIGHT = 1 / 2, 1 / 3, 1 / 6
+
+
+@dataclass(frozen=True)
+class Share:
+    """CPUs, or MiB of memory, of one host NUMA node.
+
+    :param free: may be negative where a host is overcommitted.
+    """
+
+    total: int = 0
+    free: int = 0
+
+    @property
+    def untouched(self) -> bool:
+        return self.free >= self.total
+
+    def left(self, taken: int = 0) -> float:
+        """Part of the total that is free when ``taken`` is gone, 0 to 1."""
+        if self.total <= 0:
+            return 0.0
+        return min(1.0, max(0, self.free - taken) / self.total)
+
+
+@dataclass(frozen=True)
+class GuestNode:
+    """What one NUMA node of a guest takes.
+
+    :param pinned: dedicated host CPUs.
+    :param shared: vCPUs that float over the shared CPUs of the host node.
+    :param memory: MiB.
+    """
+
+    pinned: int = 0
+    shared: int = 0
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class DeviceNeed:
+    """Passthrough devices that a guest takes, on whichever of its nodes.
+
+    :param pools: the PCI pools of the host that have such devices.
+    :param anywhere: whether devices of other nodes are good enough.
+    """
+
+    count: int
+    pools: frozenset[str]
+    anywhere: bool = False
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A host NUMA node before the guest is placed.
+
+    :param number: of the node, as the host counts.
+    :param pinned: CPUs for guests with dedicated CPUs.
+    :param shared: vCPUs that may float, with the allocation ratio in.
+    :param memory: of the page size that the guest asks for.
+    :param devices: free passthrough devices by PCI pool. Those of a pool
+        that no node is known of are counted on each node.
+    :param guarded: whether the guest, placed here, would take a node from
+        big guests that have it for themselves. Not so on a host that reports
+        no nodes, and not for CPUs that only float beside dedicated ones.
+    :param memory_free: MiB of any page size.
+    :param physnets: physical networks near to the node.
+    """
+
+    number: int
+    pinned: Share = Share()
+    shared: Share = Share()
+    memory: Share = Share()
+    devices: Mapping[str, int] = field(default_factory=dict)
+    guarded: bool = True
+    memory_free: int = 0
+    physnets: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> bool:
+        """Whether a big guest can still have the node for itself.
+
+        Every guest with a NUMA topology has CPUs on each of its nodes, so
+        memory need not be looked at.
+        """
+        return (self.guarded and self.pinned.untouched
+                and self.shared.untouched)
+
+    def holds(self, guest: GuestNode) -> bool:
+        return (guest.pinned <= max(0, self.pinned.free)
+                and guest.shared <= max(0, self.shared.free)
+                and guest.memory <= max(0, self.memory.free))
+
+
+class Part(NamedTuple):
+    """One guest node on its host node."""
+
+    node: HostNode
+    guest: GuestNode
+
+    def cpus_left(self, placed: bool) -> float:
+        """Share of the node's CPUs, of the kind that is taken, still free."""
+        return min((share.left(taken if placed else 0)
+                    for share, taken in self._cpus() if taken), default=1.0)
+
+    def room_left(self) -> float:
+        """Mean share of CPUs and memory that is free with the guest there."""
+        memory = self.node.memory.left(self.guest.memory)
+        return (self.cpus_left(True) + memory) / 2
+
+    def _cpus(self) -> tuple[tuple[Share, int], ...]:
+        return ((self.node.pinned, self.guest.pinned),
+                (self.node.shared, self.guest.shared))
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a host is for a guest, and why.
+
+    :param value: 0 (worst) to 1.
+    :param lost: share of the nodes that the guest takes that were whole.
+    :param whole: share of the host's nodes that were whole before.
+    :param devices: cost, 0 to 1, of taking CPUs from devices that stay.
+    :param stranded: free devices that lose their CPUs; a fraction where the
+        guest takes a fraction of the CPUs.
+    :param room: share of CPUs and memory that is left on the guest's nodes.
+    """
+
+    value: float
+    lost: float = 0.0
+    whole: float = 0.0
+    devices: float = 0.0
+    stranded: float = 0.0
+    room: float = 0.0
+
+
+#: For a host that can not hold the guest as far as is known.
+WORST = Score(0.0)
+
+
+def score(nodes: Collection[HostNode], parts: Sequence[Part],
+          needs: Sequence[DeviceNeed], size: int) -> Score:
+    """What it costs to place a guest as ``parts``.
+
+    A whole node that is lost costs more than everything else together. Of
+    hosts that lose as many, the best is the one that was least whole before,
+    then the one that strands fewest devices, then the one that is fullest.
+
+    :param nodes: all nodes of the host.
+    :param size: how many NUMA nodes the guest has; the same for each host,
+        or scores of hosts would not compare.
+    """
+    if not parts:
+        return WORST
+    lost = sum(part.node.whole for part in parts) / len(parts)
+    whole = _whole(nodes)
+    devices, stranded = _devices(nodes, parts, needs)
+    room = sum(part.room_left() for part in parts) / len(parts)
+    rest = (HOST_WEIGHT * (whole if lost else 0.0)
+            + DEVICE_WEIGHT * devices + ROOM_WEIGHT * room)
+    cost = (size * lost + rest) / (size + 1)
+    return Score(value=min(1.0, max(0.0, 1 - cost)), lost=lost, whole=whole,
+                 devices=devices, stranded=stranded, room=room)
+
+
+def _whole(nodes: Collection[HostNode]) -> float:
+    return sum(node.whole for node in nodes) / len(nodes) if nodes else 0.0
+
+
+def _devices(nodes: Collection[HostNode], parts: Sequence[Part],
+             needs: Sequence[DeviceNeed]) -> tuple[float, float]:
+    """Cost for the devices of the taken nodes, and how many are stranded.
+
+    Devices of a node are stranded as far as its CPUs are gone: 8 VFs of a
+    node with a quarter of its CPUs taken count as 2. A guest that asks for
+    devices makes up for the CPUs that it takes by the devices that it takes.
+    One that asks for none pays for being there at all: half on a node with
+    devices, and a quarter on a node beside one, which a guest with devices
+    may need as its other node.
+    """
+    beside = 0.25 if any(sum(node.devices.values()) for node in nodes) else 0.0
+    cost = stranded = 0.0
+    for part, after in zip(parts, _devices_after(parts, needs), strict=True):
+        before = sum(part.node.devices.values())
+        if before <= 0:
+            cost += 0.0 if needs else beside
+            continue
+        more = max(0.0, after * (1 - part.cpus_left(True))
+                   - before * (1 - part.cpus_left(False)))
+        stranded += more
+        share = min(1.0, more / before)
+        cost += share if needs else (1 + share) / 2
+    return cost / len(parts), stranded
+
+
+def _devices_after(parts: Sequence[Part],
+                   needs: Sequence[DeviceNeed]) -> list[int]:
+    """Free devices of each part's node when the guest has taken its own.
+
+    In turns from each node, which is how they are asked for where it matters
+    (``ghsched:vfs``).
+    """
+    left = [dict(part.node.devices) for part in parts]
+    for need in needs:
+        pools, count = sorted(need.pools), need.count
+        while count > 0:
+            wanted = count
+            for devices in left:
+                count -= count > 0 and _take_one(devices, pools)
+            if count == wanted:
+                break
+    return [sum(devices.values()) for devices in left]
+
+
+def _take_one(devices: dict[str, int], pools: Sequence[str]) -> bool:
+    for pool in pools:
+        if devices.get(pool, 0) > 0:
+            devices[pool] -= 1
+            return True
+    return False

@@ -1,0 +1,271 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What nova-scheduler knows of a host and a guest, as fragmentation.py has it.
+
+All of it is in the ``HostState`` and the ``RequestSpec``; what a host has not
+reported is taken to be none.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+from typing import TypeAlias
+
+from nova.pci import stats
+from nova.pci import utils as pci_utils
+from nova.virt import hardware
+
+from ghsched_nova import compat
+from ghsched_nova.scheduler.fragmentation import DeviceNeed
+from ghsched_nova.scheduler.fragmentation import GuestNode
+from ghsched_nova.scheduler.fragmentation import HostNode
+from ghsched_nova.scheduler.fragmentation import Part
+from ghsched_nova.scheduler.fragmentation import Share
+
+#: Nova's PCI pools, by a name for each.
+Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+#: Policies under which a device need not be on a node of the guest.
+_ANYWHERE = ('preferred', 'socket')
+
+
+# -- the guest ---------------------------------------------------------------
+
+
+def guest_nodes(topology: Any, threads: int) -> list[GuestNode]:
+    """What each guest node takes.
+
+    :param threads: of a host core, all of which a CPU takes under
+        ``hw:cpu_thread_policy=isolate``.
+    """
+    nodes = []
+    for number, cell in enumerate(topology.cells):
+        each = threads if cell.cpu_thread_policy == 'isolate' else 1
+        extra = int(number == 0
+                    and bool(topology.emulator_threads_isolated))
+        nodes.append(GuestNode(pinned=(len(cell.pcpuset) + extra) * each,
+                               shared=len(cell.cpuset), memory=cell.memory))
+    return nodes
+
+
+def device_needs(state: Any, spec: compat.RequestSpec,
+                 pools: Pools) -> list[DeviceNeed]:
+    """What a guest asks for by alias, by ``ghsched:vfs`` and by ports."""
+    wanted = spec.pci_requests if 'pci_requests' in spec else None
+    mappings = _mappings(state)
+    return [DeviceNeed(count=request.count,
+                       pools=_pools_for(request, pools, mappings),
+                       anywhere=_policy(request) in _ANYWHERE)
+            for request in (wanted.requests if wanted else ())]
+
+
+def _policy(request: Any) -> str | None:
+    return request.numa_policy if 'numa_policy' in request else None
+
+
+def _pools_for(request: Any, pools: Pools,
+               mappings: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Those that Placement's candidate names, or those of the right kind.
+
+    Nova makes the names of request groups begin with the id of the PCI
+    request (``nova.scheduler.request_filter``).
+    """
+    request_id = request.request_id if 'request_id' in request else None
+    providers = {provider for group, found in mappings.items()
+                 if request_id and group.startswith(request_id)
+                 for provider in found}
+    chosen = {name for name, pool in pools.items()
+              if pool.get('rp_uuid') in providers}
+    if chosen:
+        return frozenset(chosen)
+    ignored = stats.PciDeviceStats.ignored_spec_tags
+    specs = [{key: value for key, value in one.items() if key not in ignored}
+             for one in request.spec]
+    return frozenset(name for name, pool in pools.items()
+                     if pci_utils.pci_device_prop_match(pool, specs))
+
+
+# -- the host ----------------------------------------------------------------
+
+
+def pci_pools(state: Any) -> Pools:
+    """The free passthrough devices of a host."""
+    known = state.pci_stats.pools if state.pci_stats else ()
+    return {str(number): pool for number, pool in enumerate(known)}
+
+
+def _mappings(state: Any) -> Mapping[str, Sequence[str]]:
+    """Providers by request group, of the candidate that will be claimed."""
+    candidates = state.allocation_candidates or [{}]
+    return candidates[0].get('mappings') or {}
+
+
+def physnets(state: Any) -> frozenset[str]:
+    """What the limits hold the claim to.
+
+    Our filter has nodes of Placement's choice in there.
+    """
+    limits = (state.limits or {}).get('numa_topology')
+    if limits is None or 'network_metadata' not in limits:
+        return frozenset()
+    return _near(limits.network_metadata)
+
+
+def _near(metadata: Any) -> frozenset[str]:
+    return frozenset(metadata.physnets if 'physnets' in metadata else ())
+
+
+def threads(state: Any) -> int:
+    """Hardware threads of a core of the host."""
+    topology = state.numa_topology
+    return max((len(siblings) for cell in (topology.cells if topology else ())
+                for siblings in cell.siblings), default=1)
+
+
+def host_nodes(state: Any, pools: Pools,
+               page_size: int | None) -> list[HostNode]:
+    """The nodes of a host; none where it reports none.
+
+    :param page_size: that a guest asks for, as Nova has it.
+    """
+    topology = state.numa_topology
+    cells = topology.cells if topology else ()
+    floating = _floating_on_each(state, cells)
+    return [_host_node(state, pools, page_size, floating, cell)
+            for cell in cells]
+
+
+def _host_node(state: Any, pools: Pools, page_size: int | None,
+               floating: int, cell: Any) -> HostNode:
+    return HostNode(
+        number=cell.id,
+        pinned=Share(len(cell.pcpuset), cell.avail_pcpus),
+        shared=_shared(state, cell, floating),
+        memory=_memory(state, cell, page_size),
+        devices=_devices(pools, cell.id),
+        memory_free=cell.avail_memory,
+        physnets=(_near(cell.network_metadata)
+                  if 'network_metadata' in cell else frozenset()))
+
+
+def _devices(pools: Pools, node: int) -> dict[str, int]:
+    """Those of the node, and those of which no node is known."""
+    return {name: pool['count'] for name, pool in pools.items()
+            if pool.get('numa_node') in (node, None, -1)}
+
+
+def _only_pinned(cell: Any) -> bool:
+    """Whether a node has CPUs that no floating vCPU comes to."""
+    return bool(cell.pcpuset - cell.cpuset)
+
+
+def _shared(state: Any, cell: Any, floating: int) -> Share:
+    """Where a node has CPUs for pinned guests alone, floating ones leave it.
+
+    That is, guests without a NUMA topology do not make it less than whole.
+    """
+    total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
+    used = cell.cpu_usage + (0 if _only_pinned(cell) else floating)
+    return Share(total, total - used)
+
+
+def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
+    """vCPUs per node of guests that have no NUMA topology, rounded up.
+
+    Nova keeps no account of them by node.
+    """
+    homes = sum(bool(cell.cpuset) for cell in cells)
+    placed = sum(cell.cpu_usage + len(cell.pinned_cpus) for cell in cells)
+    return -(-max(0, (state.vcpus_used or 0) - placed) // (homes or 1))
+
+
+def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
+    """MiB for a guest that asks for pages of ``page_size`` KiB.
+
+    :param page_size: None and the other values below 0 are those of
+        ``nova.objects.InstanceNUMACell.pagesize``.
+    """
+    pages = sorted(cell.mempages, key=lambda pages: pages.size_kb)
+    if page_size == hardware.MEMPAGES_LARGE:
+        pages = pages[1:]
+    elif page_size is not None and page_size > 0:
+        pages = [one for one in pages if one.size_kb == page_size]
+    else:
+        return _small_pages(state, cell, pages)
+    shares = [_of_pages(one) for one in pages]
+    return max(shares, key=lambda share: share.free, default=Share())
+
+
+def _small_pages(state: Any, cell: Any, pages: Sequence[Any]) -> Share:
+    """Memory that is in no huge pages.
+
+    Nova notes small pages as used by guests that ask for a page size only;
+    ``memory_usage`` has those of all guests with a NUMA topology.
+    """
+    total = _of_pages(pages[0]).total if pages else cell.memory
+    total = int(total * (state.ram_allocation_ratio or 1.0))
+    in_huge_pages = sum(one.used * one.size_kb // 1024 for one in pages[1:])
+    return Share(total, total - max(0, cell.memory_usage - in_huge_pages))
+
+
+def _of_pages(pages: Any) -> Share:
+    unusable = pages.reserved if 'reserved' in pages else 0
+    total = max(0, pages.total - unusable)
+    return Share(total * pages.size_kb // 1024,
+                 (total - pages.used) * pages.size_kb // 1024)
+
+
+# -- guests without a NUMA topology -------------------------------------------
+
+
+def floating_nodes(state: Any, pools: Pools) -> list[HostNode]:
+    """The nodes that a floating guest is on: all that have shared CPUs.
+
+    The host as one node where there are none. Its memory is spread over them
+    as Nova counts it, by host.
+    """
+    topology = state.numa_topology
+    cells = {cell.id: cell for cell in (topology.cells if topology else ())}
+    nodes = [node for node in host_nodes(state, pools, None)
+             if node.shared.total]
+    if not nodes:
+        return [HostNode(
+            number=-1, shared=_of_host_cpus(state), guarded=False,
+            memory=_of_host_memory(state, 1),
+            devices={name: pool['count'] for name, pool in pools.items()})]
+    memory = _of_host_memory(state, len(nodes))
+    return [dataclasses.replace(
+        node, memory=memory, guarded=not _only_pinned(cells[node.number]))
+        for node in nodes]
+
+
+def _of_host_cpus(state: Any) -> Share:
+    total = int((state.vcpus_total or 0) * (state.cpu_allocation_ratio or 1.0))
+    return Share(total, total - (state.vcpus_used or 0))
+
+
+def _of_host_memory(state: Any, parts: int) -> Share:
+    usable = state.total_usable_ram_mb or 0
+    total = int(usable * (state.ram_allocation_ratio or 1.0))
+    used = usable - (state.free_ram_mb or 0)
+    return Share(total // parts, (total - used) // parts)
+
+
+def floating_parts(nodes: Sequence[HostNode],
+                   spec: compat.RequestSpec) -> list[Part]:
+    """An equal part of the guest on each node."""
+    each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
+                     memory=-(-spec.memory_mb // len(nodes)))
+    return [Part(node, each) for node in nodes]

@@ -1,0 +1,92 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which host NUMA nodes the claim of a guest will most likely take (pure).
+
+Nova chooses the nodes on the host, in
+``nova.virt.hardware.numa_fit_instance_to_host``: it sorts the host's nodes and
+takes the first permutation that fits. To ask that function for each host would
+cost too much for a weigher, and it says the same as this one wherever the
+difference is of interest to it.
+"""
+
+from collections.abc import Sequence
+import itertools
+
+from ghsched_nova.scheduler.fragmentation import DeviceNeed
+from ghsched_nova.scheduler.fragmentation import GuestNode
+from ghsched_nova.scheduler.fragmentation import HostNode
+
+#: Permutations that are looked at for one host.
+MAX_TRIES = 512
+
+
+def likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
+                 needs: Sequence[DeviceNeed] = (),
+                 physnets: frozenset[str] = frozenset(),
+                 pack: bool = False) -> tuple[HostNode, ...]:
+    """Host node of each guest node; none where the host has too few nodes.
+
+    The answer does not depend on the order of ``nodes``.
+
+    :param physnets: networks, real ones and those that stand for a node,
+        that the claim is held to.
+    :param pack: ``[compute]packing_host_numa_cells_allocation_strategy``.
+    """
+    if not guest or len(nodes) < len(guest):
+        return ()
+    ordered = sorted(nodes, key=lambda node: node.number)
+    if len(nodes) > len(guest):
+        ordered = _as_nova_sorts(ordered, bool(guest[0].pinned), needs, pack)
+    # Nova tries on until it has the networks; we begin with them.
+    ordered.sort(key=lambda node: not node.physnets & physnets)
+    useful = [node for node in ordered if any(map(node.holds, guest))]
+    tries = itertools.islice(
+        itertools.permutations(useful, len(guest)), MAX_TRIES)
+    fits = (taken for taken in tries if _fit(taken, guest, needs, physnets))
+    return next(fits, tuple(ordered[:len(guest)]))
+
+
+def _as_nova_sorts(nodes: Sequence[HostNode], pinned: bool,
+                   needs: Sequence[DeviceNeed], pack: bool) -> list[HostNode]:
+    """The stable sorts of Nova's, the last of which counts most.
+
+    Nova spreads guests over nodes unless told to pack, and puts nodes with
+    devices first for guests that ask for devices, else last.
+    """
+    ordered = sorted(nodes, key=lambda node: node.memory_free,
+                     reverse=not pack)
+    if pinned:
+        ordered.sort(key=lambda node: node.pinned.free, reverse=not pack)
+    else:
+        ordered.sort(key=lambda node: node.shared.total - node.shared.free,
+                     reverse=pack)
+    ordered.sort(key=lambda node: sum(node.devices.values()),
+                 reverse=bool(needs))
+    return ordered
+
+
+def _fit(taken: Sequence[HostNode], guest: Sequence[GuestNode],
+         needs: Sequence[DeviceNeed], physnets: frozenset[str]) -> bool:
+    near = frozenset().union(*(node.physnets for node in taken))
+    return (physnets <= near
+            and all(node.holds(part)
+                    for node, part in zip(taken, guest, strict=True))
+            and all(_has_devices(taken, need) for need in needs))
+
+
+def _has_devices(taken: Sequence[HostNode], need: DeviceNeed) -> bool:
+    """A pool is on one node, or is listed on each with the same count."""
+    counts = {pool: count for node in taken
+              for pool, count in node.devices.items() if pool in need.pools}
+    return need.anywhere or sum(counts.values()) >= need.count

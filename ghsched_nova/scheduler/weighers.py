@@ -1,0 +1,112 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The weigher that keeps whole NUMA nodes and VFs for guests that need them.
+
+Name it beside Nova's own::
+
+    [filter_scheduler]
+    weight_classes = nova.scheduler.weights.all_weighers,\
+ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher
+
+It works for every guest, with keys of ours or without. It reads what the
+scheduler knows of a host already and asks nobody.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nova.scheduler import utils
+from nova.scheduler import weights
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova.scheduler import fragmentation
+from ghsched_nova.scheduler.fragmentation import Part
+from ghsched_nova.scheduler.fragmentation import Score
+from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler.likely_nodes import likely_nodes
+
+LOG = logging.getLogger(__name__)
+
+MULTIPLIER = 'fragmentation_weight_multiplier'
+
+
+class GhschedFragmentationWeigher(weights.BaseHostWeigher):
+    """More for hosts that lose less by the guest; see fragmentation.py."""
+
+    def weight_multiplier(self, host_state: Any) -> float:
+        """The option, or what an aggregate of the host has under its name."""
+        return float(utils.get_weight_multiplier(
+            host_state, MULTIPLIER,
+            compat.config().ghsched.fragmentation_weight_multiplier))
+
+    def weigh_objects(self, weighed_obj_list: Any,
+                      weight_properties: Any) -> list[float]:
+        """Nothing is computed where the weigher is off for all hosts."""
+        if not any(self.weight_multiplier(weighed.obj)
+                   for weighed in weighed_obj_list):
+            return [0.0] * len(weighed_obj_list)
+        return list(super().weigh_objects(weighed_obj_list,
+                                          weight_properties))
+
+    def _weigh_object(self, host_state: Any,
+                      spec: compat.RequestSpec) -> float:
+        """The score of a host.
+
+        An error of a weigher fails the whole request; so a host that can
+        not be read gets the worst score, and the others are weighed.
+        """
+        try:
+            return _weigh(host_state, spec).value
+        except Exception as error:
+            LOG.warning('ghsched: the fragmentation of %(host)s can not be '
+                        'told: %(error)r',
+                        {'host': getattr(host_state, 'host', host_state),
+                         'error': error})
+            return fragmentation.WORST.value
+
+
+def _weigh(state: Any, spec: compat.RequestSpec) -> Score:
+    topology = spec.numa_topology if 'numa_topology' in spec else None
+    pools = read.pci_pools(state)
+    needs = read.device_needs(state, spec, pools)
+    if topology:
+        nodes = read.host_nodes(state, pools, topology.cells[0].pagesize)
+        guest = read.guest_nodes(topology, read.threads(state))
+        taken = likely_nodes(
+            nodes, guest, needs, read.physnets(state),
+            compat.config().compute
+            .packing_host_numa_cells_allocation_strategy)
+        parts = [Part(*pair) for pair in zip(taken, guest, strict=False)]
+        size = len(guest)
+    else:
+        nodes = read.floating_nodes(state, pools)
+        parts, size = read.floating_parts(nodes, spec), 1
+    score = fragmentation.score(nodes, parts, needs, size)
+    _log(state, parts, score)
+    return score
+
+
+def _log(state: Any, parts: Sequence[Part], score: Score) -> None:
+    LOG.debug(
+        'ghsched: %(host)s scores %(value).3f against fragmentation: of the '
+        'nodes %(nodes)s that the guest would take %(lost).0f %% are whole '
+        '(%(whole).0f %% of the host are), %(stranded).1f devices lose '
+        'their CPUs (cost %(devices).2f), and %(room).0f %% of CPUs and '
+        'memory are left there',
+        {'host': state.host, 'value': score.value,
+         'nodes': ', '.join(str(part.node.number) for part in parts) or '-',
+         'lost': 100 * score.lost, 'whole': 100 * score.whole,
+         'stranded': score.stranded, 'devices': score.devices,
+         'room': 100 * score.room})

@@ -1,0 +1,204 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The fragmentation weigher in the real scheduler, beside Nova's weighers."""
+
+import fixtures
+from nova.tests.fixtures import libvirt as fakelibvirt
+from oslo_serialization import jsonutils
+
+from ghsched_nova.tests.functional import nova_base
+
+WEIGHER = 'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'
+VENDOR, PRODUCT = fakelibvirt.PCI_VEND_ID, fakelibvirt.VF_PROD_ID
+
+
+class FragmentationCase(nova_base.GhschedTestCase):
+    """Hosts of two nodes, with four CPUs and 8 GiB each."""
+
+    #: More than Nova's weighers of RAM, CPUs and disk add up to, which would
+    #: rather have an empty host.
+    MULTIPLIER = 5.0
+    PACK = False
+
+    def setUp(self):
+        self.flags(weight_classes=['nova.scheduler.weights.all_weighers',
+                                   WEIGHER], group='filter_scheduler')
+        self.flags(fragmentation_weight_multiplier=self.MULTIPLIER,
+                   group='ghsched')
+        self.flags(packing_host_numa_cells_allocation_strategy=self.PACK,
+                   group='compute')
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger(
+            level=10, format='%(message)s'))
+
+    def start(self, name, pfs=0):
+        """A host; its NIC, if any, is on node 0."""
+        info = fakelibvirt.HostInfo(
+            cpu_nodes=2, cpu_sockets=1, cpu_cores=4, cpu_threads=1,
+            kB_mem=16 * 1024 * 1024)
+        devices = fakelibvirt.HostPCIDevicesInfo(
+            num_pci=0, num_pfs=pfs, num_vfs=4 * pfs, numa_node=0)
+        self.start_compute(name, host_info=info, pci_info=devices)
+
+    def host(self, server):
+        return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
+
+    def boot_on(self, name, flavor):
+        """Fill a host by hand; every filter and the claim see it."""
+        return self.boot(flavor, host=name)
+
+
+class WholeNodesTest(FragmentationCase):
+
+    def small_then_big(self, flavor):
+        """The small guests' hosts, and where a guest of two nodes goes."""
+        for name in ('host_a', 'host_b'):
+            self.start(name)
+        first = self.host(self.boot(flavor))
+        second = self.host(self.boot(flavor))
+        big = self.boot(self.flavor(vcpus=8, nodes=2))
+        return first, second, self.host(big)
+
+    def test_small_guests_share_a_host_and_a_big_one_has_the_other(self):
+        first, second, big = self.small_then_big(self.flavor())
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, big)
+
+    def test_so_it_is_with_bandwidth(self):
+        first, second, big = self.small_then_big(self.flavor(mem_bw_min=10))
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, big)
+
+    def test_the_reason_is_told_at_debug(self):
+        self.small_then_big(self.flavor())
+        self.assertRegex(
+            self.log.output,
+            r'ghsched: host_\w scores 0\.\d+ against fragmentation: of the '
+            r'nodes \d that the guest would take 100 % are whole')
+
+    def test_nodes_of_placements_choice_are_the_ones_that_are_scored(self):
+        for name in ('host_a', 'host_b'):
+            self.start(name)
+        # Guests of Nova's go to node 0 of host_a first, and those with
+        # bandwidth can have no other node.
+        self.boot_on('host_a', self.flavor())
+        self.reserve('host_a', n1=95)
+        server = self.boot(self.flavor(mem_bw_min=30))
+        self.assertEqual('host_a', self.host(server))
+        self.assertEqual([0], self.host_nodes(server))
+        self.assertRegex(
+            self.log.output, 'host_a scores 0.9.* of the nodes 0 that the '
+            'guest would take 0 % are whole')
+
+
+class PackedNodesTest(FragmentationCase):
+    """Nova's own option makes the claim fill nodes that are in use."""
+
+    PACK = True
+
+    def test_a_used_node_is_filled_before_any_other_is_broken(self):
+        for name in ('host_a', 'host_b'):
+            self.start(name)
+        first = self.boot(self.flavor())
+        second = self.boot(self.flavor())
+        self.assertEqual(self.host(first), self.host(second))
+        self.assertEqual(self.host_nodes(first), self.host_nodes(second))
+
+
+class FloatingGuestsTest(FragmentationCase):
+    """Guests without a NUMA topology, on hosts with shared CPUs."""
+
+    def test_they_stay_together_and_leave_a_host_to_a_big_guest(self):
+        self.flags(cpu_dedicated_set=None, cpu_shared_set='0-7',
+                   group='compute')
+        self.flags(initial_cpu_allocation_ratio=1.0)
+        for name in ('host_a', 'host_b'):
+            self.start(name)
+        flavor = self.flavor(nodes=0, policy=None)
+        hosts = {self.host(self.boot(flavor)) for _ in range(3)}
+        self.assertEqual(1, len(hosts))
+        big = self.boot(self.flavor(vcpus=8, nodes=2, policy=None))
+        self.assertNotIn(self.host(big), hosts)
+
+
+class NovasWeighersTest(FragmentationCase):
+    """What the documentation says of the multipliers."""
+
+    MULTIPLIER = 0.0
+
+    def test_without_the_weigher_small_guests_break_both_hosts(self):
+        for name in ('host_a', 'host_b'):
+            self.start(name)
+        hosts = {self.host(self.boot(self.flavor())) for _ in range(2)}
+        self.assertEqual({'host_a', 'host_b'}, hosts)
+        self.boot(self.flavor(vcpus=8, nodes=2), state='ERROR')
+
+    def test_an_aggregate_has_a_multiplier_of_its_own(self):
+        for name in ('host_a', 'host_b'):
+            self.start(name)
+        aggregate = self.api.post_aggregate(
+            {'aggregate': {'name': 'numa'}})['id']
+        self.api.post_aggregate_action(aggregate, {'set_metadata': {
+            'metadata': {'fragmentation_weight_multiplier': '5'}}})
+        for name in ('host_a', 'host_b'):
+            self.api.post_aggregate_action(
+                aggregate, {'add_host': {'host': name}})
+        hosts = {self.host(self.boot(self.flavor())) for _ in range(2)}
+        self.assertEqual(1, len(hosts))
+
+
+class DevicesTest(FragmentationCase):
+
+    def setUp(self):
+        spec = {'vendor_id': VENDOR, 'product_id': PRODUCT}
+        self.flags(
+            device_spec=[jsonutils.dumps(spec)],
+            alias=[jsonutils.dumps(
+                {**spec, 'device_type': 'type-VF', 'name': 'vf'})],
+            report_in_placement=True, group='pci')
+        # Nova's own weigher of devices keeps guests off such hosts too.
+        self.flags(pci_in_placement=True, pci_weight_multiplier=0.0,
+                   group='filter_scheduler')
+        super().setUp()
+        self.start('host_a', pfs=1)
+        self.start('host_b')
+
+    def test_a_guest_without_vfs_goes_to_the_host_without_them(self):
+        self.flags(cpu_weight_multiplier=0.0, ram_weight_multiplier=0.0,
+                   disk_weight_multiplier=0.0, group='filter_scheduler')
+        for _ in range(2):
+            self.assertEqual('host_b', self.host(self.boot(
+                self.flavor(vcpus=4))))
+        # Full; what is left is host_a, and there the node without the NIC.
+        server = self.boot(self.flavor(vcpus=4))
+        self.assertEqual(('host_a', [1]),
+                         (self.host(server), self.host_nodes(server)))
+
+    def test_a_guest_with_vfs_finds_them_and_cpus_near(self):
+        with_vf = self.flavor(extra={'pci_passthrough:alias': 'vf:1'})
+        self.boot(self.flavor())
+        server = self.boot(with_vf)
+        self.assertEqual(('host_a', [0]),
+                         (self.host(server), self.host_nodes(server)))
+
+    def test_guests_with_vfs_share_a_node_and_leave_the_other_nic(self):
+        self.start('host_c', pfs=1)
+        for vfs in ({'extra': {'pci_passthrough:alias': 'vf:1'}},
+                    {'vfs': 'vf:1'}):
+            servers = [self.boot(self.flavor(**vfs)) for _ in range(2)]
+            self.assertEqual(1, len({self.host(one) for one in servers}))
+            self.assertEqual([[0], [0]],
+                             [self.host_nodes(one) for one in servers])
+            for server in servers:
+                self._delete_server(server)
