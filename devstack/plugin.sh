@@ -18,6 +18,7 @@ _XTRACE_GHSCHED=$(set +o | grep xtrace)
 set +o xtrace
 
 GHSCHED_FILTER=GhschedNUMATopologyFilter
+GHSCHED_WEIGHER=ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher
 GHSCHED_ROOTWRAP=rootwrap.d/ghsched.filters
 
 # setup_develop makes an editable install, in Nova's environment when Nova has
@@ -48,9 +49,24 @@ function configure_ghsched_scheduler {
     iniset_multiline $NOVA_CONF filter_scheduler available_filters \
         nova.scheduler.filters.all_filters \
         ghsched_nova.scheduler.filters.$GHSCHED_FILTER
+    configure_ghsched_weigher
     if [[ -n "$GHSCHED_BANDWIDTH_ACCOUNTING" ]]; then
         iniset $NOVA_CONF ghsched bandwidth_accounting \
             $GHSCHED_BANDWIDTH_ACCOUNTING
+    fi
+}
+
+# Nova's own weighers stay: without any named, all of them are on.
+function configure_ghsched_weigher {
+    local weighers
+    weighers=$(iniget $NOVA_CONF filter_scheduler weight_classes)
+    weighers=$(tr ',' '\n' <<< "$weighers" |
+        grep -v -x -e $GHSCHED_WEIGHER -e '' | paste -s -d ,)
+    iniset $NOVA_CONF filter_scheduler weight_classes \
+        "${weighers:-nova.scheduler.weights.all_weighers},$GHSCHED_WEIGHER"
+    if [[ -n "$GHSCHED_FRAGMENTATION_MULTIPLIER" ]]; then
+        iniset $NOVA_CONF ghsched fragmentation_weight_multiplier \
+            $GHSCHED_FRAGMENTATION_MULTIPLIER
     fi
 }
 

@@ -32,7 +32,12 @@ for name in setup_develop iniset iniset_multiline echo_summary stop_process \\
 done
 enable_service() { ENABLED="$ENABLED $1"; }
 is_service_enabled() { [[ " $ENABLED " == *" $1 "* ]]; }
-iniget() { echo "$ENABLED_FILTERS"; }
+iniget() {
+    case $3 in
+    enabled_filters) echo "$ENABLED_FILTERS" ;;
+    weight_classes) echo "$WEIGHT_CLASSES" ;;
+    esac
+}
 grep() {
     case "${@: -1}" in
     /proc/filesystems) [ "$KERNEL_HAS_RESCTRL" = yes ] ;;
@@ -45,6 +50,7 @@ NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 '''
 
 FILTER = 'GhschedNUMATopologyFilter'
+WEIGHER = 'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'
 
 
 class TestDevstackPlugin(base.BaseTestCase):
@@ -52,7 +58,7 @@ class TestDevstackPlugin(base.BaseTestCase):
     def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
         """What sourcing the plugin in a phase prints, line by line."""
         settings = {'ENABLED': enabled, 'KERNEL_HAS_RESCTRL': 'yes',
-                    'MOUNTED': 'no',
+                    'MOUNTED': 'no', 'WEIGHT_CLASSES': '',
                     'ENABLED_FILTERS': 'ComputeFilter,NUMATopologyFilter,'
                                        'PciPassthroughFilter', **variables}
         directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
@@ -96,6 +102,13 @@ class TestDevstackPlugin(base.BaseTestCase):
         self.assertIn(
             'iniset /etc/nova/nova.conf filter_scheduler enabled_filters '
             + FILTER, lines)
+
+    def test_our_weigher_comes_beside_those_of_nova(self):
+        for named, left in (('', 'nova.scheduler.weights.all_weighers'),
+                            (f'{WEIGHER},one.Other', 'one.Other')):
+            lines = self.phase('stack', 'post-config', WEIGHT_CLASSES=named)
+            self.assertIn('iniset /etc/nova/nova.conf filter_scheduler '
+                          f'weight_classes {left},{WEIGHER}', lines)
 
     def test_compute_host_gets_driver_rootwrap_and_resctrl(self):
         lines = self.phase('stack', 'post-config')

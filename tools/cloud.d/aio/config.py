@@ -259,6 +259,9 @@ def filters() -> Section:
     return {
         'available_filters': ('nova.scheduler.filters.all_filters', ours),
         'enabled_filters': ','.join((*_FILTERS, ours.rpartition('.')[2])),
+        'weight_classes': (
+            'nova.scheduler.weights.all_weighers,'
+            'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'),
     }
 
 
