@@ -302,7 +302,7 @@ def read(files: Files, path: Path) -> str:
 
 def _read_schemata(files: Files, path: Path) -> schemata.Schemata:
     try:
-        return schemata.parse(read(files, path))
+        return schemata.read(read(files, path))
     except schemata.SchemataError as exc:
         raise EnforcementError(str(exc), str(path)) from exc
 

@@ -225,7 +225,7 @@ def _read_root(resctrl: Path) -> schemata.Schemata:
     if text is None:
         raise ResctrlUnavailable(f'{path} can not be read')
     try:
-        return schemata.parse(text)
+        return schemata.read(text)
     except schemata.SchemataError as exc:
         raise ResctrlUnavailable(f'{path}: {exc}') from exc
 

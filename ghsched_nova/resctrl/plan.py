@@ -361,7 +361,9 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
     Each names only the domains that differ and ends with the newline that
     the kernel insists on. Parameters are those of :func:`differences`.
 
-    :raises PolicyNotHeld: when the group lacks a line or a domain.
+    :raises PolicyNotHeld: when the group lacks a line or a domain, or shows
+        something there that is no number: this is not the kernel that it was
+        taken for.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
     for difference in differences(current, desired, others):
@@ -369,6 +371,10 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
             raise PolicyNotHeld(
                 f'the group has no {difference.line} of domain '
                 f'{difference.domain} to hold {difference.wanted}')
+        if _number(difference.found) is None:
+            raise PolicyNotHeld(
+                f'the group shows {difference.found!r} as {difference.line} '
+                f'of domain {difference.domain}, which is no number')
         by_line.setdefault(difference.line, []).append(
             (difference.domain, str(difference.wanted)))
     return tuple(f'{name}:{schemata.render_values(tuple(values))}\n'
@@ -377,5 +383,9 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
 
 def _same(text: str | None, value: int) -> bool:
     # The kernel pads with zeros; text that is no number equals nothing.
-    return (text is not None and text.isascii() and text.isdigit()
-            and int(text) == value)
+    return text is not None and _number(text) == value
+
+
+def _number(text: str) -> int | None:
+    return int(text) if (text.isascii() and text.isdigit()
+                         and len(text) < 20) else None

@@ -95,6 +95,19 @@ def parse(text: str) -> Schemata:
     return Schemata(lines)
 
 
+def read(text: str) -> Schemata:
+    """As :func:`parse`, of the whole file as the kernel gives it.
+
+    :raises SchemataError: also when the end is cut off.
+    """
+    if not text:
+        raise SchemataError('it is empty')
+    if not text.endswith('\n'):
+        raise SchemataError('it does not end with a line feed, so it is not '
+                            'whole')
+    return parse(text)
+
+
 def render(schemata: Schemata) -> str:
     """The text of a schemata, without padding; each line ends with LF."""
     return ''.join(f'{line.name}:{line.body or render_values(line.values)}\n'

@@ -18,13 +18,15 @@ does and knows nothing of FUSE, so that it can be tested by itself. Which
 threads there are and what they use comes from a :class:`Threads`.
 
 Followed are Documentation/filesystems/resctrl.rst, fs/resctrl/rdtgroup.c and
-ctrlmondata.c. Left out: pseudo-locking, CDP, ``mba_sc``, moving a MON group
-by rename, ``/proc/PID/cpu_resctrl_groups``.
+ctrlmondata.c, and for OLK-5.10 arch/arm64/kernel/mpam. Left out:
+pseudo-locking, the feedback loop of ``mba_MBps``, moving a MON group by
+rename, ``/proc/PID/cpu_resctrl_groups``.
 
 Every figure of a monitor file is *simulated*: a thread that uses one CPU
-fully moves :data:`FULL_RATE` bytes per second on the node of the CPU that it
-last ran on, times its group's MB percentage there unless the group may
-exceed it (``MBHDL`` 0). An L3 holds :data:`OCCUPANCY` bytes per thread.
+fully moves :data:`FULL_RATE` bytes per second on the node and the L3 of the
+CPU that it last ran on, times its group's MB percentage there (or no more
+than its cap, where that is a bandwidth) unless the group may exceed it
+(``MBHDL`` or ``MB_HLIM`` 0). An L3 holds :data:`OCCUPANCY` bytes per thread.
 """
 
 from collections.abc import Callable
@@ -33,11 +35,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field
 import errno
+import functools
 import re
 import time
 from typing import Literal
 from typing import Protocol
 
+from ghsched_nova.testing import counters as counterlib
 from ghsched_nova.testing import cpusets
 from ghsched_nova.testing import faults as faultlib
 from ghsched_nova.testing import machines
@@ -49,6 +53,8 @@ ResctrlError = staging.ResctrlError
 FULL_RATE = 4e9
 #: Bytes of L3 per thread (simulated).
 OCCUPANCY = 65536
+#: A place that a thread runs on: NUMA node, L3 cache.
+Place = tuple[int, int]
 #: A rate is the mean since the last look, but of no less than this (seconds).
 RATE_WINDOW = 0.05
 
@@ -100,9 +106,10 @@ class Group:
     mode: str = 'shareable'
     children: dict[str, 'Group'] = field(default_factory=dict)
     iommu_groups: set[int] = field(default_factory=set)
-    traffic: dict[int, float] = field(default_factory=dict)
-    before: dict[int, float] = field(default_factory=dict)
-    rates: dict[int, float] = field(default_factory=dict)
+    number: int = 0
+    traffic: dict[Place, float] = field(default_factory=dict)
+    before: dict[Place, float] = field(default_factory=dict)
+    rates: dict[Place, float] = field(default_factory=dict)
     looked_at: float = 0.0
     created: float = field(default_factory=time.time)
 
@@ -168,6 +175,14 @@ class ResctrlModel:
             '', 0, 0, values=staging.defaults(machine), cpus=machine.cpus,
             looked_at=clock(),
         )
+        self._numbers = 0
+        self._counters = {
+            monitor.resource: counterlib.Counters(
+                machine, monitor, functools.partial(self._bytes, monitor)
+            )
+            for monitor in machine.monitors if monitor.counters
+        }
+        self._count(self._root)
 
     # Paths ---------------------------------------------------------------
 
@@ -296,6 +311,11 @@ class ResctrlModel:
             entries |= self._control_entries(group)
         if self.machine.monitors:
             entries['mon_data'] = self._dir(lambda: self._mon_data(group))
+        if self.machine.old_layout:
+            entries['rmid'] = Entry(0o644, read=lambda: f'{group.rmid}\n')
+        for name, counters in self._counters.items():
+            entries[f'mbm_{name}_assignments'] = self._assignments(
+                group, counters)
         if group is self._root:
             entries['info'] = self._dir(self._info)
             entries |= {
@@ -305,16 +325,20 @@ class ResctrlModel:
 
     def _control_entries(self, group: Group) -> dict[str, Entry]:
         entries = {
-            'mode': self._file(
-                group, lambda g: f'{g.mode}\n', self._write_mode
-            ),
             'schemata': self._file(
                 group, self._show_schemata, self._write_schemata
             ),
-            'size': Entry(0o444, read=lambda: staging.sizes(
-                self.machine, group.values
-            )),
         }
+        if not self.machine.old_layout:
+            entries['mode'] = self._file(
+                group, lambda g: f'{g.mode}\n', self._write_mode
+            )
+            entries['size'] = Entry(0o444, read=lambda: staging.sizes(
+                self.machine, group.values
+            ))
+        for name, text in self.machine.group_files:
+            entries[name] = Entry(
+                0o444, read=lambda text=text: text)  # type: ignore[misc]
         if self.machine.monitors:
             entries['mon_groups'] = Entry(
                 0o755, group=group, role='mon_groups',
@@ -340,26 +364,71 @@ class ResctrlModel:
     def _dir(children: Callable[[], dict[str, Entry]]) -> Entry:
         return Entry(0o555, children=children)
 
+    def _assignments(
+        self, group: Group, counters: counterlib.Counters
+    ) -> Entry:
+        def write(text: str, _caller: int) -> None:
+            self._account(group, force=True)
+            counters.write(group.number, text)
+
+        return Entry(
+            0o644, write=write, read=lambda: counters.show(group.number)
+        )
+
     def _mon_data(self, group: Group) -> dict[str, Entry]:
-        return {
-            f'mon_{monitor.resource}_{domain:02d}': self._dir(
-                lambda m=monitor, d=domain: {  # type: ignore[misc]
-                    feature: self._mon_file(group, m, d, feature)
-                    for feature in m.features
-                }
+        entries = {
+            f'mon_{monitor.resource}_{domain:02d}': self._mon_domain(
+                group, monitor, domain
             )
             for monitor in self.machine.monitors
             for domain in self.machine.domains(monitor.scope)
         }
+        for name, scope in self.machine.empty_monitors:
+            entries |= {
+                f'mon_{name}_{domain:02d}': self._dir(dict)
+                for domain in self.machine.domains(scope)
+            }
+        return entries
+
+    def _mon_domain(
+        self, group: Group, monitor: machines.Monitor, domain: int
+    ) -> Entry:
+        if self.machine.old_layout:
+            return self._mon_file(
+                group, monitor, monitor.features[0], domain)
+
+        def children() -> dict[str, Entry]:
+            entries = {
+                feature: self._mon_file(group, monitor, feature, domain)
+                for feature in monitor.features
+            }
+            return entries | self._mon_nodes(group, monitor, domain)
+
+        return self._dir(children)
+
+    def _mon_nodes(
+        self, group: Group, monitor: machines.Monitor, domain: int
+    ) -> dict[str, Entry]:
+        """The files of each NUMA node below an L3 cache."""
+        return {
+            f'mon_sub_L3_{node.id:02d}': self._dir(
+                lambda node=node: {  # type: ignore[misc]
+                    feature: self._mon_file(
+                        group, monitor, feature, domain, node.id)
+                    for feature in monitor.features
+                }
+            )
+            for node in self.machine.nodes
+            if monitor.nodes and node.l3 == domain
+        }
 
     def _mon_file(
-        self, group: Group, monitor: machines.Monitor, domain: int,
-        feature: str,
+        self, group: Group, monitor: machines.Monitor, feature: str,
+        domain: int, node: int | None = None,
     ) -> Entry:
-        return Entry(
-            0o444, operation='mon',
-            read=lambda: self._show_monitor(group, monitor, domain, feature),
-        )
+        return Entry(0o444, operation='mon', read=lambda: self._show_monitor(
+            group, monitor, feature, domain, node
+        ))
 
     def _info(self) -> dict[str, Entry]:
         files: dict[str, dict[str, str]] = {}
@@ -367,10 +436,7 @@ class ResctrlModel:
             if line.info is not None:
                 files[line.info] = self._line_info(line)
         for monitor in self.machine.monitors:
-            files[f'{monitor.resource}_MON'] = {
-                'mon_features': ''.join(f'{x}\n' for x in monitor.features),
-                'num_rmids': f'{self.machine.num_rmids}\n',
-            }
+            files[f'{monitor.resource}_MON'] = self._monitor_info(monitor)
         for path, text in self.machine.info_files:
             above, _, name = path.rpartition('/')
             files.setdefault(above, {})[name] = text
@@ -380,31 +446,66 @@ class ResctrlModel:
         )
         return entries
 
+    def _monitor_info(self, monitor: machines.Monitor) -> dict[str, str]:
+        files = {'num_rmids': f'{self.machine.num_rmids}\n'}
+        if self.machine.old_layout:
+            return files | {'num_monitors': '8\n'}
+        return files | {
+            'mon_features': ''.join(f'{x}\n' for x in monitor.features)
+        }
+
+    def _counter_info(
+        self, counters: counterlib.Counters
+    ) -> dict[str, Entry]:
+        def write_mode(text: str, _caller: int) -> None:
+            counters.write_mode(
+                text, (group.number for group in self._all_groups()))
+
+        return {
+            'mbm_assign_mode': Entry(
+                0o644, read=counters.show_mode, write=write_mode),
+            'num_mbm_cntrs': Entry(0o444, read=counters.show_all),
+            'available_mbm_cntrs': Entry(0o444, read=counters.show_free),
+            counterlib.ON_MKDIR: Entry(
+                0o644, read=counters.show_on_mkdir,
+                write=lambda text, _caller: counters.write_on_mkdir(text)),
+        }
+
     def _info_dir(self, name: str, files: dict[str, str]) -> Entry:
         entries = {
             file: Entry(0o444, read=lambda text=text: text)  # type: ignore
             for file, text in files.items()
         }
-        if name == 'L3_MON':
+        if name == 'L3_MON' and not self.machine.old_layout:
             entries['max_threshold_occupancy'] = Entry(
                 0o644, read=lambda: f'{self._threshold}\n',
                 write=self._write_threshold,
             )
+        counters = self._counters.get(name.removesuffix('_MON'))
+        if counters and name.endswith('_MON'):
+            entries |= self._counter_info(counters)
         return self._dir(lambda: entries)
 
     def _line_info(self, line: machines.Line) -> dict[str, str]:
-        files = {'num_closids': f'{self.machine.num_closids}\n'}
+        closids = line.closids or self.machine.num_closids
+        files = {'num_closids': f'{closids}\n'}
+        old = self.machine.old_layout
         if line.base == 10:
-            return files | {
-                'bandwidth_gran': f'{line.granularity}\n',
-                'delay_linear': '1\n',
-                'min_bandwidth': f'{line.minimum}\n',
+            lowest, step = line.info_minimum, line.info_granularity
+            files |= {
+                'bandwidth_gran': f'{step or line.granularity}\n',
+                'min_bandwidth':
+                    f'{line.minimum if lowest is None else lowest}\n',
             }
-        return files | {
-            'bit_usage': self._bit_usage(line),
+            return files if old else files | {
+                'delay_linear': f'{line.linear}\n'}
+        files |= {
             'cbm_mask': f'{line.maximum:x}\n',
             'min_cbm_bits': '1\n',
-            'shareable_bits': '0\n',
+            'shareable_bits': f'{line.maximum if old else 0:x}\n',
+        }
+        return files if old else files | {
+            'bit_usage': self._bit_usage(line),
             'sparse_masks': f'{int(line.sparse_masks)}\n',
         }
 
@@ -441,15 +542,37 @@ class ResctrlModel:
         if not free:
             raise ResctrlError(errno.ENOSPC, 'Out of CLOSIDs\n')
         closid = min(free)
-        self._groups[name] = Group(
+        group = self._groups[name] = Group(
             name, closid, self._new_rmid(closid), values=self._new_values(),
             looked_at=self._clock(),
         )
+        self._count(group)
 
     def _make_monitor(self, name: str, parent: Group) -> None:
-        parent.children[name] = Group(
+        group = parent.children[name] = Group(
             name, parent.closid, self._new_rmid(parent.closid), parent,
             looked_at=self._clock(),
+        )
+        self._count(group)
+
+    def _count(self, group: Group) -> None:
+        """Give a new group its counters, as far as there are any.
+
+        A group that gets none is made all the same; the status tells.
+        """
+        self._numbers += 1
+        group.number = self._numbers
+        for counters in self._counters.values():
+            self.status += counters.made(group.number)
+
+    def _bytes(
+        self, monitor: machines.Monitor, number: int, domain: int
+    ) -> float:
+        """What a group has moved in a domain so far."""
+        return sum(
+            amount for group in self._all_groups() if group.number == number
+            for place, amount in group.traffic.items()
+            if place[monitor.scope == 'l3'] == domain
         )
 
     def _new_values(self) -> staging.Values:
@@ -503,6 +626,9 @@ class ResctrlModel:
             if heir is not self._root:  # the default group lists none
                 heir.iommu_groups |= group.iommu_groups
             del group.parent.children[group.name]
+        for gone in [group, *group.children.values()]:
+            for counters in self._counters.values():
+                counters.gone(gone.number)
         self._free_rmids([group, *group.children.values()])
 
     def _free_rmids(self, groups: Iterable[Group]) -> None:
@@ -713,40 +839,48 @@ class ResctrlModel:
     # Monitors (simulated figures) ----------------------------------------
 
     def _show_monitor(
-        self, group: Group, monitor: machines.Monitor, domain: int,
-        feature: str,
+        self, group: Group, monitor: machines.Monitor, feature: str,
+        domain: int, node: int | None,
     ) -> str:
         self._refresh()
-        nodes = [
-            node.id for node in self.machine.nodes
-            if node.domain(monitor.scope) == domain
-        ]
         groups = [group, *group.children.values()]
+
+        def here(place: Place) -> bool:
+            return place[monitor.scope == 'l3'] == domain and (
+                node is None or place[0] == node)
+
         if feature == 'llc_occupancy':
-            value = OCCUPANCY * sum(self._present(x, nodes) for x in groups)
+            value = OCCUPANCY * sum(self._present(x, here) for x in groups)
             return f'{value}\n'
         for one in groups:
             self._account(one)
-        figure = 0.0
-        for one in groups:
-            source = one.rates if monitor.unit == 'MBps' else one.traffic
-            figure += sum(source.get(node, 0.0) for node in nodes)
+        counters = self._counters.get(monitor.resource)
+        if counters and counters.enabled:
+            counts = [
+                counters.count(one.number, feature, domain) for one in groups
+            ]
+            if all(count is None for count in counts):
+                return 'Unassigned\n'
+            figure = sum(count or 0.0 for count in counts)
+        else:
+            figure = sum(
+                amount for one in groups for place, amount in (
+                    one.rates if monitor.unit == 'MBps' else one.traffic
+                ).items() if here(place)
+            )
         if feature == 'mbm_local_bytes':
             figure *= 0.8
         # Hardware counts whole cache lines of 64 bytes.
         whole = int(figure) // 64 * 64
         return f'{int(figure) if monitor.unit == "MBps" else whole}\n'
 
-    def _present(self, group: Group, nodes: list[int]) -> int:
-        """How many of a group's threads last ran on these nodes."""
+    def _present(self, group: Group, here: Callable[[Place], bool]) -> int:
+        """How many of a group's threads last ran on these places."""
         samples = map(self._threads.sample, self._members(group))
-        return sum(1 for x in samples if x and self._node(x.cpu) in nodes)
+        return sum(1 for x in samples if x and here(self._place(x.cpu)))
 
-    def _node(self, cpu: int) -> int:
-        for node in self.machine.nodes:
-            if cpu in node.cpus:
-                return node.id
-        return self.machine.nodes[0].id
+    def _place(self, cpu: int) -> Place:
+        return self.machine.node_of(cpu).id, self.machine.cache_of(cpu).id
 
     def _account(self, group: Group, force: bool = False) -> None:
         """Charge a group for the CPU time of its threads since last time."""
@@ -759,8 +893,8 @@ class ResctrlModel:
         if elapsed < RATE_WINDOW:
             return
         group.rates = {
-            node: (total - group.before.get(node, 0.0)) / elapsed / 1e6
-            for node, total in group.traffic.items()
+            place: (total - group.before.get(place, 0.0)) / elapsed / 1e6
+            for place, total in group.traffic.items()
         }
         group.before = dict(group.traffic)
         group.looked_at = now
@@ -774,20 +908,23 @@ class ResctrlModel:
         self._seen[tid] = sample
         if before is None or before.start != sample.start:
             return
-        node = self._node(sample.cpu)
+        place = self._place(sample.cpu)
         spent = sample.cpu_seconds - before.cpu_seconds
-        moved = spent * FULL_RATE * self._share(group.control, node)
-        group.traffic[node] = group.traffic.get(node, 0.0) + moved
+        moved = spent * FULL_RATE * self._share(group.control, place)
+        group.traffic[place] = group.traffic.get(place, 0.0) + moved
 
-    def _share(self, control: Group, node: int) -> float:
-        """The part of the full rate that a control group gets on a node."""
-        line = self.machine.line('MB')
+    def _share(self, control: Group, place: Place) -> float:
+        """The part of the full rate that a control group gets on a place."""
+        line = self.machine.line(self.machine.cap)
         if line is None:
             return 1.0
-        hard = control.values.get('MBHDL', {}).get(node, 1)
-        here = next(x for x in self.machine.nodes if x.id == node)
-        percent = control.values['MB'][here.domain(line.scope)]
-        return percent / line.maximum if hard else 1.0
+        domain = place[line.scope == 'l3']
+        if not control.values.get(self.machine.hard, {}).get(domain, 1):
+            return 1.0
+        cap = control.values[line.name].get(domain, line.maximum)
+        if self.machine.cap_unit:
+            return min(1.0, cap * self.machine.cap_unit / FULL_RATE)
+        return cap / line.maximum
 
 
 class _Status:

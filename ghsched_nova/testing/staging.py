@@ -117,13 +117,16 @@ def stage(
             raise ResctrlError(errno.EINVAL, f"Missing '{name}' value\n")
         line = machine.line(name)
         if line is None:
-            raise ResctrlError(
-                errno.EINVAL,
-                f"Unknown or unsupported resource name '{name}'\n",
-            )
+            raise ResctrlError(errno.EINVAL, _unknown(machine, name))
         _stage_row(machine, line, rest, staged.setdefault(name, {}))
     _check_overlaps(machine, staged, exclusive, neighbours)
     return staged
+
+
+def _unknown(machine: machines.Machine, name: str) -> str:
+    if machine.old_layout:
+        return f"unknown/unsupported resource name '{name}'\n"
+    return f"Unknown or unsupported resource name '{name}'\n"
 
 
 def _stage_row(
@@ -144,13 +147,16 @@ def _stage_row(
             raise ResctrlError(errno.EINVAL)  # the kernel gives no reason
         if domain in staged:
             raise ResctrlError(
-                errno.EINVAL, f'Duplicate domain {domain}\n'
+                errno.EINVAL, 'duplicate domain\n' if machine.old_layout
+                else f'Duplicate domain {domain}\n'
             )
         parse = _mask if line.base == 16 else _number
         staged[domain] = parse(line, value.strip())
 
 
 def _number(line: machines.Line, text: str) -> int:
+    if line.rounding == 'openeuler510':
+        return _number_510(line, text)
     # The kernel's texts say MB whatever the line is.
     if not re.fullmatch(r'\+?[0-9]+', text) or int(text) >= 1 << 32:
         raise ResctrlError(errno.EINVAL, f'Invalid MB value {text}\n')
@@ -163,7 +169,39 @@ def _number(line: machines.Line, text: str) -> int:
             errno.EINVAL,
             f'MB value {value} out of range [{shown},{line.maximum}]\n',
         )
-    return min(-(-value // line.granularity) * line.granularity, line.maximum)
+    return _rounded(line, value)
+
+
+def _rounded(line: machines.Line, value: int) -> int:
+    up = -(-value // line.granularity) * line.granularity
+    if line.rounding == 'raw':
+        return value
+    if line.rounding == 'fraction':
+        return _fraction(value, line.bits)
+    if line.rounding == 'fraction71':
+        return _fraction(up, line.bits)
+    return min(up, line.maximum)
+
+
+def _fraction(percent: int, bits: int) -> int:
+    """percent_to_mbw_max() and back, mbw_max_to_percent().
+
+    The register has 16 bits: a band beyond the last one wraps.
+    """
+    bands = 1 << bits
+    band = max((percent * bands + 50) // 100, 1) - 1
+    return ((band % bands + 1) * 100 + bands // 2) // bands
+
+
+def _number_510(line: machines.Line, text: str) -> int:
+    """parse_bw() of OLK-5.10, which gives no reasons."""
+    if not re.fullmatch(r'\+?[0-9]+', text) or int(text) >= 1 << 64:
+        raise ResctrlError(errno.EINVAL)
+    value = max(int(text), line.minimum)
+    value = -(-value // line.granularity) * line.granularity
+    if value > line.maximum:
+        raise ResctrlError(errno.EINVAL)
+    return value
 
 
 def _mask(line: machines.Line, text: str) -> int:

@@ -17,8 +17,8 @@ The machine's real CPUs are split over the nodes of a
 :class:`~ghsched_nova.testing.machines.Machine`. :func:`write_nodes` makes
 what is mounted over ``/sys/devices/system/node``; :func:`write_cpu` what is
 mounted over ``/sys/devices/system/cpu/cpuN``. Every CPU is its own core,
-every node its own socket and L3 cache. Memory is the machine's, in equal
-parts, as it was when the tree was written.
+every node its own socket, with the L3 caches of the machine. Memory is the
+machine's, in equal parts, as it was when the tree was written.
 """
 
 from collections.abc import Mapping
@@ -77,10 +77,12 @@ def node_files(
     width = max(machine.cpus) + 1
     files = {
         name: cpusets.format_list(ids) + '\n' for name in (
-            'has_cpu', 'has_memory', 'has_normal_memory', 'online',
-            'possible',
+            'has_memory', 'has_normal_memory', 'online', 'possible',
         )
     }
+    files['has_cpu'] = cpusets.format_list(
+        node.id for node in machine.nodes if node.cpus
+    ) + '\n'
     for position, node in enumerate(machine.nodes):
         base = f'node{node.id}'
         files |= {
@@ -111,7 +113,8 @@ def _huge_pages(
 
 def cpu_files(machine: machines.Machine, cpu: int) -> dict[str, str]:
     """Files below ``cpuN/`` that say where a CPU is -> text."""
-    node = next(x for x in machine.nodes if cpu in x.cpus)
+    node = machine.node_of(cpu)
+    cache = machine.cache_of(cpu)
     width = max(machine.cpus) + 1
     core = sorted(node.cpus).index(cpu)
     files = {
@@ -119,7 +122,7 @@ def cpu_files(machine: machines.Machine, cpu: int) -> dict[str, str]:
         'topology/core_id': f'{core}\n',
         'topology/die_id': '0\n',
         'topology/cluster_id': f'{core}\n',
-        'cache/index3/id': f'{node.l3}\n',
+        'cache/index3/id': f'{cache.id}\n',
     }
     alone = ('core_cpus', 'thread_siblings', 'cluster_cpus')
     together = ('core_siblings', 'die_cpus', 'package_cpus')
@@ -127,7 +130,7 @@ def cpu_files(machine: machines.Machine, cpu: int) -> dict[str, str]:
         for name in names:
             files |= _both_forms(f'topology/{name}', cpus, width, '_list')
     return files | _both_forms(
-        'cache/index3/shared_cpu', set(node.cpus), width, '_list', '_map'
+        'cache/index3/shared_cpu', set(cache.cpus), width, '_list', '_map'
     )
 
 
@@ -178,7 +181,7 @@ def write_cpu(machine: machines.Machine, cpu: int, target: str) -> None:
     for name in os.listdir(target):
         if re.fullmatch(r'node\d+', name):
             os.unlink(f'{target}/{name}')
-    node = next(x for x in machine.nodes if cpu in x.cpus)
+    node = machine.node_of(cpu)
     os.symlink(f'../../node/node{node.id}', f'{target}/node{node.id}')
 
 

@@ -289,9 +289,14 @@ class WritesTestCase(testtools.TestCase):
                                     self.CURRENT, desired)
             self.assertIn(f'no {line} of domain', exc.reason)
 
-    def test_a_value_that_is_no_number_differs(self):
-        self.assertEqual(('MB:0=1\n',), plan.plan_writes(
-            schemata.parse('MB:0=unset\n'), {'MB': {0: 1}}))
+    def test_a_value_that_is_no_number_is_not_written_over(self):
+        for text in ('unset', '1x', '9' * 5000):
+            current = schemata.parse(f'MB:0={text}\n')
+            wrong, = plan.differences(current, {'MB': {0: 1}})
+            self.assertEqual(text, wrong.found)
+            exc = self.assertRaises(plan.PolicyNotHeld, plan.plan_writes,
+                                    current, {'MB': {0: 1}})
+            self.assertIn('is no number', exc.reason)
 
 
 class ConvergenceTestCase(testtools.TestCase):

@@ -138,6 +138,12 @@ class MalformedTestCase(testtools.TestCase):
                      'MB:1234567890=1'):
             self.assertRaises(schemata.SchemataError, schemata.parse, text)
 
+    def test_a_file_that_is_cut_off(self):
+        for end in range(len(OPENEULER) - 1):
+            self.assertRaises(schemata.SchemataError, schemata.read,
+                              OPENEULER[:end].rstrip('\n'))
+        self.assertEqual(schemata.parse(OPENEULER), schemata.read(OPENEULER))
+
     @given(st.text() | st.text('MBPRIL3:=;019 \n'))
     def test_nothing_but_schemata_error_is_raised(self, text):
         try:

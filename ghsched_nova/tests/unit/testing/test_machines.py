@@ -35,6 +35,31 @@ class MachinesTest(testtools.TestCase):
         self.assertEqual((0, 1), machine.domains('node'))
         self.assertEqual((1, 122), machine.domains('l3'))
 
+    def test_a_node_can_have_several_caches(self):
+        machine = machines.build('amd', '0=0-3;1=4;2=')
+        self.assertEqual((0, 1, 8), machine.domains('l3'))
+        self.assertEqual({0, 1}, set(machine.cache_of(1).cpus))
+        self.assertEqual(1, machine.cache_of(2).id)
+        self.assertEqual(-1, machine.nodes[2].l3)
+
+    def test_a_cache_can_have_several_nodes(self):
+        machine = machines.build('intel-snc-cdp', '0=0;2=1;5=2;7=3')
+        self.assertEqual((0, 1), machine.domains('l3'))
+        self.assertEqual(machines.Cache(0, frozenset({0, 1})),
+                         machine.cache_of(1))
+
+    def test_nodes_of_memory_alone(self):
+        for dialect, ids in (('openeuler66', (0,)), ('nvidia', (0, 3))):
+            machine = machines.build(dialect, '0=0;3=')
+            self.assertEqual(ids, machine.domains('node'))
+
+    def test_every_dialect_can_be_built(self):
+        for dialect in machines.DIALECTS:
+            machine = machines.build(dialect, '0=0-3;1=4-7')
+            self.assertEqual(dialect, machine.dialect)
+            self.assertIsNotNone(machine.line(machine.cap))
+            self.assertEqual(frozenset(range(8)), machine.cpus)
+
     def test_bad_descriptions(self):
         for nodes in ('', '0', 'x=0', '0=0;0=1', '0=0;1=0', '0=a'):
             self.assertRaises(

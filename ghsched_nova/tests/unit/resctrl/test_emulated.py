@@ -1,0 +1,282 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The host engine against every emulated kernel."""
+
+import functools
+from pathlib import Path
+import tempfile
+
+from hypothesis import assume
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import schemata
+from ghsched_nova.testing import machines
+from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import emulated
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+#: The emulated machine, the dialect that it speaks, and the captured tree of
+#: such a machine.
+SPEAKS = {
+    'intel': ('intel-rdt', 'intel-xeon-2s'),
+    'intel-snc-cdp': ('intel-rdt', 'intel-2s-snc-cdp'),
+    'intel-mbps': ('intel-mba-mbps', 'intel-mba-mbps'),
+    'amd': ('amd-qos', 'amd-epyc'),
+    'mpam': ('mpam', 'arm-mainline'),
+    'mpam71': ('mpam', 'arm-mainline-7.1'),
+    'openeuler510': ('openeuler-5.10', 'kunpeng920-openeuler22.03-mbmax'),
+    'openeuler66': ('openeuler-6.6', 'kunpeng920b-openeuler24.03'),
+    'kunpeng950': ('openeuler-6.6', 'kunpeng950-openeuler24.03'),
+    'nvidia': ('nvidia-mpam', 'nvidia-grace'),
+    'nvidia-vera': ('nvidia-mpam', 'nvidia-vera'),
+}
+SPEED = 195312      # MiB/s
+
+
+@functools.cache
+def read(dialect, nodes=emulated.NODES):
+    with tempfile.TemporaryDirectory() as top:
+        return emulated.read_host(
+            emulated.model(dialect, nodes), Path(top), SPEED,
+            resctrl_host.Told(cap='hard'))
+
+
+class DialectsTestCase(testtools.TestCase):
+
+    def test_each_is_recognised(self):
+        self.assertEqual(set(machines.DIALECTS), set(SPEAKS))
+        for dialect, (name, _machine) in SPEAKS.items():
+            host = read(dialect)
+            self.assertEqual(name, host.dialect.name)
+            self.assertEqual({0, 1}, set(host.domains_by_node))
+            self.assertEqual({2: 'it has no CPU'}, host.left_out)
+
+    def test_each_is_like_the_captured_one(self):
+        # The counts differ, the kind does not.
+        for dialect, (_name, machine) in SPEAKS.items():
+            host = read(dialect)
+            like = base.read_machine(machine, cap='hard')
+            if dialect == 'openeuler510':   # it has mbPrio besides
+                self.assertEqual({'MBPRI'}, _lines(host) - _lines(like))
+                continue
+            self.assertEqual(like.dialect, host.dialect, dialect)
+            self.assertEqual(
+                (like.min_bandwidth, like.granularity, like.no_cap,
+                 like.libvirt_reads, like.openeuler_libvirt_reads,
+                 bool(like.counters)),
+                (host.min_bandwidth, host.granularity, host.no_cap,
+                 host.libvirt_reads, host.openeuler_libvirt_reads,
+                 bool(host.counters)), dialect)
+
+    def test_monitor_files_are_where_the_dialect_says(self):
+        for dialect in SPEAKS:
+            monitor = read(dialect).dialect.monitor
+            model = emulated.model(dialect)
+            if monitor is None:
+                self.assertEqual('mpam71', dialect)
+                continue
+            names = [name for name in model.listdir('/mon_data')
+                     if name.removeprefix(monitor.prefix).isdecimal()]
+            self.assertEqual(2 + 2 * (dialect == 'amd')
+                             - (dialect == 'intel-snc-cdp')
+                             + (dialect == 'nvidia-vera'), len(names))
+            for name in names:
+                text = model.read(f'/mon_data/{name}/{monitor.file}'
+                                  .rstrip('/'))
+                self.assertTrue(text.strip().isdecimal(), text)
+
+
+def _lines(host):
+    return {knob.line for knob in host.dialect.knobs}
+
+
+def _policies(host):
+    """Policies that a host can hold."""
+    held = host.capabilities()
+    limits = [limit for limit, name in ((True, 'MEM_BW_HARDLIMIT'),
+                                        (False, 'MEM_BW_SOFTLIMIT'))
+              if name in held]
+    parts = {'hardlimit': st.sampled_from(limits)}
+    if 'MEM_BW_MIN' not in held:
+        parts['minimum'] = 0
+    if 'MEM_BW_PRIORITY' not in held:
+        parts['priority'] = st.none()
+    return base.node_policies(**parts)
+
+
+def _disorder(data, model, group):
+    """Any values that the kernel takes, in the lines of bandwidth."""
+    for line in model.machine.lines:
+        if line.base == 16 or not data.draw(st.booleans()):
+            continue
+        domain = data.draw(st.sampled_from(
+            model.machine.domains(line.scope)))
+        value = data.draw(st.integers(line.minimum, line.maximum))
+        model.write(f'/{group}/schemata', f'{line.name}:{domain}={value}\n')
+
+
+def _other_lines(model, group, knobs):
+    parsed = schemata.parse(model.read(f'/{group}/schemata'))
+    return [line for line in parsed.lines if line.name not in knobs]
+
+
+class RoundTripTestCase(testtools.TestCase):
+    """Parse, plan, apply and read back: nothing is left to do."""
+
+    def _check(self, data, dialect):
+        host = read(dialect)
+        model = emulated.model(dialect)
+        nodes = data.draw(st.lists(_policies(host), min_size=1, max_size=2))
+        if dialect == 'intel-snc-cdp':      # both nodes are in one domain
+            nodes = nodes[:1] * len(nodes)
+        places = data.draw(st.permutations((0, 1)))[:len(nodes)]
+        model.mkdir('/g')
+        _disorder(data, model, 'g')
+        knobs = _lines(host)
+        others = _other_lines(model, 'g', knobs)
+        settings_ = plan.resolve(host, GuestPolicy(nodes=tuple(nodes)),
+                                 places)
+        desired = plan.desired_lines(host, settings_)
+        defaults = plan.other_domains(host)
+        files = emulated.Files(model)
+        applied = apply.hold(files, emulated.ROOT, 'g', desired, defaults)
+        self.assertEqual((), plan.differences(applied.schemata, desired,
+                                              defaults))
+        for setting in settings_:
+            self.assertGreaterEqual(setting.maximum_percent,
+                                    setting.asked.maximum)
+            if setting.minimum is not None:
+                self.assertTrue(setting.asked.minimum <= setting.minimum
+                                <= setting.maximum)
+        self.assertEqual(others, _other_lines(model, 'g', knobs))
+        files.writes.clear()
+        apply.hold(files, emulated.ROOT, 'g', desired, defaults)
+        self.assertEqual([], files.writes)
+
+    @settings(deadline=None, max_examples=200)
+    @given(st.data(), st.sampled_from(sorted(SPEAKS)))
+    def test_every_dialect(self, data, dialect):
+        self._check(data, dialect)
+
+    def test_each_cap_and_guarantee_by_itself(self):
+        for dialect in SPEAKS:
+            host = read(dialect)
+            model = emulated.model(dialect)
+            model.mkdir('/g')
+            files = emulated.Files(model)
+            least = 'MEM_BW_MIN' in host.capabilities()
+            for share in range(1, 101):
+                asked = NodePolicy(maximum=share, minimum=share * least)
+                desired = plan.desired_lines(host, plan.resolve(
+                    host, GuestPolicy(nodes=(asked,)), (1,)))
+                apply.hold(files, emulated.ROOT, 'g', desired,
+                           plan.other_domains(host))
+
+    def test_lines_that_are_not_ours_are_kept(self):
+        for dialect, line in (('kunpeng950', 'L3MAX:1=50\n'),
+                              ('kunpeng950', 'L3MIN:122=7\n'),
+                              ('intel-snc-cdp', 'L3CODE:0=3\n'),
+                              ('amd', 'SMBA:9=64\n'),
+                              ('openeuler510', 'L3PBM:1=3\n')):
+            host = read(dialect)
+            model = emulated.model(dialect)
+            model.mkdir('/g')
+            model.write('/g/schemata', line)
+            before = _other_lines(model, 'g', _lines(host))
+            desired = plan.desired_lines(host, plan.resolve(
+                host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
+            apply.hold(emulated.Files(model), emulated.ROOT, 'g', desired,
+                       plan.other_domains(host))
+            self.assertEqual(before, _other_lines(model, 'g', _lines(host)))
+
+
+_JUNK = (st.binary(max_size=60) | st.sampled_from(
+    (b'', b'\n', b'MB:0=1', b'MB:0=\n', b'MB 0=1\n', b'\x00' * 9,
+     b'MB:0=100;0=1\n', b'MB:\xff=1\n')))
+
+
+def _whole(text, desired):
+    """Whether a text has a number for all that is desired."""
+    try:
+        parsed = schemata.read(text)
+        return all(set(values) <= set(parsed.values(line) or ())
+                   for line, values in desired.items())
+    except schemata.SchemataError:
+        return False
+
+
+class FuzzTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self._top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def _tree(self, dialect):
+        """A tree of an emulated machine, and its files."""
+        top = self._top / dialect
+        if not top.exists():
+            emulated.write_tree(emulated.model(dialect, '0=0;1=1'), top,
+                                SPEED)
+        return top, {path: path.read_bytes() for path
+                     in sorted(top.rglob('*')) if path.is_file()}
+
+    @settings(deadline=None, max_examples=100)
+    @given(st.data(), st.sampled_from(sorted(SPEAKS)))
+    def test_a_tree_that_is_damaged_anywhere(self, data, dialect):
+        top, whole = self._tree(dialect)
+        damaged = {}
+        for path in data.draw(st.lists(st.sampled_from(sorted(whole)),
+                                       min_size=1, max_size=5)):
+            cut = data.draw(st.integers(0, len(whole[path])))
+            damaged[path] = data.draw(_JUNK | st.just(whole[path][:cut]))
+        try:
+            for path, content in damaged.items():
+                path.write_bytes(content)
+            self._read(top)
+            self.assertEqual(whole | damaged, self._tree(dialect)[1])
+        finally:
+            for path in damaged:
+                path.write_bytes(whole[path])
+
+    def _read(self, top):
+        try:
+            host = resctrl_host.read_host(top / 'resctrl', top / 'sysfs')
+        except resctrl_host.ResctrlUnavailable as exc:
+            self.assertTrue(exc.reason)
+        else:
+            self.assertGreaterEqual(host.description().control_groups, 0)
+            plan.other_domains(host)
+
+    @settings(deadline=None, max_examples=200)
+    @given(st.sampled_from(sorted(SPEAKS)), _JUNK)
+    def test_a_group_that_shows_junk_is_not_written_to(self, dialect, junk):
+        host = read(dialect)
+        files = emulated.Files(emulated.model(dialect))
+        files.model.mkdir('/g')
+        text = junk.decode(errors='replace')
+        files.read = lambda _path: text
+        desired = plan.desired_lines(host, plan.resolve(
+            host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
+        assume(not _whole(text, desired))
+        self.assertRaises(apply.EnforcementError, apply.hold, files,
+                          emulated.ROOT, 'g', desired,
+                          plan.other_domains(host))
+        self.assertEqual([], files.writes)
