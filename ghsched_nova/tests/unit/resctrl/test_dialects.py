@@ -11,13 +11,19 @@
 # under the License.
 
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 import testtools
 
+import ghsched_nova
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import steps
+from ghsched_nova.tests.unit.resctrl import base
+from ghsched_placement import keys
 from ghsched_placement import names
 
 INTEL_INFO = {'MB/delay_linear': '1\n',
@@ -201,3 +207,35 @@ class DetectTestCase(testtools.TestCase):
         found = dialects.detect(info, root, files)
         self.assertEqual(fitting, [found.name] if found else [])
         self.assertTrue(dialects.why_unknown(info, root, files))
+
+
+class CompletenessTestCase(testtools.TestCase):
+    """Nothing of a dialect is forgotten."""
+
+    PAGES = Path(ghsched_nova.__file__).parents[1] / 'doc/source/admin'
+
+    def test_each_has_a_page_that_names_its_lines(self):
+        if not self.PAGES.is_dir():
+            self.skipTest('the manual is not installed')
+        index = (self.PAGES / 'dialects/index.rst').read_text()
+        for dialect in dialects.ALL:
+            page = self.PAGES / f'dialects/{dialect.name}.rst'
+            text = page.read_text()
+            self.assertIn(f'\n   {dialect.name}\n', index)
+            for line in (*(knob.line for knob in dialect.knobs),
+                         *dialect.passive):
+                self.assertIn(f'``{line}``', text, page)
+            for key in keys.KEYS:
+                if key.name.startswith('mem_bw') or key is keys.MONITOR:
+                    self.assertIn(f'``{key.name}``', text, page)
+
+    def test_each_has_a_captured_tree(self):
+        seen = set()
+        for machine in base.all_machines():
+            try:
+                host = base.read_machine(
+                    machine, node_bandwidth={0: 1000, 1: 1000})
+            except resctrl_host.ResctrlUnavailable:
+                continue
+            seen.add(host.dialect.name)
+        self.assertEqual(set(dialects.BY_NAME), seen)

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import testtools
 
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import schemata
@@ -63,6 +64,8 @@ class DialectsTestCase(testtools.TestCase):
 
     def test_each_is_recognised(self):
         self.assertEqual(set(machines.DIALECTS), set(SPEAKS))
+        self.assertEqual(set(dialects.BY_NAME),
+                         {name for name, _machine in SPEAKS.values()})
         for dialect, (name, _machine) in SPEAKS.items():
             host = read(dialect)
             self.assertEqual(name, host.dialect.name)
