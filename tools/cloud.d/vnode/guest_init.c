@@ -13,11 +13,12 @@
  */
 
 /*
- * The nested guest's only process: says what the guest sees, then waits.
+ * The nested guest's only process: says what the guest sees, and from then on
+ * which PCI devices come and go.
  *
- * The lines are those of tools/cloud.d/guest-init, which is a shell script. A
- * guest that is emulated twice takes seconds for each process that a script
- * starts; so this one is a single program, without even a C library.
+ * The first lines are those of tools/cloud.d/guest-init, which is a shell
+ * script. A guest that is emulated twice takes seconds for each process that
+ * a script starts; so this one is a single program, without even a C library.
  */
 
 #include <asm/unistd.h>
@@ -129,9 +130,10 @@ show_node(const char *name)
 }
 
 static void
-show_device(const char *name)
+describe(const char *kind, const char *name)
 {
-    add("GUEST-PCI ");
+    add(kind);
+    add(" ");
     add(name);
     add(" ");
     add(content(DEVICES, name, "vendor"));
@@ -140,6 +142,54 @@ show_device(const char *name)
     add(" numa_node=");
     add(content(DEVICES, name, "numa_node"));
     end_line();
+}
+
+/* The devices that were said to be there. */
+#define MOST 64
+static struct device {
+    char name[16];
+    int there;
+} known[MOST];
+static size_t count;
+
+static int
+same(const char *a, const char *b)
+{
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
+
+static void
+remember(const char *name)
+{
+    size_t i = 0;
+
+    if (count == MOST)
+        return;
+    for (; name[i] && i < sizeof(known->name) - 1; i++)
+        known[count].name[i] = name[i];
+    known[count].name[i] = 0;
+    known[count++].there = 1;
+}
+
+static void
+show_device(const char *name)
+{
+    describe("GUEST-PCI", name);
+    remember(name);
+}
+
+static void
+look_at_device(const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (same(known[i].name, name)) {
+            known[i].there = 1;
+            return;
+        }
+    describe("GUEST-PCI-ADDED", name);
+    remember(name);
 }
 
 struct entry {
@@ -172,6 +222,33 @@ each(const char *directory, void (*show)(const char *))
     call(__NR_close, fd, 0, 0, 0, 0);
 }
 
+static void
+show_changes(void)
+{
+    for (size_t i = 0; i < count; i++)
+        known[i].there = 0;
+    each(DEVICES, look_at_device);
+    for (size_t i = 0; i < count;) {
+        if (known[i].there) {
+            i++;
+            continue;
+        }
+        add("GUEST-PCI-REMOVED ");
+        add(known[i].name);
+        end_line();
+        known[i] = known[--count];
+    }
+}
+
+/* sysfs tells nobody without a network stack, so ask it once a second. */
+static void
+wait(void)
+{
+    long second[] = {1, 0};
+
+    call(__NR_nanosleep, (long)second, 0, 0, 0, 0);
+}
+
 void
 _start(void)
 {
@@ -184,6 +261,8 @@ _start(void)
     each(DEVICES, show_device);
     add("GUEST-READY");
     end_line();
-    for (;;)
-        call(__NR_pause, 0, 0, 0, 0, 0);
+    for (;;) {
+        wait();
+        show_changes();
+    }
 }
