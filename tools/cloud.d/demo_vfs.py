@@ -30,7 +30,6 @@ from demo import say
 from demo import show
 from vnode.lab import Passed
 from vnode.lab import VF
-from vnode.lab import vfs
 from vnode.lab import VirtualLab
 from vnode import machine
 
@@ -73,8 +72,10 @@ class Demo:
         for node in _NODES:
             count = sum(name == machine.pci_name(machine.VF_ID) and on == node
                         for _address, name, on in devices)
-            claim(f'NUMA node {node} has {machine.VFS_PER_PF} VFs',
-                  count == machine.VFS_PER_PF, count)
+            every = machine.VFS_PER_PF + machine.PORT_VFS
+            claim(f'NUMA node {node} has {every} VFs, '
+                  f'{machine.PORT_VFS} of them for ports',
+                  count == every, count)
 
     # -- 2 --------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class Demo:
 
     def one_request(self) -> None:
         heading('4. CPUs, memory, bandwidth and VFs from one request')
-        self._flavor('vfs-local', hw__numa_nodes=2, **vfs(2),
+        self._flavor('vfs-local', hw__numa_nodes=2, ghsched__vfs='vf:2',
                      ghsched__device_numa='required',
                      ghsched__mem_bw_min=40)
         begin = time.monotonic()
@@ -194,13 +195,15 @@ class Demo:
     def refusal(self) -> None:
         heading('5. More VFs than one node has')
         count = machine.VFS_PER_PF + 1
-        self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1, **vfs(count),
+        self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1,
+                     ghsched__vfs=f'vf:{count}',
                      ghsched__device_numa='required')
         server = self.lab.wait(self._create('many', 'vfs-many'))
         fault = self.lab.fault(server)
         show(server.status, fault)
         claim('it is refused', server.status == 'ERROR', server.status)
-        claim('with "No valid host"', 'No valid host' in fault, fault)
+        claim('the fault names the guest node and what it lacks',
+              'guest NUMA node 0' in fault and f'{count} VFs' in fault, fault)
 
     # -- 6 --------------------------------------------------------------------
 

@@ -27,7 +27,6 @@ from e2e import BANDWIDTH
 from e2e import Checks
 from e2e import main
 from vnode.lab import VF
-from vnode.lab import vfs
 from vnode.lab import VirtualLab
 from vnode import machine
 
@@ -45,9 +44,10 @@ class EndToEnd:
 
     def prepare(self) -> None:
         self.lab.clean()
-        self._flavor('vfs-pair', hw__numa_nodes=2, **vfs(2),
+        self._flavor('vfs-pair', hw__numa_nodes=2, ghsched__vfs='vf:2',
                      ghsched__device_numa='required', ghsched__mem_bw_min=40)
-        self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1, **vfs(_VFS + 1),
+        self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1,
+                     ghsched__vfs=f'vf:{_VFS + 1}',
                      ghsched__device_numa='required')
 
     def _flavor(self, name: str, vcpus: int = 2, **specs: Any) -> None:
@@ -68,6 +68,13 @@ class EndToEnd:
             for one in providers:
                 record = self.lab.inventory(one)[VF]
                 self.checks.equal(f'VFs of {one.name}', record['total'], _VFS)
+        vfs_of_host = {address for address, name, _node in devices
+                       if name == machine.pci_name(machine.VF_ID)}
+        ports = set(machine.port_vfs())
+        self.checks.equal('VFs, but for those of ports',
+                          len(vfs_of_host - ports), _VFS * len(_NODES))
+        self.checks.equal('VFs of ports', sorted(vfs_of_host & ports),
+                          sorted(ports))
         self.checks.equal('providers', len(self.lab.providers()),
                           1 + 2 * len(_NODES))
 
@@ -130,8 +137,10 @@ class EndToEnd:
         server = self.lab.boot('many', 'vfs-many')
         self.checks.equal('status', server.status, 'ERROR')
         fault = self.lab.fault(server)
-        self.checks.holds('fault', 'No valid host' in fault and fault,
-                          'No valid host')
+        for part in ('No valid host', 'guest NUMA node 0',
+                     f'{_VFS + 1} VFs of vf'):
+            self.checks.note(part in fault,
+                             f'fault: {fault!r}, expected {part}')
         self.lab.delete(server)
         self._nothing_left()
 

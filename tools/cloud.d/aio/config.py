@@ -202,7 +202,7 @@ def neutron(settings: Settings) -> Config:
 def ml2(settings: Settings) -> Config:
     return {
         'ml2': {'type_drivers': 'flat,vlan', 'tenant_network_types': 'vlan',
-                'mechanism_drivers': 'macvtap',
+                'mechanism_drivers': 'macvtap,sriovnicswitch',
                 'extension_drivers': 'port_security'},
         'ml2_type_flat': {'flat_networks': '*'},
         'ml2_type_vlan': {'network_vlan_ranges': 'physnet0:100:200'},

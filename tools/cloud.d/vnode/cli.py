@@ -28,8 +28,10 @@ from aio import process
 from aio.settings import CloudError
 from aio.settings import read
 from aio.settings import Settings
+from openstack import exceptions
 from vnode import machine
 from vnode import node_config
+from vnode import ports
 
 #: The image that boots in a nested guest.
 IMAGE = 'ghsched-nested'
@@ -74,6 +76,8 @@ def up(settings: Settings) -> None:
         '/var/log/vnode/nova-compute.log', node))
     step('Placement has its VFs', lambda: _await_inventory(cloud, node))
     step('Nova\'s cell has the host', lambda: _map_host(settings))
+    step('Neutron has a network for VFs',
+         lambda: ports.prepare(settings, cloud))
     step('image of the nested guest', lambda: upload_image(settings, cloud))
     print(f'The virtual compute node {machine.NAME} is up.')
 
@@ -235,7 +239,20 @@ def forget(settings: Settings) -> None:
         cloud.compute.delete_server(server)
         cloud.compute.wait_for_delete(server)
     for service in services:
+        process.wait_until(lambda one=service: _is_deleted(cloud, one), 60,
+                           'Nova still finds guests on the node')
+
+
+def _is_deleted(cloud: Any, service: Any) -> bool:
+    """Delete a service; not yet, if Nova is not done with its last guest.
+
+    A server that the API calls deleted is still in the database for a moment.
+    """
+    try:
         cloud.compute.delete_service(service)
+    except exceptions.ConflictException:
+        return False
+    return True
 
 
 def status(settings: Settings) -> int:

@@ -24,8 +24,6 @@ from aio.settings import Settings
 from vnode import cli
 from vnode import machine
 
-from ghsched_placement import keys
-
 #: Seconds for a guest that is emulated on an emulated host.
 SLOW = 600
 
@@ -48,13 +46,6 @@ class Passed:
     host_node: int
     guest_node: int | None
     buses: range
-
-
-def vfs(count: int) -> dict[str, Any]:
-    """Extra specs that ask for VFs, one half of them for each guest node."""
-    if 'vfs' in keys.BY_NAME:
-        return {'ghsched__vfs': f'vf:{count}'}
-    return {'pci_passthrough__alias': f'vf:{count}'}
 
 
 class VirtualLab(Lab):
@@ -137,7 +128,7 @@ class VirtualLab(Lab):
     def guest_vfs(self, server: Any) -> dict[str, int]:
         """What the guest says: NUMA node by address of each VF."""
         words = [line.split() for line in self.console(server)
-                 if line.startswith('GUEST-PCI') and _GUEST_VF in line]
+                 if line.startswith('GUEST-PCI ') and _GUEST_VF in line]
         return {one[1]: int(one[3].removeprefix('numa_node='))
                 for one in words}
 

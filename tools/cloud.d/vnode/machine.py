@@ -42,21 +42,46 @@ NODE_ADDRESS = '10.0.2.15'
 _SSH_PORT_OFFSET = 20
 
 
+#: The physical network that both cards are plugged into, as Neutron calls it.
+NETWORK = 'physnet0'
+
+#: VFs of each PF that are for Neutron's ports. Nova keeps them out of
+#: Placement.
+PORT_VFS = 1
+
+
 def _vfs_per_pf() -> int:
     """The 82576 has 8 queue pairs, so 7 VFs at most.
 
-    With one, a guest of two VFs has one of each node, whichever Nova takes
-    first.
+    With two, a guest of two VFs could have both of one node.
     """
-    text = os.environ.get('GHSCHED_VFS', '1')
-    if text not in tuple('1234567'):
-        raise SystemExit(f'GHSCHED_VFS must be a number from 1 to 7, not '
+    text = os.environ.get('GHSCHED_VFS', '2')
+    if text not in tuple('123456'):
+        raise SystemExit(f'GHSCHED_VFS must be a number from 1 to 6, not '
                          f'{text!r}')
     return int(text)
 
 
-#: VFs that each PF gets.
+#: VFs of each PF that flavors can ask for.
 VFS_PER_PF = _vfs_per_pf()
+
+
+def port_vfs() -> list[str]:
+    """PCI addresses in the node of the VFs for ports: the last ones."""
+    return [_vf_address(node, VFS_PER_PF + number)
+            for node in range(NODES) for number in range(PORT_VFS)]
+
+
+def _vf_address(node: int, number: int) -> str:
+    """The 82576's VFs have every second function from device 16 on."""
+    device, function = divmod(2 * number, 8)
+    return f'0000:{_bus(node) + 1:02x}:{0x10 + device:02x}.{function}'
+
+
+def _bus(node: int) -> int:
+    """The bus number of a node's expander bus; the PF is on the next one.
+    """
+    return 64 * (node + 1)
 
 
 @dataclass(frozen=True)
@@ -172,7 +197,7 @@ def _nics() -> list[str]:
     words = []
     for node in range(NODES):
         words += [
-            '-device', f'pxb-pcie,id=bus{node},bus_nr={64 * (node + 1)},'
+            '-device', f'pxb-pcie,id=bus{node},bus_nr={_bus(node)},'
                        f'numa_node={node},bus=pcie.0,addr={0x8 + node:#x}',
             '-device', f'pcie-root-port,id=port{node},bus=bus{node},'
                        f'chassis={node + 1},slot={node + 1}',

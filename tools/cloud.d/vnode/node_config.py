@@ -55,8 +55,7 @@ def nova_compute(settings: Settings) -> Config:
             'cpu_dedicated_set': _list(one for one in cpus
                                        if one % per_node)},
         'pci': {
-            'device_spec': json.dumps(dict(zip(
-                ('vendor_id', 'product_id'), machine.VF_ID, strict=True))),
+            'device_spec': _device_spec(),
             'alias': config.PCI_ALIAS, 'report_in_placement': True},
     }
     for name in ('placement', 'neutron'):
@@ -65,6 +64,15 @@ def nova_compute(settings: Settings) -> Config:
     for name, change in changes.items():
         sections[name] = {**sections.get(name, {}), **change}
     return sections
+
+
+def _device_spec() -> tuple[str, ...]:
+    """The VFs of ports come first: Nova takes the first entry that fits."""
+    ports: list[dict[str, str]] = [
+        {'address': address, 'physical_network': machine.NETWORK}
+        for address in machine.port_vfs()]
+    other = dict(zip(('vendor_id', 'product_id'), machine.VF_ID, strict=True))
+    return tuple(map(json.dumps, (*ports, other)))
 
 
 def _list(cpus: Iterable[int]) -> str:
@@ -98,7 +106,7 @@ def _variables(settings: Settings) -> str:
     """/etc/vnode, read by the node's scripts."""
     return '\n'.join((
         f'VENV={settings.venv}',
-        f'VFS={machine.VFS_PER_PF}',
+        f'VFS={machine.VFS_PER_PF + machine.PORT_VFS}',
         f'DIALECT={host.DIALECT}',
         f"RESCTRL_NODES='{_resctrl_nodes()}'",
         f'CLOSIDS={settings.control_groups}', ''))
