@@ -18,7 +18,7 @@ service_option = cfg.BoolOpt(
     'ghsched', default=False,
     help='Whether the compute services of the cloud run ghsched.')
 
-group = cfg.OptGroup('ghsched', title='Memory bandwidth of guests')
+group = cfg.OptGroup('ghsched', title='Memory bandwidth and devices of guests')
 
 options = [
     cfg.StrOpt(
@@ -45,4 +45,28 @@ options = [
         'max_guests', default=8, min=1,
         help='The most guests that a test may boot. The test that fills the '
              'cloud is skipped when it would need more.'),
+    cfg.StrOpt(
+        'vf_alias', default='',
+        help='The alias ([pci]alias of Nova) of virtual functions that a host '
+             'of the cloud has on two NUMA nodes or more. While it is empty, '
+             'all tests of virtual functions are skipped.'),
+    cfg.StrOpt(
+        'vf_image_ref', default='',
+        help='The image of guests with virtual functions, [compute]image_ref '
+             'by default. Its machine type must be q35 or virt.'),
+    cfg.StrOpt(
+        'vf_network', default='',
+        help='A network of which ports with vnic_type=direct can be made. It '
+             'must be shared. While it is empty, the tests that attach a port '
+             'are skipped.'),
+    cfg.IntOpt(
+        'vf_console_timeout', default=0, min=0,
+        help='Seconds until the guest must have printed what it sees. The '
+             'image must print a line "GUEST-PCI ADDRESS VENDOR:DEVICE '
+             'numa_node=N" for each PCI device and then "GUEST-READY"; later '
+             'it must print "GUEST-PCI-ADDED" with the same words, or '
+             '"GUEST-PCI-REMOVED ADDRESS". With 0 the guest is not asked.'),
+    cfg.IntOpt(
+        'vf_attach_timeout', default=300, min=1,
+        help='Seconds until a port is attached to a guest, or detached.'),
 ]

@@ -14,13 +14,28 @@
 # Run ghsched's tempest tests against the cloud of tools/cloud, which must be
 # up. The last line counts the tests.
 #
-# usage: tools/tempest.sh [REGEX]
+# usage: tools/tempest.sh [--vfs] [REGEX]
+#   --vfs  the tests of virtual functions, on the virtual compute node
+#          (tools/vnode), which is started if needed
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_root "$@"
 
-REGEX=${1:-^tempest_plugin\\.}
+# What tempest is to know of the cloud: with or without virtual functions.
+tests='^tempest_plugin\.'
+image_name=ghsched-guest
+seconds=240
+settings=host_settings
+if [ "${1:-}" = --vfs ]; then
+    shift
+    tests+='.*\.test_virtual_functions\.'
+    image_name=ghsched-nested
+    # The guest is emulated on an emulated host.
+    seconds=600
+    settings=vf_settings
+fi
+REGEX=${1:-$tests}
 WORKSPACE=$GHSCHED_HOME/tempest
 LOG=$GHSCHED_HOME/log/tempest-run.log
 
@@ -41,7 +56,7 @@ make_workspace() {
 
 write_config() {
     local image flavor
-    image=$("$VENV/bin/openstack" image list --name ghsched-guest \
+    image=$("$VENV/bin/openstack" image list --name "$image_name" \
         -f value -c ID) || return
     flavor=$("$VENV/bin/openstack" flavor show plain -f value -c id) || return
     [ -n "$image" ] || { echo 'the cloud has no guest image' >&2; return 1; }
@@ -83,7 +98,7 @@ flavor_ref = $flavor
 flavor_ref_alt = $flavor
 max_microversion = latest
 build_interval = 1
-build_timeout = 240
+build_timeout = $seconds
 
 [placement]
 max_microversion = latest
@@ -92,8 +107,26 @@ max_microversion = latest
 run_validation = false
 
 [ghsched]
+EOF
+    "$settings"
+}
+
+host_settings() {
+    cat << EOF
 host_command = $GHSCHED_TOP/tools/cloud exec --
 flavor_ram = 192
+EOF
+}
+
+vf_settings() {
+    local network
+    network=$("$VENV/bin/openstack" network show vfs -f value -c id) || return
+    cat << EOF
+host_command = $GHSCHED_TOP/tools/vnode exec --
+flavor_ram = 128
+vf_alias = vf
+vf_network = $network
+vf_console_timeout = $seconds
 EOF
 }
 
@@ -113,6 +146,12 @@ total() {
 umask 077
 [ -x "$VENV/bin/tempest" ] ||
     die "nothing is set up in $GHSCHED_HOME; start with: tools/cloud up"
+if [ "$settings" = vf_settings ]; then
+    "$GHSCHED_TOP/tools/vnode" up
+elif [ -e "$GHSCHED_HOME/run/vnode.pid" ]; then
+    # A second host would take guests that are looked for on the first.
+    "$GHSCHED_TOP/tools/vnode" down
+fi
 credentials || die 'the cloud gave no credentials'
 mkdir -p "$(dirname "$LOG")"
 rm -f "$LOG"

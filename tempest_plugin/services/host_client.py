@@ -13,6 +13,7 @@
 """A look at the compute host from outside Nova."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 import json
 import shlex
 import subprocess
@@ -21,6 +22,21 @@ from xml.etree import ElementTree
 
 class HostCommandFailed(Exception):
     """A command on the compute host ended badly; says how."""
+
+
+@dataclass(frozen=True)
+class HostDevice:
+    """A PCI device as the host's sysfs has it.
+
+    :param ids: vendor and device, ``8086:10ca``.
+    :param node: its NUMA node, or -1.
+    :param physfn: PCI address of a VF's physical function.
+    """
+
+    ids: str
+    node: int
+    physfn: str | None
+    driver: str | None
 
 
 class HostClient:
@@ -98,6 +114,23 @@ class HostClient:
     def schemata(self, group: str) -> dict[str, dict[int, str]]:
         """The values in a group's schemata, by resource and domain id."""
         return parse_schemata(self.run('cat', f'{group}/schemata'))
+
+    def pci_device(self, address: str) -> 'HostDevice':
+        """A PCI device of the host.
+
+        :raises HostCommandFailed: when it is not there.
+        """
+        device = f'/sys/bus/pci/devices/{address}'
+        answer = self.run(
+            'sh', '-c', f'cd {shlex.quote(device)} && '
+            'cat vendor device numa_node && '
+            'for link in physfn driver; do '
+            'basename "$(readlink "$link" || echo -)"; done')
+        vendor, device_id, node, physfn, driver = answer.split()
+        return HostDevice(
+            ids=f'{vendor}:{device_id}'.replace('0x', ''), node=int(node),
+            physfn=None if physfn == '-' else physfn,
+            driver=None if driver == '-' else driver)
 
     def granularity(self) -> int:
         """The step of the memory bandwidth cap, in percent."""

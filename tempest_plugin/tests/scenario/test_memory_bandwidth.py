@@ -12,15 +12,11 @@
 
 """Guests whose flavors ask for memory bandwidth, from Nova to the host."""
 
-from tempest.api.compute import base
-from tempest.common import waiters
 from tempest import config
-from tempest.lib.common.utils import test_utils
 from tempest.lib import decorators
 
 from ghsched_placement import names
-from tempest_plugin.services import capabilities
-from tempest_plugin.services import host_client
+from tempest_plugin.tests.scenario import base
 
 CONF = config.CONF
 
@@ -31,59 +27,10 @@ MAXIMUM = 80
 PRIORITY = 3
 
 
-class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
+class MemoryBandwidthTest(base.GhschedTest):
     """Placement, the host and the scheduler agree on a guest's share."""
 
-    # 2.37 can boot without a network, 2.86 checks the flavor's extra specs.
-    min_microversion = '2.86'
-    # 1.18 lists providers by trait.
-    placement_min_microversion = '1.18'
-
-    @classmethod
-    def skip_checks(cls):
-        super().skip_checks()
-        if not CONF.service_available.ghsched:
-            raise cls.skipException('ghsched is not available')
-
-    @classmethod
-    def setup_clients(cls):
-        super().setup_clients()
-        cls.placement = cls.os_admin.placement_client
-        cls.providers = cls.os_admin.resource_providers_client
-        cls.host = host_client.HostClient(
-            CONF.ghsched.host_command, CONF.ghsched.libvirt_uri,
-            CONF.ghsched.resctrl_path)
-
     # -- steps --------------------------------------------------------------
-
-    def _flavor(self, **keys):
-        """A flavor with one guest NUMA node and these ghsched: keys."""
-        flavor = self.create_flavor(
-            ram=CONF.ghsched.flavor_ram, vcpus=1,
-            disk=CONF.ghsched.flavor_disk)
-        specs = {f'ghsched:{key}': str(value).lower()
-                 for key, value in keys.items()}
-        self.admin_flavors_client.set_flavor_extra_spec(
-            flavor['id'], **{'hw:numa_nodes': '1', **specs})
-        return flavor['id']
-
-    def _boot(self, flavor, status='ACTIVE'):
-        """A server that has reached a status; it goes with the test."""
-        server = self.create_test_server(flavor=flavor)
-        self.addCleanup(waiters.wait_for_server_termination,
-                        self.servers_client, server['id'])
-        self.addCleanup(test_utils.call_and_ignore_notfound_exc,
-                        self.servers_client.delete_server, server['id'])
-        waiters.wait_for_server_status(
-            self.servers_client, server['id'], status,
-            raise_on_error=status != 'ERROR')
-        return self.admin_servers_client.show_server(server['id'])['server']
-
-    def _numa_providers(self):
-        """The providers that ghsched made, by UUID."""
-        found = self.providers.list_resource_providers(
-            required=names.NUMA_NODE_TRAIT)['resource_providers']
-        return {provider['uuid']: provider for provider in found}
 
     def _host_node(self, server):
         """The host NUMA node that a server's bandwidth is allocated on."""
@@ -94,14 +41,6 @@ class MemoryBandwidthTest(base.BaseV2ComputeAdminTest):
         self.assertEqual(1, len(holders), allocations)
         provider = self._numa_providers()[holders[0]]
         return int(provider['name'].rpartition('_NUMA')[2])
-
-    def _can(self, *wanted):
-        return capabilities.held(self.providers, *wanted)
-
-    def _need(self, *wanted):
-        if not self._can(*wanted):
-            raise self.skipException(
-                'no host of this cloud can hold all of: ' + ', '.join(wanted))
 
     def _free(self, uuid):
         """Bandwidth that Placement may still give away on one provider."""

@@ -56,6 +56,12 @@ class TestHostClient(base.BaseTestCase):
         host = client(r"print('{\"return\": [{\"thread-id\": 7}]}')")
         self.assertEqual(frozenset((7,)), host.vcpu_threads('x'))
 
+    def test_pci_device(self):
+        host = client(r"print('0x8086\n0x10ca\n1\n0000:41:00.0\n-')")
+        self.assertEqual(
+            host_client.HostDevice('8086:10ca', 1, '0000:41:00.0', None),
+            host.pci_device('0000:41:10.0'))
+
 
 class TestSchemata(base.BaseTestCase):
 

@@ -1,0 +1,125 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The passthrough devices of a guest, in its XML and as it sees them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+#: What the guest of these tests prints of a device that is there when it
+#: boots, that comes, and that goes.
+_THERE = 'GUEST-PCI'
+_ADDED = 'GUEST-PCI-ADDED'
+_REMOVED = 'GUEST-PCI-REMOVED'
+#: Printed after the devices that were there.
+READY = 'GUEST-READY'
+
+#: Devices of <hostdev>, and of Neutron's ports.
+_HOSTDEVS = ("./devices/hostdev[@type='pci']",
+             "./devices/interface[@type='hostdev']")
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A device that a guest was given.
+
+    :param host: its PCI address on the host.
+    :param guest_node: guest NUMA node of the PCI host bridge that the device
+        is behind; None where that bridge has none.
+    """
+
+    host: str
+    guest_node: int | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A PCI device as a guest prints it.
+
+    :param ids: vendor and device, ``8086:10ca``.
+    :param node: its ``numa_node``; -1 where the guest knows none.
+    """
+
+    address: str
+    ids: str
+    node: int
+
+
+def passed(xml: ElementTree.Element) -> list[Passed]:
+    """The passthrough devices in a domain's XML."""
+    return [Passed(_host_address(device), _guest_node(xml, device))
+            for path in _HOSTDEVS for device in xml.findall(path)]
+
+
+def backing_node(xml: ElementTree.Element, guest_node: int) -> int | None:
+    """The host NUMA node that a guest node's memory is bound to."""
+    memnode = xml.find(f'./numatune/memnode[@cellid="{guest_node}"]')
+    return None if memnode is None else int(memnode.get('nodeset', ''))
+
+
+def _host_address(device: ElementTree.Element) -> str:
+    address = device.find('./source/address')
+    given = {} if address is None else address.attrib
+    part = {name: int(given.get(name, '0'), 16)
+            for name in ('domain', 'bus', 'slot', 'function')}
+    return '{domain:04x}:{bus:02x}:{slot:02x}.{function:x}'.format(**part)
+
+
+def _guest_node(xml: ElementTree.Element,
+                device: ElementTree.Element) -> int | None:
+    """Follow the buses up to a host bridge that names its node."""
+    controllers = {one.get('index'): one for one in xml.findall(
+        "./devices/controller[@type='pci']")}
+    own = device.find('./numa')
+    if own is not None:  # openEuler's libvirt
+        return int(own.get('node', '-1'))
+    one = device
+    while (address := one.find('./address')) is not None:
+        one = controllers[str(int(address.get('bus', '0'), 16))]
+        node = one.findtext('./target/node')
+        if node is not None:
+            return int(node)
+    return None
+
+
+def is_ready(console: str) -> bool:
+    """Whether a guest has said what it saw when it booted."""
+    return READY in map(str.strip, _whole_lines(console))
+
+
+def seen(console: str) -> list[Seen]:
+    """The PCI devices that a guest sees now."""
+    found: dict[str, Seen] = {}
+    for words in _reports(_whole_lines(console)):
+        kind, address, *rest = words
+        found.pop(address, None)
+        if kind != _REMOVED:
+            ids, node = rest
+            found[address] = Seen(
+                address, ids.replace('0x', ''),
+                int(node.removeprefix('numa_node=')))
+    return list(found.values())
+
+
+def _whole_lines(console: str) -> list[str]:
+    """The last line may still be written."""
+    return console.split('\n')[:-1]
+
+
+def _reports(lines: Iterable[str]) -> Iterable[list[str]]:
+    """The words of the lines about devices."""
+    length = {_THERE: 4, _ADDED: 4, _REMOVED: 2}
+    for line in lines:
+        words = line.split()
+        if words and length.get(words[0]) == len(words):
+            yield words
