@@ -89,6 +89,8 @@ class Knob:
         :mod:`ghsched_nova.resctrl.steps`.
     :param lowest: lowest value that the kernel may show, where that is not
         ``minimum``.
+    :param lossy: whether the kernel may show a little less than was written,
+        see :func:`ghsched_nova.resctrl.steps.shown_instead`.
     :param power: whether the default is the highest value, and a power of
         two that can be higher on a machine.
     :param feature: the word in info/MB/features after which the highest value
@@ -103,6 +105,7 @@ class Knob:
     stepped: bool = False
     fraction: bool = False
     lowest: int | None = None
+    lossy: bool = False
     power: bool = False
     feature: str = ''
 
@@ -387,10 +390,11 @@ OPENEULER_66 = Dialect(
     title='openEuler 24.03 (OLK-6.6) MPAM',
     knobs=(
         # The manual shows a written 1 that is read back as 0.
-        Knob('maximum', 'MB', 1, 100, 100, stepped=True, lowest=0),
+        Knob('maximum', 'MB', 1, 100, 100, stepped=True, lowest=0,
+             lossy=True),
         Knob('hardlimit', 'MBHDL', 0, 1, 1),
         Knob('priority', 'MBPRI', 0, 7, 3),
-        Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True),
+        Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True, lossy=True),
     ),
     domain_kind='numa',
     # A rate: Documentation/arch/arm64/mpam.md of OLK-6.6, against the name.
@@ -542,5 +546,11 @@ NVIDIA = Dialect(
 #: Every dialect, and all that there is to add for a further one.
 ALL: tuple[Dialect, ...] = (OPENEULER_66, OPENEULER_510, INTEL, INTEL_MBPS,
                             AMD, MPAM, NVIDIA)
+
+#: Lines of which a kernel may show a little less than was written. In the
+#: other dialects that have them the difference is less than a step, or one
+#: percent.
+LOSSY: frozenset[str] = frozenset(
+    knob.line for dialect in ALL for knob in dialect.knobs if knob.lossy)
 
 BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in ALL}

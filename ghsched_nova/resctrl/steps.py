@@ -26,6 +26,10 @@ depends on the kernel:
   drivers/resctrl/mpam_resctrl.c); before that, Linux 7.1 and 7.2 round it up
   to a multiple of info/MB/bandwidth_gran, and later ones do not
   (``resctrl_arch_preconvert_bw()``).
+* The MPAM of OLK-6.6 is older than that of mainline, and goes back from a
+  fraction to percent in another way: up to a control of 8 bits it shows a
+  little less than was written. Its manual has a written 1 that is read as 0.
+  That is no difference to be mended; writing again would change nothing.
 """
 
 import functools
@@ -58,6 +62,19 @@ def fractions(granularity: int, minimum: int) -> tuple[int, ...]:
         percent for percent in range(1, 101)
         if percent == 100 or percent == _nearest(percent, bits)
         == _nearest(multiple(percent, granularity), bits))
+
+
+@functools.cache
+def shown_instead(percent: int) -> frozenset[int]:
+    """What OLK-6.6 may show of a percentage that was written."""
+    return frozenset(_snapshot(percent, bits) for bits in (6, 7, 8))
+
+
+def _snapshot(percent: int, bits: int) -> int:
+    """percent_to_mbw_max() and back, before MPAM came into mainline."""
+    highest = (1 << bits) - 1
+    fraction = max(_divide(percent << bits, 100), 1) - 1
+    return _divide(fraction * 100, highest)
 
 
 def _nearest(percent: int, bits: int) -> int:

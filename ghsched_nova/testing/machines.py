@@ -40,7 +40,9 @@ from ghsched_nova.testing import cpusets
 Scope = Literal['node', 'l3']
 
 #: What becomes of a number that is written, see staging.
-Rounding = Literal['up', 'raw', 'fraction', 'fraction71', 'openeuler510']
+Rounding = Literal[
+    'up', 'raw', 'fraction', 'fraction71', 'snapshot', 'openeuler510'
+]
 
 U32_MAX = 2 ** 32 - 1
 
@@ -99,8 +101,9 @@ class Line:
     :param closids: what ``num_closids`` says; the machine's otherwise.
     :param rounding: ``up`` to the granularity; ``raw``, none; ``fraction``,
         to the nearest fraction of ``bits`` bits, which Linux 7.1 and 7.2
-        (``fraction71``) do after rounding up; ``openeuler510``, up to the
-        lowest value first.
+        (``fraction71``) do after rounding up; ``snapshot``, as MPAM did
+        before it came into mainline; ``openeuler510``, up to the lowest value
+        first.
     :param bits: see ``rounding``.
     :param sparse_masks: whether a mask may have holes.
     :param unit_bytes: size of the cache portion of one mask bit.
@@ -490,6 +493,23 @@ def openeuler66(nodes: str) -> Machine:
     )
 
 
+def openeuler66_7bit(nodes: str) -> Machine:
+    """The same with a control of 7 bits, which shows a little less.
+
+    The manual has a sample of it: a written 1 is read as 0.
+    """
+    machine = openeuler66(nodes)
+    return dataclasses.replace(
+        machine,
+        dialect='openeuler66-7bit',
+        lines=tuple(
+            dataclasses.replace(line, rounding='snapshot', bits=7)
+            if line.name in ('MB', 'MBMIN') else line
+            for line in machine.lines
+        ),
+    )
+
+
 def kunpeng950(nodes: str) -> Machine:
     """A Kunpeng 950 under OLK-6.6: shares of the cache besides."""
     machine = openeuler66(nodes)
@@ -558,6 +578,7 @@ DIALECTS: dict[str, Callable[[str], Machine]] = {
     'mpam71': mpam71,
     'openeuler510': openeuler510,
     'openeuler66': openeuler66,
+    'openeuler66-7bit': openeuler66_7bit,
     'kunpeng950': kunpeng950,
     'nvidia': nvidia,
     'nvidia-vera': nvidia_vera,

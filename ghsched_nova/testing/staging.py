@@ -180,7 +180,16 @@ def _rounded(line: machines.Line, value: int) -> int:
         return _fraction(value, line.bits)
     if line.rounding == 'fraction71':
         return _fraction(up, line.bits)
+    if line.rounding == 'snapshot':
+        return _snapshot(value, line.bits)
     return min(up, line.maximum)
+
+
+def _snapshot(percent: int, bits: int) -> int:
+    """The two functions below in the MPAM that OLK-6.6 began with."""
+    highest = (1 << bits) - 1
+    fraction = max((percent * (highest + 1) + 50) // 100, 1) - 1
+    return (fraction * 100 + highest // 2) // highest
 
 
 def _fraction(percent: int, bits: int) -> int:

@@ -45,6 +45,7 @@ SPEAKS = {
     'mpam71': ('mpam', 'arm-mainline-7.1'),
     'openeuler510': ('openeuler-5.10', 'kunpeng920-openeuler22.03-mbmax'),
     'openeuler66': ('openeuler-6.6', 'kunpeng920b-openeuler24.03'),
+    'openeuler66-7bit': ('openeuler-6.6', 'kunpeng920b-openeuler24.03'),
     'kunpeng950': ('openeuler-6.6', 'kunpeng950-openeuler24.03'),
     'nvidia': ('nvidia-mpam', 'nvidia-grace'),
     'nvidia-vera': ('nvidia-mpam', 'nvidia-vera'),

@@ -68,6 +68,20 @@ class FractionsTestCase(testtools.TestCase):
         self.assertRaises(KeyError, steps.fractions, 10, 10)
 
 
+class ShownInsteadTestCase(testtools.TestCase):
+
+    def test_it_is_near_to_what_was_written(self):
+        for percent in range(101):
+            for shown in steps.shown_instead(percent):
+                self.assertTrue(percent - 2 <= shown <= percent + 1)
+
+    def test_the_ends(self):
+        # The manual of OLK-6.6: echo "MB:1=0000001" reads 0000000.
+        self.assertIn(0, steps.shown_instead(1))
+        self.assertEqual({100}, steps.shown_instead(100))
+        self.assertEqual({0}, steps.shown_instead(0))
+
+
 class MultipleTestCase(testtools.TestCase):
 
     @given(st.integers(0, 2 ** 32), st.integers(1, 1000))

@@ -340,3 +340,12 @@ class Kunpeng950Test(DialectTestCase):
         self.assertEqual('1=00100;122=00100', self.lines()['L3MAX'])
         self.assertEqual('1=00000;122=00040',
                          self.write('L3MIN:122=40\n', 'L3MIN'))
+
+
+class SnapshotTest(DialectTestCase):
+    dialect = 'openeuler66-7bit'
+
+    def test_a_little_less_is_shown_than_was_written(self):
+        for value, held in ((1, 0), (33, 32), (50, 50), (100, 100)):
+            self.assertEqual(f'0={held:07};1=0000100',
+                             self.write(f'MB:0={value}\n', 'MB'))
