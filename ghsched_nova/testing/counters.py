@@ -20,7 +20,6 @@ far as there are any, and gives them back when it is removed.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import errno
 
 from ghsched_nova.testing import machines
@@ -105,11 +104,8 @@ class Counters:
             for mode in self.monitor.modes
         )
 
-    def write_mode(self, text: str, groups: Iterator[int]) -> None:
-        """Change the mode; all counters begin anew.
-
-        :param groups: the numbers of all groups.
-        """
+    def write_mode(self, text: str) -> None:
+        """Change the mode; no group has a counter then."""
         mode = _line(text)
         if mode not in self.monitor.modes:
             raise staging.ResctrlError(
@@ -119,8 +115,6 @@ class Counters:
             self.mode = mode
             self._assigned = {}
             self._on_mkdir = True
-            for group in groups:
-                self.made(group)
 
     def show_all(self) -> str:
         return self._by_domain(lambda _domain: self.monitor.counters)

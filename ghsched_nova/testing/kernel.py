@@ -457,13 +457,10 @@ class ResctrlModel:
     def _counter_info(
         self, counters: counterlib.Counters
     ) -> dict[str, Entry]:
-        def write_mode(text: str, _caller: int) -> None:
-            counters.write_mode(
-                text, (group.number for group in self._all_groups()))
-
         return {
             'mbm_assign_mode': Entry(
-                0o644, read=counters.show_mode, write=write_mode),
+                0o644, read=counters.show_mode,
+                write=lambda text, _caller: counters.write_mode(text)),
             'num_mbm_cntrs': Entry(0o444, read=counters.show_all),
             'available_mbm_cntrs': Entry(0o444, read=counters.show_free),
             counterlib.ON_MKDIR: Entry(
@@ -674,6 +671,8 @@ class ResctrlModel:
 
     def _write_tasks(self, group: Group, text: str, caller: int) -> None:
         self._struck('tasks', group.name)
+        if self.machine.old_layout and ',' in text:
+            raise ResctrlError(errno.EINVAL)
         while text and text[0] != '\n':
             item, _, text = text.partition(',')
             item = item.strip()

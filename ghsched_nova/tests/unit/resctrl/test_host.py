@@ -22,6 +22,8 @@ import testtools
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_placement import names
 
@@ -169,6 +171,17 @@ class MachinesTestCase(testtools.TestCase):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
                                     base.read_machine, machine)
             self.assertIn(reason, exc.reason)
+
+    def test_nothing_is_to_be_done_on_a_machine_as_it_came(self):
+        # So the defaults are those of the kernels.
+        for machine in base.all_machines():
+            try:
+                host = base.read_machine(machine)
+            except resctrl_host.ResctrlUnavailable:
+                continue
+            text = (base.MACHINES / machine / 'resctrl/schemata').read_text()
+            self.assertEqual((), plan.plan_writes(
+                schemata.read(text), {}, plan.other_domains(host)), machine)
 
     def test_a_refusal_names_the_file_system(self):
         for machine in ('intel-5.4', 'broken-binary', 'broken-empty'):

@@ -235,8 +235,11 @@ class ModesTest(DialectTestCase):
                                 '/g/mbm_L3_assignments')
         self.assertEqual(errno.EINVAL, exc.number)
         self.model.write(path, 'mbm_event\n')
+        self.assertEqual('Unassigned',
+                         self.figure('mon_L3_00/mbm_local_bytes', '/g'))
+        self.model.mkdir('/h')
         self.assertIn('mbm_local_bytes:0=e;1=e;8=e;9=e\n',
-                      self.model.read('/g/mbm_L3_assignments'))
+                      self.model.read('/h/mbm_L3_assignments'))
 
 
 class FractionTest(DialectTestCase):
@@ -287,6 +290,14 @@ class OpenEuler510Test(DialectTestCase):
             set(self.model.listdir('/info/MB')))
         self.assertEqual({'num_monitors', 'num_rmids'},
                          set(self.model.listdir('/info/MB_MON')))
+
+    def test_one_thread_at_a_time(self):
+        self.threads.add(7)
+        self.threads.add(8)
+        self.assertRaises(kernel.ResctrlError, self.model.write, '/g/tasks',
+                          '7,8\n')
+        self.model.write('/g/tasks', '7\n')
+        self.assertEqual('7\n', self.model.read('/g/tasks'))
 
     def test_a_monitor_is_a_file_with_a_rate(self):
         self.run_thread('/g')
