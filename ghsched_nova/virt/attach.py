@@ -20,13 +20,16 @@ device up by class, and takes no notice of guest addresses.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import functools
 import threading
 from typing import Any
 
 from lxml import etree
+from nova import exception
 from nova.virt.libvirt import vif
 from oslo_log import log as logging
 
@@ -40,6 +43,42 @@ Place = Callable[[str], str]
 
 #: Ports whose device is passed through: nova.network.model.VNIC_TYPE_*.
 PASSTHROUGH = ('direct', 'direct-physical')
+
+
+class PortRefused(exception.InterfaceAttachFailed):
+    """The guest would not see the NUMA node of the port's device."""
+
+    msg_fmt = 'ghsched: %(reason)s'
+
+
+def telling_why(attach: Callable[..., Any],
+                nodes: Callable[[Any], Iterable[int]]) -> Callable[..., Any]:
+    """Nova's attachment of a port, with the reason in its error.
+
+    The reason reaches the user as HTTP 400 and the fault of the server.
+
+    :param attach: ``ComputeManager._attach_interface``.
+    :param nodes: host NUMA nodes on which an instance must have its devices.
+    """
+    @functools.wraps(attach)
+    def told(context: Any, instance: Any, *args: Any) -> Any:
+        try:
+            return attach(context, instance, *args)
+        except exception.InterfaceAttachFailed as error:
+            # Raised while it handles what the driver raised.
+            if not isinstance(error.__context__, PortRefused):
+                raise
+            reason = str(error.__context__)
+        except exception.InterfaceAttachPciClaimFailed as error:
+            needed = ', '.join(map(str, nodes(instance)))
+            if not needed:
+                raise
+            reason = (f'{error}; with ghsched:device_numa=required it needs '
+                      'a free device of its physical network on host NUMA '
+                      f'node {needed}')
+        raise exception.InterfaceAttachPciClaimFailed(
+            reason, instance_uuid=instance.uuid)
+    return told
 
 
 def place(device_xml: str, guest_xml: str,

@@ -21,6 +21,7 @@ method of Nova's and leaves the work to the modules beside it.
 from collections.abc import Callable
 from collections.abc import Iterable
 import dataclasses
+import functools
 from typing import Any
 
 from nova import exception
@@ -78,6 +79,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._ghsched.extended = self._libvirt_keeps_extended()
         self._ghsched.numa_element = self._libvirt_keeps_numa_element()
         self._ghsched.describe()
+        compat.wrap_attach_interface(self.virtapi, functools.partial(
+            attach.telling_why, nodes=_nodes_of_devices))
         self._reassert()
 
     # -- what Placement is told -----------------------------------------------
@@ -197,8 +200,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                          vif: Any) -> Any:
         """Attach a passthrough port where the guest sees its NUMA node.
 
-        :raises nova.exception.InterfaceAttachFailed: under ``required``, when
-            there is no such place.
+        :raises PortRefused: under ``required``, when there is no such place.
         """
         guest = self._host.get_guest(instance)
         where = self._place_of(guest, _claimed(instance))
@@ -213,8 +215,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             LOG.error('ghsched: the port is not attached: %s', error,
                       instance=instance)
             self.vif_driver.unplug(instance, vif)
-            raise exception.InterfaceAttachFailed(
-                instance_uuid=instance.uuid) from error
+            raise attach.PortRefused(reason=str(error)) from error
 
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
         """Devices that come back after a suspension or a cold snapshot."""
@@ -469,6 +470,14 @@ def _claimed(instance: Any) -> list[Any]:
     """The passthrough devices that an instance has claimed."""
     claimed = instance.pci_devices
     return list(claimed.objects) if claimed else []
+
+
+def _nodes_of_devices(instance: Any) -> list[int]:
+    """Host NUMA nodes on which all devices of an instance must be, if so."""
+    policy = _policy(instance)
+    if policy is None or policy.device_numa != device_numa.REQUIRED:
+        return []
+    return sorted(compat.host_cells(instance.numa_topology))
 
 
 def _policy(instance: Any) -> policies.GuestPolicy | None:

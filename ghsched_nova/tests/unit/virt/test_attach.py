@@ -11,7 +11,10 @@
 # under the License.
 
 
+from types import SimpleNamespace
+
 from lxml import etree
+from nova import exception
 import testtools
 
 from ghsched_nova.guest import device_numa
@@ -82,6 +85,47 @@ class PlaceTest(testtools.TestCase):
 
     def test_host_nodes_come_in_the_order_of_the_guest(self):
         self.assertEqual([2, 3], attach.host_nodes(GUEST))
+
+
+class TellingWhyTest(testtools.TestCase):
+
+    INSTANCE = SimpleNamespace(uuid='an-instance')
+
+    def attached(self, error, nodes=()):
+        """What comes out when Nova's attachment ends so."""
+        def nova(context, instance, *args):
+            try:
+                if error is not None:
+                    raise error
+            except attach.PortRefused:
+                # As Nova does it, without "from".
+                raise exception.InterfaceAttachFailed(  # noqa: B904
+                    instance_uuid=instance.uuid)
+            return 'a vif'
+        try:
+            return attach.telling_why(nova, lambda instance: nodes)(
+                None, self.INSTANCE, 'network', 'port', None, None)
+        except exception.NovaException as told:
+            return told
+
+    def test_a_port_that_was_attached(self):
+        self.assertEqual('a vif', self.attached(None))
+
+    def test_our_refusal_has_its_reason(self):
+        told = self.attached(attach.PortRefused(reason='no port is free'))
+        self.assertIs(exception.InterfaceAttachPciClaimFailed, type(told))
+        self.assertEqual('ghsched: no port is free', told.format_message())
+
+    def test_a_failed_claim_names_the_nodes_where_they_matter(self):
+        failed = exception.InterfaceAttachPciClaimFailed(
+            instance_uuid='an-instance')
+        self.assertIs(failed, self.attached(failed))
+        self.assertIn('on host NUMA node 0, 2',
+                      self.attached(failed, [0, 2]).format_message())
+
+    def test_other_errors_stay(self):
+        failed = exception.InterfaceAttachFailed(instance_uuid='an-instance')
+        self.assertIs(failed, self.attached(failed, [0]))
 
 
 class PlacedGuestTest(testtools.TestCase):
