@@ -1,0 +1,364 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""SR-IOV ports of Neutron: near the guest, and visible to it as such."""
+
+import copy
+
+import fixtures
+from lxml import etree
+from nova import context as nova_context
+from nova import objects
+from nova.tests import fixtures as nova_fixtures
+from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.virt.libvirt import host
+from oslo_serialization import jsonutils
+from oslo_utils import uuidutils
+
+from ghsched_nova.guest import device_numa
+from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.functional import test_vfs
+
+#: Product of the VFs that ports get.
+PORT_VF = '1520'
+NETWORK = 'physnet2'
+
+#: Let Nova's claim take a far VF when there is no near one.
+FAR_IS_ALLOWED = {'hw:pci_numa_affinity_policy': 'preferred'}
+
+
+class WholeXml(fixtures.Fixture):
+    """Nova's fake Domain tells all that it was made of, as libvirt does."""
+
+    def _setUp(self):
+        domain = fakelibvirt.Domain
+        parse, attach, detach = (domain._parse_definition,
+                                 domain.attachDevice, domain.detachDevice)
+
+        def keep(self, xml):
+            self._whole = etree.fromstring(xml)
+            return parse(self, xml)
+
+        def add(self, xml):
+            device = etree.fromstring(xml)
+            etree.SubElement(device, 'alias', name='hot0')
+            self._whole.find('devices').append(device)
+            return attach(self, etree.tostring(device, encoding='unicode'))
+
+        def remove(self, xml):
+            mac = etree.fromstring(xml).find('mac').get('address')
+            devices = self._whole.find('devices')
+            for interface in devices.findall('interface'):
+                if interface.find('mac').get('address') == mac:
+                    devices.remove(interface)
+            return detach(self, xml)
+
+        def tell(self, flags):
+            return etree.tostring(self._whole, encoding='unicode')
+
+        for name, function in (('_parse_definition', keep),
+                               ('attachDevice', add),
+                               ('detachDevice', remove), ('XMLDesc', tell)):
+            self.useFixture(fixtures.MonkeyPatch(
+                f'nova.tests.fixtures.libvirt.Domain.{name}', function))
+
+
+class PortsTestCase(test_vfs.VfsTestCase):
+    """Hosts with VFs for ports and others for flavors, on given NUMA nodes.
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(WholeXml())
+        nic = {'vendor_id': test_vfs.VENDOR, 'product_id': test_vfs.PRODUCT}
+        port = {'vendor_id': test_vfs.VENDOR, 'product_id': PORT_VF,
+                'physical_network': NETWORK}
+        self.flags(
+            device_spec=[jsonutils.dumps(nic), jsonutils.dumps(port)],
+            alias=[jsonutils.dumps({**nic, 'device_type': 'type-VF',
+                                    'name': 'nic'})], group='pci')
+        self.flags(num_pcie_ports=0, group='libvirt')
+        self.neutron = self.useFixture(nova_fixtures.NeutronFixture(self))
+        network, subnet = self.neutron.network_2, self.neutron.subnet_2
+        self.neutron._networks[network['id']] = network
+        self.neutron._subnets[subnet['id']] = subnet
+
+    def port(self, **values):
+        """A new port of vnic_type direct."""
+        port = copy.deepcopy(self.neutron.sriov_port)
+        number = len(self.neutron._ports)
+        port.update(id=uuidutils.generate_uuid(),
+                    mac_address=f'52:54:00:1e:59:{number:02x}', **values)
+        self.neutron._ports[port['id']] = port
+        return port['id']
+
+    def boot_with(self, flavor, *ports, **kwargs):
+        kwargs.setdefault('expected_state', 'ACTIVE')
+        return self._create_server(
+            flavor_id=flavor, networks=[{'port': port} for port in ports],
+            **kwargs)
+
+    def attach(self, server, port):
+        self.api.attach_interface(
+            server['id'], {'interfaceAttachment': {'port_id': port}})
+
+    def port_nodes(self, server):
+        """Host NUMA node of the device of each port."""
+        return self.vf_nodes(server).get(None, [])
+
+    def seen_nodes(self, server, host='host_a'):
+        """Host NUMA node that each device of the guest has in its eyes."""
+        nodes = self.host_nodes(server)
+        seen = device_numa.read(self.domain(host, server))
+        return sorted(-1 if node is None else nodes[node]
+                      for node in seen.values())
+
+    def free_vfs(self):
+        devices = objects.PciDeviceList.get_by_compute_node(
+            nova_context.get_admin_context(),
+            self.computes['host_a'].manager.rt.compute_nodes['host_a'].id)
+        return sum(device.is_available() for device in devices
+                   if device.product_id == PORT_VF)
+
+
+class BootTest(PortsTestCase):
+    """Node 0 has more VFs, so Nova begins there."""
+
+    def flavor_with(self, extra=None, **keys):
+        return self.flavor(extra={**FAR_IS_ALLOWED, **(extra or {})}, **keys)
+
+    def start_with_port_vfs(self, *nodes, **kwargs):
+        self.start((0, 8), *((node, 2, PORT_VF) for node in nodes), **kwargs)
+
+    def test_nova_alone_takes_a_far_one(self):
+        self.start_with_port_vfs(1)
+        server = self.boot_with(self.flavor_with(), self.port())
+        self.assertEqual([0], self.host_nodes(server))
+        self.assertEqual([1], self.port_nodes(server))
+
+    def test_the_guest_is_where_the_vf_of_its_port_is(self):
+        self.start_with_port_vfs(3)
+        for mode in ('required', 'preferred'):
+            server = self.boot_with(
+                self.flavor_with(vcpus=1, device_numa=mode), self.port())
+            self.assertEqual([3], self.host_nodes(server))
+            self.assertEqual([3], self.port_nodes(server))
+            self.assertEqual([3], self.seen_nodes(server))
+        # Nova has ports outside Placement.
+        self.assertEqual({}, self.allocated(server, test_vfs.OTHER_CLASS))
+
+    def test_each_guest_node_has_a_port(self):
+        self.start((0, 8), (1, 1, PORT_VF), (2, 1, PORT_VF))
+        server = self.boot_with(
+            self.flavor_with(vcpus=4, nodes=2, device_numa='required'),
+            self.port(), self.port())
+        self.assertEqual([1, 2], sorted(self.host_nodes(server)))
+        self.assertEqual([1, 2], self.port_nodes(server))
+        self.assertEqual([1, 2], self.seen_nodes(server))
+
+    def test_bandwidth_vfs_and_a_port_come_from_one_node(self):
+        self.start((0, 8), (1, 8), (1, 2, PORT_VF), (2, 2, PORT_VF))
+        server = self.boot_with(
+            self.flavor_with(vfs='nic:2', mem_bw_min=40,
+                             device_numa='required'), self.port())
+        self.assertEqual({0: [1, 1], None: [1]}, self.vf_nodes(server))
+        self.assertEqual([1, 1, 1], self.seen_nodes(server))
+        self.assert_agreement(server, 'host_a', [40])
+
+    def test_required_is_refused_where_the_vfs_are_far(self):
+        self.start_with_port_vfs(1)
+        self.boot(self.flavor(vcpus=3, vfs='nic:1'))    # node 0
+        full = self.boot_with(
+            self.flavor_with(vcpus=3, device_numa='required'), self.port())
+        self.assertEqual([1], self.host_nodes(full))
+        server = self.boot_with(
+            self.flavor_with(device_numa='required'), self.port(),
+            expected_state='ERROR')
+        self.assertIn('No valid host', self.fault(server))
+        self.assertIn(f'1 of physical network {NETWORK} needed, free are 1 '
+                      'on host NUMA node 1', self.stdlog.logger.output)
+        self.assertEqual(1, self.free_vfs())
+
+    def test_preferred_takes_a_far_one_and_says_so(self):
+        self.start_with_port_vfs(1)
+        self.boot_with(self.flavor_with(vcpus=3, device_numa='required'),
+                       self.port())
+        server = self.boot_with(
+            self.flavor_with(device_numa='preferred'), self.port())
+        self.assertEqual([1], self.port_nodes(server))
+        self.assertNotEqual([1], self.host_nodes(server))
+        self.assertEqual([-1], self.seen_nodes(server))
+        self.assertIn('would not have its devices near on 1 host (host_a)',
+                      self.stdlog.logger.output)
+        self.assertIn('a device without a NUMA node of its own',
+                      self.stdlog.logger.output)
+
+    def test_preferred_goes_to_the_host_where_it_is_near(self):
+        self.start_with_port_vfs(1)
+        self.boot_with(self.flavor_with(vcpus=3, device_numa='required'),
+                       self.port())
+        self.start_with_port_vfs(1, name='host_b')
+        server = self.boot_with(
+            self.flavor_with(device_numa='preferred'), self.port())
+        self.assertEqual('host_b', self.instance(server).host)
+        self.assertEqual([1], self.seen_nodes(server, 'host_b'))
+
+    def test_devices_of_an_alias_are_near_as_well(self):
+        self.start((0, 8), (3, 1))
+        self.boot(self.flavor(vcpus=3, vfs='nic:1'))    # node 0
+        server = self.boot(self.flavor_with(
+            {'pci_passthrough:alias': 'nic:1'}, device_numa='required'))
+        self.assertEqual([3], self.host_nodes(server))
+        self.assertEqual([3], self.port_nodes(server))
+
+
+class GuaranteedBandwidthTest(PortsTestCase):
+    """Of a port with minimum bandwidth Placement chooses the PF."""
+
+    CLASSES = ('NET_BW_EGR_KILOBIT_PER_SEC', 'NET_BW_IGR_KILOBIT_PER_SEC')
+    TRAITS = ('CUSTOM_PHYSNET_PHYSNET2', 'CUSTOM_VNIC_TYPE_DIRECT')
+
+    def setUp(self):
+        super().setUp()
+        ask = host.Host._get_pcidev_info
+
+        def named(*args):
+            device = ask(*args)
+            if 'parent_addr' in device:
+                device['parent_ifname'] = f'ens{device["parent_addr"][5:7]}'
+            return device
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.libvirt.host.Host._get_pcidev_info', named))
+
+    def tell_neutron_pf(self, interface, kilobits):
+        """What Neutron's SR-IOV agent reports of a PF."""
+        agent = 'host_a:NIC Switch agent'
+        known = {name: uuid for uuid, name in self.provider_names().items()}
+        if agent not in known:
+            known[agent] = self._create_provider(
+                agent, self.compute_rp_uuids['host_a'])
+        pf = self._create_provider(f'{agent}:{interface}', known[agent])
+        for name in self.CLASSES:
+            self._set_inventory(pf, {'resource_class': name,
+                                     'total': kilobits})
+        for trait in self.TRAITS:
+            self._create_trait(trait)
+        self._set_provider_traits(pf, list(self.TRAITS))
+
+    def _create_provider(self, name, parent):
+        return self.placement.post(
+            '/resource_providers',
+            {'name': name, 'parent_provider_uuid': parent},
+            version='1.20').body['uuid']
+
+    def test_the_guest_is_where_placement_found_the_bandwidth(self):
+        self.start((0, 8), (1, 2, PORT_VF), (3, 2, PORT_VF))
+        self.tell_neutron_pf('ens82', 1000)
+        self.tell_neutron_pf('ens83', 9000)
+        port = self.port(resource_request={
+            'resources': dict.fromkeys(self.CLASSES, 5000),
+            'required': list(self.TRAITS)})
+        server = self.boot_with(
+            self.flavor(extra=FAR_IS_ALLOWED, device_numa='required'), port)
+        self.assertEqual([3], self.host_nodes(server))
+        self.assertEqual([3], self.port_nodes(server))
+
+
+class AttachTest(PortsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.flags(device_numa_spare_ports=1, group='ghsched')
+
+    def guest(self, mode, nodes=1, **extra):
+        return self.boot(self.flavor(
+            vcpus=2, nodes=nodes, device_numa=mode,
+            extra={**FAR_IS_ALLOWED, **extra}))
+
+    def assert_refused(self, server, port, *reasons):
+        free = self.free_vfs()
+        error = self.assertRaises(nova_base.ApiException, self.attach,
+                                  server, port)
+        self.assertEqual(400, error.response.status_code)
+        for reason in reasons:
+            self.assertIn(reason, error.response.text)
+        self.assertEqual(free, self.free_vfs())
+        self.assertFalse(self.neutron._ports[port].get('binding:host_id'))
+        self.assertEqual([], self.seen_nodes(server))
+
+    def test_a_port_comes_behind_the_right_node_and_goes(self):
+        self.start((0, 4, PORT_VF), (1, 4, PORT_VF), nodes=2, sockets=1)
+        server = self.guest('required', nodes=2)
+        for _again in range(2):
+            port = self.port()
+            self.attach(server, port)
+            self.assertEqual(self.port_nodes(server),
+                             self.seen_nodes(server))
+            self.assertEqual(self.claimed_addresses(server), sorted(
+                device_numa.passthrough(self.domain('host_a', server))))
+            self.assertEqual(7, self.free_vfs())
+            self.api.detach_interface(server['id'], port)
+            self._wait_for_notification_detach()
+            self.assertEqual([], self.seen_nodes(server))
+
+    def _wait_for_notification_detach(self):
+        self.notifier.wait_for_versioned_notifications(
+            'instance.interface_detach.end')
+        self.notifier.reset()
+
+    def test_a_near_vf_comes_first(self):
+        self.start((0, 2, PORT_VF), (1, 1, PORT_VF), nodes=2, sockets=1)
+        self.boot(self.flavor(vcpus=4))
+        server = self.guest('required')
+        (node,) = self.host_nodes(server)
+        self.attach(server, self.port())
+        self.assertEqual([node], self.seen_nodes(server))
+
+    def test_required_refuses_a_far_vf(self):
+        self.start((1, 2, PORT_VF), nodes=2, sockets=1)
+        server = self.guest('required')
+        self.assertEqual([0], self.host_nodes(server))
+        self.assert_refused(
+            server, self.port(), 'it is on host node 1, the guest on host '
+                                 'node(s) 0')
+
+    def test_required_says_which_vf_nova_did_not_find(self):
+        self.start((1, 2, PORT_VF), nodes=2, sockets=1)
+        server = self.guest(
+            'required', **{'hw:pci_numa_affinity_policy': 'required'})
+        self.assert_refused(
+            server, self.port(), 'Failed to claim PCI device',
+            'on host NUMA node 0')
+
+    def test_required_refuses_without_a_spare_port(self):
+        self.flags(device_numa_spare_ports=0, group='ghsched')
+        self.start((0, 2, PORT_VF), (1, 2, PORT_VF), nodes=2, sockets=1)
+        server = self.guest('required')
+        self.assert_refused(server, self.port(),
+                            'no port is free behind the expander bus')
+
+    def test_preferred_attaches_without_a_node_and_warns(self):
+        self.start((1, 2, PORT_VF), nodes=2, sockets=1)
+        server = self.guest('preferred')
+        self.attach(server, self.port())
+        self.assertEqual([1], self.port_nodes(server))
+        self.assertEqual([-1], self.seen_nodes(server))
+        self.assertIn('a device is attached without a NUMA node',
+                      self.stdlog.logger.output)
+
+    def test_preferred_attaches_on_a_machine_that_can_not_tell(self):
+        self.flags(hw_machine_type='x86_64=pc', group='libvirt')
+        self.start((0, 2, PORT_VF), nodes=2, sockets=1)
+        server = self.guest('preferred')
+        self.attach(server, self.port())
+        self.assertEqual([-1], self.seen_nodes(server))
