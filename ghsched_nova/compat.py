@@ -27,7 +27,9 @@ from typing import Any
 from typing import TypeAlias
 
 from nova.compute import task_states
+from nova.compute import utils as compute_utils
 import nova.conf
+from nova import context as nova_context
 from nova import objects
 from nova.objects import request_spec
 from nova.pci import request as pci_request
@@ -99,6 +101,16 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.objects.request_spec.RequestSpec.'
     'generate_request_groups_from_pci_requests': ('self',),
     'nova.objects.request_spec.RequestGroup.to_queryparams': ('self',),
+    'nova.pci.stats.PciDeviceStats._filter_pools_for_spec': (
+        'self', 'pools', 'request'),
+    'nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs': (
+        'self', 'pools', 'request'),
+    'nova.compute.utils.update_pci_request_with_placement_allocations': (
+        'context', 'report_client', 'pci_requests', 'provider_mapping'),
+    'nova.compute.manager.ComputeVirtAPI.__init__': ('self', 'compute'),
+    'nova.compute.manager.ComputeManager._attach_interface': (
+        'self', 'context', 'instance', 'network_id', 'port_id',
+        'requested_ip', 'tag'),
 }
 
 
@@ -242,19 +254,79 @@ def numa_limits(host_state: Any, spec: RequestSpec,
             physnets=wanted, tunneled=tunneled))
 
 
-def fit(host_state: Any, spec: RequestSpec, limits: Any,
-        mappings: Any) -> InstanceNUMATopology | None:
+def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
+        requests: Sequence[Any]) -> InstanceNUMATopology | None:
     """What the claim on the host will choose under ``limits``.
 
     ``numa_fit_instance_to_host`` fills in the topology that it is given, so
     it gets a copy.
+
+    :param requests: PCI requests.
     """
-    pci_requests = (spec.pci_requests.requests if spec.pci_requests
-                    else None)
     return hardware.numa_fit_instance_to_host(
         host_state.numa_topology, spec.numa_topology.obj_clone(),
-        limits=limits, pci_requests=pci_requests,
+        limits=limits, pci_requests=requests,
         pci_stats=host_state.pci_stats, provider_mapping=mappings)
+
+
+def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
+    """Copies of PCI requests, as the claim for a candidate will have them.
+
+    Of a port with a guaranteed bandwidth Placement chose the PF. Nova reads
+    its interface out of the name of the provider, and the claim takes a VF of
+    that PF (``nova.compute.manager``, before each claim).
+
+    :raises nova.exception.NovaException: when the provider or its name is
+        not what Nova expects.
+    """
+    copies = [request.obj_clone() for request in requests]
+    compute_utils.update_pci_request_with_placement_allocations(
+        nova_context.get_admin_context(), placement_client(), copies,
+        mappings)
+    return copies
+
+
+def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
+    """How many devices of a PCI request are free, by host NUMA node.
+
+    The key is None for devices whose node the host does not tell.
+    """
+    stats = host_state.pci_stats
+    pools = stats.pools if stats else []
+    for matching in ('_filter_pools_for_spec',
+                     '_filter_pools_for_unrequested_pfs'):
+        pools = getattr(stats, matching)(pools, request) if pools else []
+    found: dict[int | None, int] = {}
+    for pool in pools:
+        node = pool.get('numa_node')
+        found[node] = found.get(node, 0) + pool['count']
+    return found
+
+
+def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
+                    ) -> bool:
+    """Whether each host cell offers the physical network made for it.
+
+    :param of_node: name of the network by host NUMA node.
+    """
+    return all('network_metadata' in cell
+               and of_node(cell.id) in cell.network_metadata.physnets
+               for cell in topology.cells)
+
+
+def wrap_attach_interface(virtapi: Any, wrap: Callable[..., Any]) -> None:
+    """Have a function of ours around the attachment of a port.
+
+    Whatever a driver raises, ``_attach_interface`` of nova-compute's manager
+    answers with an exception of its own, which gives no reason.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param wrap: takes Nova's method and returns another.
+    """
+    manager: Any = getattr(virtapi, '_compute', None)
+    attach = getattr(manager, '_attach_interface', None)
+    if attach is not None and not hasattr(attach, '__wrapped__'):
+        manager._attach_interface = wrap(attach)
 
 
 def wrong_pins(fitted: InstanceNUMATopology, host: NUMATopology) -> bool:

@@ -64,11 +64,14 @@ class Wanted:
     :param vfs: the VFs, see :func:`fan_out`.
     :param locality: how far a VF may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
+    :param near: whether the other devices, which no candidate puts on a NUMA
+        node, have to be on host nodes of the guest.
     """
 
     suffixes: Mapping[int, str]
     vfs: Sequence[VfRequest] = ()
     locality: str = 'any'
+    near: bool = False
 
     def ours(self) -> frozenset[str]:
         """Every suffix that :func:`place` looks at."""

@@ -25,19 +25,24 @@ ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
+import functools
 import itertools
 from typing import Any
 
+from nova import exception
 from nova.scheduler.filters import numa_topology_filter
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova.guest import device_numa
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import candidates
 from ghsched_nova.scheduler.candidates import Placed
 from ghsched_nova.scheduler.candidates import VfRequest
 from ghsched_nova.scheduler.candidates import Wanted
 from ghsched_nova.scheduler.host_view import HostStateView
+from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler.refusals import Gathered
 from ghsched_nova.scheduler.refusals import Refusal
 from ghsched_nova.scheduler import request_filter
@@ -56,55 +61,91 @@ CPU_POLICY = Refusal('the host has no hardware threads, which the CPU thread '
                      'policy of the flavor requires')
 TAKEN = Refusal('other guests of the same request took the memory bandwidth '
                 'or the VFs')
+FAR = 'would not have its devices near'
+NOT_STEERED = Refusal('its nova-compute does not use the driver of ghsched, '
+                      'so its claim can not be held to a NUMA node')
 
 
 class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     """Keep one allocation candidate that the claim on the host will follow.
 
-    Guests whose bandwidth is not counted and that have no VFs of ours get
-    Nova's own NUMATopologyFilter. For the others each candidate of
-    Placement's names the host NUMA node of each guest NUMA node and the PF of
-    each VF; the first that Nova's own fit can use is kept, and its nodes go
-    to the claim in the limits.
+    Guests whose bandwidth is not counted, that have no VFs of ours and no
+    devices that they are to see the NUMA node of get Nova's own
+    NUMATopologyFilter. For the others each candidate of Placement's names the
+    host NUMA node of each guest NUMA node and the PF of each VF; the first
+    that Nova's own fit can use is kept, and its nodes go to the claim in the
+    limits.
+
+    With ``ghsched:device_numa`` the other devices (SR-IOV ports, aliases)
+    have to be near as well. Under ``preferred`` they are not when no host has
+    them so.
     """
 
     def filter_all(self, filter_obj_list: Any,
                    spec_obj: compat.RequestSpec) -> Iterator[Any]:
-        wanted = self._wanted(spec_obj)
-        if not wanted.suffixes or compat.is_rebuild(spec_obj):
+        if compat.is_rebuild(spec_obj):
             yield from super().filter_all(filter_obj_list, spec_obj)
             return
+        hosts = list(filter_obj_list)
+        wanted, may_be_far = self._wanted(spec_obj)
+        if not wanted.near or not may_be_far:
+            yield from self._filter(hosts, spec_obj, wanted)
+            return
+        found = False
+        for host_state in self._filter(hosts, spec_obj, wanted, FAR):
+            found = True
+            yield host_state
+        if not found:
+            yield from self._filter(hosts, spec_obj,
+                                    dataclasses.replace(wanted, near=False))
+
+    def _filter(self, hosts: Sequence[Any], spec: compat.RequestSpec,
+                wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
+        """Hosts that have what is wanted, each with one candidate.
+
+        :param told: what becomes of the flavor on the others, for the log.
+        """
+        if not wanted.suffixes and not wanted.near:
+            yield from super().filter_all(hosts, spec)
+            return
         refused = Gathered()
-        for host_state in filter_obj_list:
+        for host_state in hosts:
             view = HostStateView(host_state)
-            refusal = self._keep_one(view, spec_obj, wanted)
+            refusal = self._keep_one(view, spec, wanted)
             if refusal is None:
-                found_a_host(spec_obj)
+                found_a_host(spec)
                 yield view
             else:
                 refused.add(host_state.host, refusal)
-        _log_once(spec_obj, refused.lines(spec_obj.flavor.name))
+        _log_once(spec, refused.lines(spec.flavor.name, told))
 
     @staticmethod
-    def _wanted(spec: compat.RequestSpec) -> Wanted:
+    def _wanted(spec: compat.RequestSpec) -> tuple[Wanted, bool]:
+        """What candidates have to tell, and whether devices may be far."""
         policy = request_filter.policy_of(spec)
         if policy is None:
-            return Wanted({})
+            return Wanted({}), False
         section = compat.config().ghsched
-        return Wanted(
+        requests = spec.pci_requests and spec.pci_requests.requests
+        wanted = Wanted(
             request.node_suffixes(policy, section.bandwidth_accounting),
             [VfRequest(vfs.guest_node, pci_request.request_id, vfs.count)
              for vfs, pci_request in zip(
-                 policy.vfs, pci_requests.of(
-                     spec.pci_requests and spec.pci_requests.requests),
-                 strict=False)],
-            request_filter.try_of(spec, policy).locality)
+                 policy.vfs, pci_requests.of(requests), strict=False)],
+            request_filter.try_of(spec, policy).locality,
+            near=bool(spec.numa_topology
+                      and policy.device_numa != device_numa.NONE
+                      and near.placed_by_claim(requests)))
+        return wanted, policy.device_numa == device_numa.PREFERRED
 
     def _keep_one(self, view: HostStateView, spec: compat.RequestSpec,
                   wanted: Wanted) -> Refusal | None:
         """Choose a candidate and note its limits; else say why not."""
         if not view.numa_topology:
             return NO_TOPOLOGY
+        if wanted.near and not compat.offers_physnets(view.numa_topology,
+                                                      names.node_physnet):
+            return NOT_STEERED
         if not self._satisfies_cpu_policy(view, spec.flavor.extra_specs,
                                           spec.image.properties):
             return CPU_POLICY
@@ -135,7 +176,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 if not items:
                     refusal = refusal or TAKEN
                     continue
-            kept = _fit(view, spec, items)
+            kept = _fit(view, spec, items, wanted.near)
             if isinstance(kept, Placed):
                 view.allocation_candidates = [kept.candidate]
                 return None
@@ -152,33 +193,60 @@ def _host(view: HostStateView) -> candidates.Host:
 
 
 def _fit(view: HostStateView, spec: compat.RequestSpec,
-         items: Sequence[Placed]) -> Placed | Refusal:
+         items: Sequence[Placed], near_devices: bool) -> Placed | Refusal:
     """The candidate that the claim will follow, of those on one set of nodes.
 
     :param items: candidates that differ only in which guest node goes where.
+    :param near_devices: whether the devices that the claim places have to be
+        on the nodes.
     """
     wanted = sorted(items[0].nodes.values())
+    mappings = items[0].candidate['mappings']
     limits = compat.numa_limits(view, spec, map(names.node_physnet, wanted))
-    fitted = compat.fit(view, spec, limits, items[0].candidate['mappings'])
-    nodes = ', '.join(map(str, wanted))
+    requests = spec.pci_requests.requests if spec.pci_requests else []
+    if near_devices:
+        try:
+            requests = near.require(compat.as_claimed(requests, mappings))
+        except exception.NovaException as error:
+            return Refusal(str(error))
+    fitted = compat.fit(view, spec, limits, mappings, requests)
     if fitted is None:
-        return Refusal(
-            f'host NUMA node {nodes} has the memory bandwidth and VFs, but '
-            'not the CPUs, memory, networks or other devices that the guest '
-            'needs with them')
+        return _too_little(wanted, near_devices and near.shortage(
+            requests, functools.partial(compat.free_devices, view)))
     taken = compat.host_cells(fitted)
     if compat.wrong_pins(fitted, view.numa_topology):
         return Refusal(
-            f'Nova can not pin the guest to host NUMA node {nodes} (its fit '
-            'mixes up CPUs of two nodes)')
+            f'Nova can not pin the guest to host NUMA node {_list(taken)} '
+            '(its fit mixes up CPUs of two nodes)')
     for item in items:
         if all(taken[guest] == node for guest, node in item.nodes.items()):
-            view.limits['numa_topology'] = limits
+            # The claim may have devices far, but not from these nodes.
+            view.limits['numa_topology'] = compat.numa_limits(
+                view, spec, map(names.node_physnet,
+                                taken if near_devices else wanted))
             return item
     return Refusal(
         'Nova would put the guest NUMA nodes on host NUMA nodes '
-        f'{", ".join(map(str, taken))}, but the memory bandwidth and VFs '
-        'that they need are elsewhere')
+        f'{_list(taken)}, but the memory bandwidth and VFs that they need '
+        'are elsewhere')
+
+
+def _too_little(nodes: Sequence[int], devices: str | bool) -> Refusal:
+    """Why nothing fits.
+
+    :param nodes: host nodes of a candidate, which may be none.
+    :param devices: those that have to be near.
+    """
+    needs = 'the CPUs, memory, networks or other devices that the guest needs'
+    reason = (f'host NUMA node {_list(nodes)} has the memory bandwidth and '
+              f'VFs, but not {needs} with them' if nodes
+              else f'no NUMA node has {needs}')
+    return Refusal(f'{reason}; of the devices to be on the same node, '
+                   f'{devices}' if devices else reason)
+
+
+def _list(nodes: Sequence[int]) -> str:
+    return ', '.join(map(str, nodes))
 
 
 class _Free:

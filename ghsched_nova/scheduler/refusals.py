@@ -39,10 +39,10 @@ class Gathered:
     def add(self, host: str, refusal: Refusal) -> None:
         self._hosts.setdefault(refusal, []).append(host)
 
-    def lines(self, flavor: str) -> list[str]:
+    def lines(self, flavor: str, what: str = 'refused') -> list[str]:
         """One line per reason, the most frequent first."""
         return [
-            f'ghsched: flavor {flavor} refused on {_count(hosts)}: '
+            f'ghsched: flavor {flavor} {what} on {_count(hosts)}: '
             f'{refusal.reason}'
             for refusal, hosts in sorted(
                 self._hosts.items(), key=lambda item: -len(item[1]))]

@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Devices whose place Nova's claim chooses: SR-IOV ports and aliases.
+
+No candidate of Placement's says on which host NUMA node they are. To have
+them near, the fit is asked for nodes of which they are, and the claim is held
+to those nodes: the claim takes near devices of a request before others, and
+all the others only when too few are near.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+from typing import Any
+
+from nova.objects import fields
+
+from ghsched_nova import pci_requests
+
+_REQUIRED = fields.PCINUMAAffinityPolicy.REQUIRED
+
+#: PCI request -> free devices by host NUMA node.
+Free = Callable[[Any], Mapping[int | None, int]]
+
+
+def placed_by_claim(requests: Iterable[Any] | None) -> list[Any]:
+    """The PCI requests that are not ``ghsched:vfs``."""
+    return [request for request in requests or ()
+            if pci_requests.guest_node_of(request) is None]
+
+
+def require(requests: Sequence[Any]) -> Sequence[Any]:
+    """Let no device that the claim places be far; changes the requests."""
+    for request in placed_by_claim(requests):
+        request.numa_policy = _REQUIRED
+    return requests
+
+
+def shortage(requests: Sequence[Any], free: Free) -> str:
+    """Which devices a guest would need near, and where there are any."""
+    needed: Counter[str] = Counter()
+    where = {}
+    for request in placed_by_claim(requests):
+        name = _name(request)
+        needed[name] += request.count
+        where[name] = free(request)
+    return '; '.join(
+        f'{count} of {name} needed, {_places(where[name])}'
+        for name, count in needed.items())
+
+
+def _name(request: Any) -> str:
+    if request.alias_name:
+        return f'alias {request.alias_name}'
+    network = next((spec['physical_network'] for spec in request.spec
+                    if spec.get('physical_network')), None)
+    name = (f'physical network {network}' if network
+            else 'ports without a physical network')
+    interface = next((spec['parent_ifname'] for spec in request.spec
+                      if spec.get('parent_ifname')), None)
+    return f'{name} ({interface})' if interface else name
+
+
+def _places(free: Mapping[int | None, int]) -> str:
+    known = sorted((node, count) for node, count in free.items()
+                   if node is not None)
+    parts = [f'{count} on host NUMA node {node}' for node, count in known]
+    if free.get(None):
+        parts.append(f'{free[None]} on a node that the host does not tell')
+    return 'free are ' + ', '.join(parts) if parts else 'none is free'

@@ -1,0 +1,78 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from nova import objects
+from nova.objects import fields
+from oslotest import base
+
+from ghsched_nova.scheduler import near
+
+objects.register_all()
+
+REQUIRED = fields.PCINUMAAffinityPolicy.REQUIRED
+PREFERRED = fields.PCINUMAAffinityPolicy.PREFERRED
+
+
+def port(network='physnet2', **spec):
+    return objects.InstancePCIRequest(
+        count=1, spec=[{'physical_network': network, **spec}],
+        numa_policy=PREFERRED)
+
+
+def alias(name, count=1, requester=None):
+    return objects.InstancePCIRequest(
+        count=count, spec=[{'vendor_id': '8086'}], alias_name=name,
+        requester_id=requester, numa_policy=PREFERRED)
+
+
+class RequireTest(base.BaseTestCase):
+
+    def test_all_but_our_vfs_have_to_be_near(self):
+        requests = [alias('nic', requester='ghsched-vfs-node0'),
+                    port(), alias('fast')]
+        self.assertEqual(
+            [PREFERRED, REQUIRED, REQUIRED],
+            [request.numa_policy for request in near.require(requests)])
+        self.assertEqual(requests[1:], near.placed_by_claim(requests))
+        self.assertEqual([], near.placed_by_claim(None))
+
+
+class ShortageTest(base.BaseTestCase):
+
+    def told(self, free, *requests):
+        return near.shortage(requests, lambda request: free)
+
+    def test_ports_of_a_network_are_counted_together(self):
+        self.assertEqual(
+            '2 of physical network physnet2 needed, free are 1 on host NUMA '
+            'node 0, 4 on host NUMA node 3; 3 of alias fast needed, free are '
+            '1 on host NUMA node 0, 4 on host NUMA node 3',
+            self.told({3: 4, 0: 1}, port(), port(), alias('fast', 3)))
+
+    def test_a_host_that_does_not_tell_the_node(self):
+        self.assertIn('free are 2 on a node that the host does not tell',
+                      self.told({None: 2}, port()))
+
+    def test_no_device_at_all(self):
+        self.assertEqual('1 of physical network physnet2 needed, none is '
+                         'free', self.told({}, port()))
+
+    def test_a_tunnelled_network_and_a_port_with_its_interface(self):
+        self.assertIn('1 of ports without a physical network needed',
+                      self.told({}, port(None)))
+        self.assertIn('1 of physical network physnet2 (ens2) needed',
+                      self.told({}, port(parent_ifname='ens2')))
+
+    def test_our_vfs_are_not_told_of(self):
+        self.assertEqual('', self.told(
+            {0: 1}, alias('nic', requester='ghsched-vfs-node1')))
