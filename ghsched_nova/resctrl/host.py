@@ -164,8 +164,9 @@ def read_host(resctrl: Path, sysfs: Path,
               else {})
     if not by_node:
         raise ResctrlUnavailable(_no_node(left_out))
-    openeuler_reads = _whole_steps(dialect, minimum, granularity) and (
-        schemata.openeuler_libvirt_reads(root))
+    openeuler_reads = (
+        _whole_steps(dialect, minimum, granularity) and _dense(caps)
+        and schemata.openeuler_libvirt_reads(root))
     monitored = dialect.monitor is not None
     return ResctrlHost(
         dialect=dialect, num_closids=_closids(info),
@@ -318,6 +319,15 @@ def _line(dialect: dialects.Dialect, role: dialects.Role) -> str:
     if knob is None:
         raise ResctrlUnavailable(f'{dialect.title} has no {role}')
     return knob.line
+
+
+def _dense(caps: Mapping[int, int]) -> bool:
+    """Whether libvirt finds its way in the ids of the domains.
+
+    It counts the caches, and refuses an id that is not below their number:
+    "Missing or inconsistent resctrl info for memory bandwidth node".
+    """
+    return set(caps) == set(range(len(caps)))
 
 
 # -- host NUMA nodes and domains ----------------------------------------------

@@ -134,7 +134,8 @@ class MachinesTestCase(testtools.TestCase):
 
     def test_who_can_make_the_groups(self):
         for machine, upstream, openeuler in (
-                ('intel-1s', True, True), ('arm-mainline', True, True),
+                ('intel-1s', True, True), ('intel-2s-snc-cdp', True, True),
+                ('arm-mainline', False, False),     # sparse ids
                 ('arm-mainline-7.1', False, False),
                 ('amd-epyc', False, False), ('intel-mba-mbps', False, False),
                 ('kunpeng920-openeuler22.03-plain', False, False),
@@ -319,6 +320,14 @@ class ChangedTestCase(testtools.TestCase):
         self.assertEqual((0, False, False), (
             host.min_bandwidth, host.libvirt_reads,
             host.openeuler_libvirt_reads))
+
+    def test_ids_that_are_not_dense_are_nothing_for_libvirt(self):
+        self._take('intel-xeon-2s')
+        file = self.top / 'resctrl/schemata'
+        file.write_text(file.read_text().replace('1= 100', '2= 100'))
+        host = self._read()
+        self.assertEqual({0: (0,)}, host.domains_by_node)
+        self.assertFalse(host.libvirt_reads or host.openeuler_libvirt_reads)
 
     def test_numbers_that_make_no_sense(self):
         self._take('kunpeng920b-openeuler24.03')
