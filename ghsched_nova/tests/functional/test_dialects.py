@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A guest's own control group on every kind of kernel, with real threads."""
+
+from pathlib import Path
+import tempfile
+
+import testtools
+
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import plan
+from ghsched_nova.testing import fixtures
+from ghsched_nova.testing import machines
+from ghsched_nova.testing import topology
+from ghsched_nova.tests.functional import test_host_engine
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+NODES = '0=0-1;1=2-3;2='
+UUID = 'a6f2c1de-5b1f-4a43-9d0c-0f6f9d3b2c11'
+VCPUS = {0, 1}
+
+
+class OwnGroupTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def _sysfs(self, machine):
+        sysfs = self.top / machine.dialect
+        system = sysfs / 'devices/system'
+        files = {f'node/{name}': text for name, text
+                 in topology.node_files(machine, [], {}).items()}
+        for cpu in machine.cpus:
+            files |= {f'cpu/cpu{cpu}/{name}': text for name, text
+                      in topology.cpu_files(machine, cpu).items()}
+        for name, text in files.items():
+            (system / name).parent.mkdir(parents=True, exist_ok=True)
+            (system / name).write_text(text)
+        return sysfs
+
+    def _policy(self, host):
+        held = host.capabilities()
+        node = NodePolicy(
+            maximum=41, minimum=11 * ('MEM_BW_MIN' in held),
+            priority=5 if 'MEM_BW_PRIORITY' in held else None)
+        return GuestPolicy(nodes=(node,))
+
+    def _live(self, resctrl, machine):
+        """A guest from its start to its end."""
+        root = Path(resctrl.path)
+        host = resctrl_host.read_host(
+            root, self._sysfs(machine), resctrl_host.Told(
+                node_bandwidth={0: 100000, 1: 100000}, cap='hard'))
+        desired = plan.desired_lines(
+            host, plan.resolve(host, self._policy(host), (1,)))
+        threads = test_host_engine.VcpuThreads(VCPUS)
+        self.addCleanup(threads.end)
+        pid_file = self.top / f'{machine.dialect}.pid'
+        pid_file.write_text(f'{threads.pid}\n')
+
+        def enforce():
+            return own.enforce(root, UUID, pid_file, VCPUS, desired,
+                               plan.other_domains(host))
+
+        first = enforce()
+        self.assertTrue(first.writes)
+        self.assertEqual(set(threads.tids.values()), set(first.moved))
+        again = enforce()
+        self.assertEqual(((), ()), (again.writes, again.moved))
+        self.assertFalse(own.remove(root, UUID))
+        threads.end()
+        self.assertTrue(own.remove(root, UUID))
+        self.assertFalse((root / own.group_name(UUID)).exists())
+
+    def test_every_dialect(self):
+        for dialect in machines.DIALECTS:
+            machine = machines.build(dialect, NODES)
+            with fixtures.ResctrlFixture(machine) as resctrl:
+                self._live(resctrl, machine)
