@@ -73,17 +73,22 @@ class Flavor:
 
 @dataclass
 class _Group:
-    """A request group while it is put together."""
+    """A request group while it is put together.
+
+    :ivar naming: a group of ours that names a provider and takes nothing of
+        it; Nova's own groups have an empty list of resources instead.
+    """
 
     resources: dict[str, int] = field(default_factory=dict)
     required: set[str] = field(default_factory=set)
     forbidden: set[str] = field(default_factory=set)
+    naming: bool = False
 
     def parameters(self, suffix: str) -> Iterator[tuple[str, str]]:
         amounts = sorted(f'{name}:{amount}'
                          for name, amount in self.resources.items() if amount)
         traits = sorted(self.required) + _none_of(self.forbidden)
-        if amounts or traits:
+        if amounts or (traits and not self.naming):
             yield f'resources{suffix}', ','.join(amounts)
         if traits:
             yield f'required{suffix}', ','.join(traits)
@@ -110,12 +115,15 @@ def parameters(flavor: Flavor,
     group_policy = _group_policy(flavor, groups, request)
     for group in request.groups:
         groups[group.suffix] = _Group(dict(group.resources),
-                                      set(group.required))
+                                      set(group.required),
+                                      naming=not group.resources)
     root = sorted(request.root_required | {os_traits.OWNER_NOVA})
     root += _none_of({os_traits.COMPUTE_STATUS_DISABLED})
     found = [('limit', str(LIMIT)), ('root_required', ','.join(root))]
     if group_policy is not None:
         found.append(('group_policy', group_policy))
+    found.extend(('same_subtree', ','.join(sorted(suffixes)))
+                 for suffixes in request.same_subtree)
     for suffix, ready in groups.items():
         found.extend(ready.parameters(suffix))
     return sorted(found)

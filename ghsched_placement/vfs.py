@@ -81,11 +81,26 @@ def splits(count: int, pools: Iterable[Sequence[int]],
     :param count: how many VFs.
     :param pools: free VFs of the PFs of each place, the most first.
     :param most: how many ways to return at most.
+    :returns: the number of VFs of each PF.
     """
     ways = {tuple(_greedy(count, pool)) for pool in pools
             if sum(pool) >= count}
     return sorted((way for way in ways if len(way) > 1),
                   key=lambda way: (len(way), way))[:most]
+
+
+def combinations(parts: Mapping[str, int],
+                 pfs: Mapping[str, Sequence[Pf]]) -> int:
+    """How many ways Placement goes through for one host, at most.
+
+    :param parts: how many groups a request has, by alias; each is of any PF
+        of the host.
+    """
+    found = 1
+    for alias, number in parts.items():
+        of_a_host = by_place(pfs.get(alias, ()), 'any').values()
+        found *= max(map(len, of_a_host), default=0) ** number
+    return found
 
 
 def _greedy(count: int, pool: Sequence[int]) -> Iterator[int]:

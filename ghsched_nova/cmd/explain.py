@@ -25,10 +25,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import sys
 from typing import Any
 import uuid
 
+from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd import output
 from ghsched_nova.cmd import placing
@@ -83,12 +85,15 @@ class Explanation:
 def explain(question: Question) -> Explanation:
     """Go the whole way, or as far as the guest gets."""
     host = question.host
+    providers = tree.desired(
+        str(uuid.uuid5(_NAMESPACE, host.name)), host.name,
+        replace(host.resctrl.description(host.reserved_groups),
+                numa_nodes=tuple(node.id for node in host.nodes)),
+        host.tree_config)
     known: dict[str, Any] = {
         'question': question,
-        'providers': tree.desired(
-            str(uuid.uuid5(_NAMESPACE, host.name)), host.name,
-            host.resctrl.description(host.reserved_groups),
-            host.tree_config)}
+        'providers': (*providers,
+                      *host_pfs.providers(providers[0], host.pfs))}
     try:
         for step in (_flavor, _placement, _host):
             known.update(step(Explanation(**known)))
@@ -112,7 +117,8 @@ def _placement(so_far: Explanation) -> dict[str, Any]:
         vcpus=guest.shared, pcpus=guest.pcpus, memory_mb=guest.memory_mb,
         disk_gb=question.disk_gb, swap_mb=question.swap_mb,
         extra_specs=question.flavor_specs)
-    wanted = request.build(policy, question.accounting)
+    wanted = request.build(policy, question.accounting,
+                           host_pfs.devices(policy, question.host.pfs))
     return {'query': tuple(query.parameters(flavor, wanted))}
 
 

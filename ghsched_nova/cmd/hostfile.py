@@ -23,11 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
+import re
 from typing import Any
 from typing import TypeVar
 
 import yaml
 
+from ghsched_nova.cmd import host_pfs
 from ghsched_nova.guest import cpulist
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
@@ -36,6 +38,11 @@ from ghsched_placement import tree
 
 _T = TypeVar('_T')
 _MUST = object()
+
+_PCI_ADDRESS = re.compile('[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:'
+                          '[01][0-9a-fA-F][.][0-7]')
+_ALIAS = re.compile('[^:,]+')
+_CLASS = re.compile('[A-Z0-9_]+')
 
 
 class HostFileError(Exception):
@@ -48,11 +55,13 @@ class HostNode:
 
     :param cpus: CPU numbers that guests may use.
     :param memory_mb: MiB that guests may use.
+    :param socket: the socket that it is on, None when it is not told.
     """
 
     id: int
     cpus: frozenset[int]
     memory_mb: int
+    socket: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ class HostFile:
         of the host at all.
     :param reserved_groups: control groups kept for others than guests.
     :param tree_config: the host's [ghsched] settings for Placement.
+    :param pfs: PFs whose VFs guests may have.
     """
 
     name: str
@@ -75,6 +85,12 @@ class HostFile:
     attributes: str
     reserved_groups: int
     tree_config: tree.Config
+    pfs: tuple[host_pfs.HostPf, ...] = ()
+
+    @property
+    def sockets(self) -> dict[int, int | None]:
+        """Socket by NUMA node."""
+        return {node.id: node.socket for node in self.nodes}
 
     @property
     def extended(self) -> bool:
@@ -180,6 +196,16 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _matching(pattern: re.Pattern[str]) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        text = _text(name, value)
+        if not pattern.fullmatch(text):
+            raise HostFileError(f'{name}: {text!r} is not of the form '
+                                f'{pattern.pattern}')
+        return text
+    return check
+
+
 def _one_of(words: Sequence[str]) -> Callable[[str, Any], str]:
     def check(name: str, value: Any) -> str:
         if value not in words:
@@ -227,10 +253,39 @@ def _host(top: _Mapping) -> HostFile:
                                _one_of(('none', 'basic', 'extended')),
                                'basic' if resctrl.libvirt_reads else 'none')
     reserved = settings.take('reserved_control_groups', _number, 0)
-    config = _tree_config(settings, frozenset(node.id for node in nodes))
+    known = frozenset(node.id for node in nodes)
+    config = _tree_config(settings, known)
     settings.done()
+    pfs = _pfs(top.take('pfs', _list(_Mapping), ()), known)
     top.done()
-    return HostFile(name, nodes, resctrl, attributes, reserved, config)
+    return HostFile(name, nodes, resctrl, attributes, reserved, config, pfs)
+
+
+def _pfs(entries: Sequence[_Mapping],
+         nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
+    found: dict[str, host_pfs.HostPf] = {}
+    classes: dict[str, str] = {}
+    for entry in entries:
+        pf = host_pfs.HostPf(
+            address=entry.take('address', _matching(_PCI_ADDRESS)).lower(),
+            node=entry.take('node', _node_id),
+            vfs=entry.take('vfs', _integer(1, 9999)),
+            alias=entry.take('alias', _matching(_ALIAS)),
+            resource_class=entry.take('resource_class', _matching(_CLASS)))
+        if pf.address in found:
+            raise HostFileError(f'{entry.name("address")}: {pf.address} is '
+                                'there twice')
+        if pf.node not in nodes:
+            raise HostFileError(f'{entry.name("node")}: the host has no NUMA '
+                                f'node {pf.node}')
+        if classes.setdefault(pf.alias, pf.resource_class) != (
+                pf.resource_class):
+            raise HostFileError(
+                f'{entry.name("resource_class")}: the alias {pf.alias} is '
+                f'{classes[pf.alias]} elsewhere')
+        found[pf.address] = pf
+        entry.done()
+    return tuple(found.values())
 
 
 def _any(_name: str, value: Any) -> Any:
@@ -257,7 +312,8 @@ def _nodes(top: _Mapping) -> tuple[tuple[HostNode, ...],
                 'another node already')
         taken |= cpus
         nodes[number] = HostNode(
-            number, cpus, entry.take('memory_mb', _number))
+            number, cpus, entry.take('memory_mb', _number),
+            entry.take('socket', _node_id, None))
         domains[number] = entry.take('domains', _list(_number), ())
         speeds[number] = entry.take('bandwidth_mb', _number, 0)
         entry.done()

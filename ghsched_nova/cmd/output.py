@@ -22,8 +22,9 @@ refusal
     Why the host can not take the guest; null when it can.
 policy
     ``monitor``, ``device_numa``, and ``nodes`` with ``guest_node``, ``min``,
-    ``max``, ``hardlimit`` and ``priority`` as asked for. Null for a bad
-    flavor.
+    ``max``, ``hardlimit`` and ``priority`` as asked for, ``vfs`` with
+    ``guest_node``, ``alias`` and ``count``, and ``vfs_locality``. Null for a
+    bad flavor.
 guest
     ``nodes`` with ``guest_node``, ``vcpus``, ``memory_mb`` and ``host_node``;
     empty for a guest without NUMA topology.
@@ -46,6 +47,7 @@ schemata
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 import json
 import textwrap
 from typing import Any
@@ -122,7 +124,10 @@ def _policy(explanation: 'Explanation') -> dict[str, Any] | None:
         return None
     return {'monitor': policy.monitor, 'device_numa': policy.device_numa,
             'nodes': [{'guest_node': number, **_asked(node)}
-                      for number, node in enumerate(policy.nodes)]}
+                      for number, node in enumerate(policy.nodes)],
+            'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
+                     'count': vfs.count} for vfs in policy.vfs],
+            'vfs_locality': policy.vfs_locality}
 
 
 def _guest_nodes(explanation: 'Explanation') -> list[dict[str, Any]]:
@@ -184,6 +189,10 @@ def _policy_text(policy: dict[str, Any] | None) -> str:
         return ''
     text = (f'monitor: {_word(policy["monitor"])}\n'
             f'device_numa: {policy["device_numa"]}')
+    if policy['vfs']:
+        text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + _grid(
+            ('guest node', 'alias', 'VFs'),
+            (list(vfs.values()) for vfs in policy['vfs']))
     if not policy['nodes']:
         return f'{text}\nno limits, no control group'
     return text + '\n' + _grid(
@@ -205,8 +214,11 @@ def _query_text(told: dict[str, Any]) -> str:
 
 def _provider_table(providers: list[dict[str, Any]]) -> str:
     lines = []
-    for provider in providers:
-        indent = ' +- ' if provider['parent'] else ''
+    depth: dict[str | None, int] = {None: -1}
+    for provider in _below(providers):
+        depth[provider['name']] = depth[provider['parent']] + 1
+        indent = '     ' * (depth[provider['name']] - 1)
+        indent += ' +- ' if provider['parent'] else ''
         lines.append(f'{indent}{provider["name"]}')
         indent = ' ' * (len(indent) + 2)
         for name, record in provider['inventories'].items():
@@ -217,6 +229,15 @@ def _provider_table(providers: list[dict[str, Any]]) -> str:
             ' '.join(['traits', *provider['traits']]), 79,
             initial_indent=indent, subsequent_indent=indent + '  ')
     return '\n'.join(lines)
+
+
+def _below(providers: list[dict[str, Any]],
+           parent: str | None = None) -> Iterator[dict[str, Any]]:
+    """Each provider before those below it."""
+    for provider in providers:
+        if provider['parent'] == parent:
+            yield provider
+            yield from _below(providers, provider['name'])
 
 
 def _guest_table(nodes: list[dict[str, Any]]) -> str:

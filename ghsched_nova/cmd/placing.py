@@ -17,15 +17,23 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+import itertools
 
+from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd.hostfile import HostFile
 from ghsched_nova.cmd import topology
 from ghsched_nova.guest import cpulist
 from ghsched_nova.resctrl import plan
+from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import tree
+
+
+#: With more than this many ways to place a guest, the nearest VFs are looked
+#: for among so many.
+_MOST_CHOICES = 10000
 
 
 class Refused(Exception):  # noqa: N818
@@ -60,18 +68,35 @@ def place(wish: Wish, nodes: Sequence[int] | None) -> tuple[int, ...]:
     _check_host(wish)
     if nodes is not None:
         _check_wanted(wish, nodes)
-        return tuple(nodes)
+        return _nearest(wish, [tuple(nodes)])
     cells = wish.guest.cells
     known = [node.id for node in wish.host.nodes]
     if len(cells) > len(known):
         raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
                       f'has {len(known)}')
     fitting = [_fitting(wish, guest_node) for guest_node in range(len(cells))]
-    chosen = next(_choices(fitting, ()), None)
-    if chosen is None:
+    chosen = list(itertools.islice(_choices(fitting, ()), _MOST_CHOICES))
+    if not chosen:
         raise Refused(f'the {len(cells)} guest NUMA nodes need a host NUMA '
                       'node each, and too few have room for them')
-    return chosen
+    return _nearest(wish, chosen)
+
+
+def _nearest(wish: Wish,
+             choices: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The first choice with the nearest VFs."""
+    found = [(far, place) for place, nodes in enumerate(choices)
+             if (far := _far(wish, nodes)) is not None]
+    if not found:
+        raise Refused('the host has too few VFs that are near enough '
+                      f'({keys.VFS.extra_spec}, {keys.VFS_LOCALITY.extra_spec}'
+                      f'={wish.policy.vfs_locality})')
+    return choices[min(found)[1]]
+
+
+def _far(wish: Wish, nodes: Sequence[int]) -> tuple[int, int] | None:
+    return host_pfs.distance(wish.policy, wish.host.pfs, nodes,
+                             wish.host.sockets)
 
 
 def _check_host(wish: Wish) -> None:
@@ -134,8 +159,9 @@ def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
     if cell.memory_mb > node.memory_mb:
         return (f'has {node.memory_mb} MB of RAM, {cell.memory_mb} MB are '
                 'needed')
-    if not wish.policy.nodes:
-        return None
+    short = host_pfs.short(wish.policy, wish.host.pfs, guest_node, host_node)
+    if short or not wish.policy.nodes:
+        return short
     return (_unheld(wish, guest_node, host_node)
             or _bandwidth_short(wish, guest_node, host_node))
 

@@ -23,6 +23,7 @@ all PFs. It is chosen by starting nova-scheduler as
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections import Counter
 from typing import Any
 from urllib import parse
 
@@ -50,6 +51,10 @@ ATTEMPTS = 3
 #: How many ways to share the VFs of a guest among PFs are tried, of those
 #: that some host has room for.
 SPLITS = 3
+
+#: Placement goes through every way to give the PFs of a host to the groups of
+#: a request; with more ways than this it would take too long.
+_MAX_COMBINATIONS = 20000
 
 #: How many hosts Placement is asked for to find those ways.
 _MAX_HOSTS = 1000
@@ -193,5 +198,13 @@ def _sizes(policy: policies.GuestPolicy, pfs: Mapping[str, list[vfs.Pf]],
         if found:
             ways[need.alias, need.count] = found
     for number in range(max(map(len, ways.values()), default=0)):
-        yield {key: found[min(number, len(found) - 1)]
-               for key, found in ways.items()}
+        sizes = {key: found[min(number, len(found) - 1)]
+                 for key, found in ways.items()}
+        parts = Counter[str]()
+        for need in policy.vfs:
+            parts[need.alias] += len(sizes.get((need.alias, need.count), '.'))
+        if vfs.combinations(parts, pfs) <= _MAX_COMBINATIONS:
+            yield sizes
+        else:
+            LOG.info('ghsched: the VFs of the flavor are not shared among '
+                     'PFs as %s: Placement would have too many ways', sizes)

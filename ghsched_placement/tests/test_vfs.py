@@ -59,6 +59,13 @@ class SplitsTest(testtools.TestCase):
     def test_one_pf_needs_no_split(self):
         self.assertEqual([], vfs.splits(8, [[9, 9], [8]], 3))
 
+    def test_ways_grow_with_the_number_of_groups(self):
+        pfs = {'nic': [vfs.Pf('a', 'a0', 1)] * 4 + [vfs.Pf('b', 'b0', 1)] * 2,
+               'fast': [vfs.Pf('a', 'a0', 1)] * 2}
+        self.assertEqual(4 ** 3 * 2,
+                         vfs.combinations({'nic': 3, 'fast': 1}, pfs))
+        self.assertEqual(0, vfs.combinations({'other': 1}, pfs))
+
     def test_no_more_than_asked_for(self):
         pools = [[9, left, 9] for left in range(1, 9)]
         self.assertEqual(2, len(vfs.splits(12, map(sorted, pools), 2)))

@@ -14,6 +14,7 @@
 """``ghsched:vfs``: Placement, the claim and the XML name the same devices."""
 
 import collections
+import re
 
 from lxml import etree
 from nova import context as nova_context
@@ -118,10 +119,14 @@ def devices(*pfs):
                         numa_node=node, vf_ratio=vfs)
         group += 1
         for number in range(1, vfs + 1):
-            info.add_device(
+            made = info.add_device(
                 'VF', bus=bus, slot=number // 8, function=number % 8,
                 iommu_group=group, numa_node=node, vf_ratio=vfs,
                 parent=(bus, 0, 0), prod_id=product[0] if product else None)
+            # Nova reckons the PF of all VFs from that of the last.
+            made.pci_device = re.sub(
+                "(phys_function'><address domain='0x0000' bus='[^']*' )"
+                "slot='[^']*'", r"\1slot='0x0'", made.pci_device)
             group += 1
     return info
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import yaml
 
+from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd import hostfile
 
 GOOD = {
@@ -82,6 +83,25 @@ class LoadTest(LoadTestCase):
         self.assertEqual('none', host.attributes)
         self.assertEqual(1.0, host.tree_config.allocation_ratio)
         self.assertIsNone(host.node(2))
+
+    def test_pfs(self):
+        pf = {'address': '0000:81:00.0', 'node': 1, 'vfs': 8, 'alias': 'nic',
+              'resource_class': 'CUSTOM_VF'}
+        self.assertEqual((), self.load(yaml.safe_dump(GOOD)).pfs)
+        self.assertEqual(
+            (host_pfs.HostPf('0000:81:00.0', 1, 8, 'nic', 'CUSTOM_VF'),),
+            self.load(changed([pf], 'pfs')).pfs)
+        for key, value, reason in (
+                ('node', 7, 'no NUMA node 7'), ('vfs', 0, 'between 1'),
+                ('address', '81:00.0', 'not of the form'),
+                ('alias', 'a:b', 'not of the form'),
+                ('resource_class', 'vf', 'not of the form'),
+                ('speed', 1, 'unknown key')):
+            self.refused(changed([{**pf, key: value}], 'pfs'),
+                         f'pfs[0].{key}', reason)
+        self.refused(changed([pf, pf], 'pfs'), 'is there twice')
+        other = {**pf, 'address': '0000:82:00.0', 'resource_class': 'OTHER'}
+        self.refused(changed([pf, other], 'pfs'), 'CUSTOM_VF elsewhere')
 
     def test_settings_of_the_host(self):
         host = self.load(changed(
