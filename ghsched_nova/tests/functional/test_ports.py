@@ -213,6 +213,30 @@ class BootTest(PortsTestCase):
         self.assertEqual('host_b', self.instance(server).host)
         self.assertEqual([1], self.seen_nodes(server, 'host_b'))
 
+    def test_preferred_takes_a_host_that_can_not_be_steered(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.compat.add_physnet', lambda cell, physnet: None))
+        self.start_with_port_vfs(1)
+        server = self.boot_with(
+            self.flavor_with(device_numa='preferred'), self.port())
+        self.assertEqual([0], self.host_nodes(server))
+        self.assertIn('does not use the driver of ghsched',
+                      self.stdlog.logger.output)
+
+    def test_a_resized_guest_moves_to_its_vf(self):
+        self.flags(allow_resize_to_same_host=True)
+        self.start_with_port_vfs(3)
+        server = self.boot_with(self.flavor_with(vcpus=1), self.port())
+        self.assertEqual([0], self.host_nodes(server))
+        with fixtures.MockPatch(
+                'nova.virt.libvirt.driver.LibvirtDriver.'
+                'migrate_disk_and_power_off', return_value='{}'):
+            self._resize_server(
+                server, self.flavor_with(vcpus=1, device_numa='required'))
+        self._confirm_resize(server)
+        self.assertEqual([3], self.host_nodes(server))
+        self.assertEqual([3], self.seen_nodes(server))
+
     def test_devices_of_an_alias_are_near_as_well(self):
         self.start((0, 8), (3, 1))
         self.boot(self.flavor(vcpus=3, vfs='nic:1'))    # node 0
