@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
@@ -49,15 +48,12 @@ class Request:
     :param root_required: traits that the compute node itself must have, so
         that a host which would drop a part of the policy is never a
         candidate.
-    :param node_suffix: guest NUMA node -> suffix of the group whose provider
-        is its host NUMA node.
     :param same_subtree: suffixes of groups whose providers are below one of
         them.
     """
 
     groups: tuple[Group, ...] = ()
     root_required: frozenset[str] = frozenset()
-    node_suffix: Mapping[int, str] = field(default_factory=dict)
     same_subtree: tuple[tuple[str, ...], ...] = ()
 
 
@@ -97,7 +93,9 @@ def build(policy: GuestPolicy, accounting: Accounting,
 
     One group per guest NUMA node with a counted share, one for the guest's
     control group (all host nodes of a guest are set in one group, so it
-    takes one whatever its number of nodes), one per PF.
+    takes one whatever its number of nodes), one per PF. Placement goes
+    through every way to choose a provider for each group, so there is none
+    that can be done without.
 
     :param devices: what the VFs of the policy are for Placement.
     :param locality: one of :data:`LOCALITIES`. Placement itself sees to
@@ -105,40 +103,47 @@ def build(policy: GuestPolicy, accounting: Accounting,
         choose among its candidates.
     """
     demand = policy.demand(accounting)
-    suffixes = node_suffixes(policy, accounting)
     groups = [
-        Group(suffix=suffix,
-              resources=({names.MEM_BW_PCT: demand[node]} if node in demand
-                         else {}),
-              required=frozenset({names.NUMA_NODE_TRAIT}))
-        for node, suffix in suffixes.items()]
+        Group(names.bandwidth_suffix(node), {names.MEM_BW_PCT: share})
+        for node, share in sorted(demand.items())]
     if policy.controlled:
         groups.append(Group(suffix=names.RESCTRL_GROUP_SUFFIX,
                             resources={names.RESCTRL_GROUP: 1}))
-    # Placement takes a group without resources only if it is in a subtree,
-    # be it one of its own.
-    subtrees = {node: [suffix] for node, suffix in suffixes.items()
-                if node not in demand}
+    below: dict[int, list[str]] = {}
     for item in devices:
         found = list(item.groups())
         groups.extend(found)
-        if locality == 'node':
-            subtrees.setdefault(
-                item.guest_node, [suffixes[item.guest_node]]
-            ).extend(group.suffix for group in found)
-    return Request(
-        groups=tuple(groups),
-        root_required=frozenset(names.CAPABILITY_TRAITS[capability]
-                                for capability in policy.capabilities()),
-        node_suffix=suffixes,
-        same_subtree=tuple(map(tuple, subtrees.values())))
+        below.setdefault(item.guest_node, []).extend(
+            group.suffix for group in found)
+    subtrees = []
+    for node, suffixes in below.items() if locality == 'node' else ():
+        if node in demand:
+            subtrees.append((names.bandwidth_suffix(node), *suffixes))
+        elif len(suffixes) > 1:
+            # Placement takes a group without resources only in a subtree.
+            groups.append(Group(names.node_suffix(node), {},
+                                frozenset({names.NUMA_NODE_TRAIT})))
+            subtrees.append((names.node_suffix(node), *suffixes))
+    return Request(groups=tuple(groups), same_subtree=tuple(subtrees),
+                   root_required=_root_required(policy))
+
+
+def _root_required(policy: GuestPolicy) -> frozenset[str]:
+    """Traits of a host with our driver that can hold a policy."""
+    needed = policy.capabilities()
+    if policy.vfs:
+        # Only such a host has its PFs below its NUMA nodes.
+        needed |= {'DEVICE_NUMA'}
+    return frozenset(names.CAPABILITY_TRAITS[capability]
+                     for capability in needed)
 
 
 def node_suffixes(policy: GuestPolicy,
                   accounting: Accounting) -> dict[int, str]:
     """Suffix by guest NUMA node, for those that have a host node of theirs.
 
-    A guest node without counted bandwidth and without VFs is Nova's alone.
+    The group may be missing for a guest node with VFs whose bandwidth is not
+    counted. One without either is Nova's alone.
     """
     demand = policy.demand(accounting)
     return {node: (names.bandwidth_suffix(node) if node in demand

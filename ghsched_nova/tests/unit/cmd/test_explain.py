@@ -125,7 +125,7 @@ class QueryTest(unittest.TestCase):
         got = self.parameters(
             'hw:numa_nodes=1', 'ghsched:mem_bw_min=20',
             'ghsched:mem_bw_max=50', extra=('--accounting', 'max'))
-        self.assertEqual('CUSTOM_MEM_BW_PCT:50', got['resources_ghsched_bw0'])
+        self.assertEqual('CUSTOM_MEM_BW_PCT:50', got['resourcesghsched_bw0'])
 
     def test_dedicated_cpus(self):
         got = self.parameters('hw:cpu_policy=dedicated')

@@ -18,15 +18,15 @@ import testtools
 from ghsched_nova.scheduler import candidates
 from ghsched_nova.scheduler import refusals
 
-SUFFIXES = {0: '_ghsched_bw0', 1: '_ghsched_bw1'}
+SUFFIXES = {0: 'ghsched_bw0', 1: 'ghsched_bw1'}
 NODES = {'rp0': 0, 'rp1': 1, 'rp2': 2}
 WANTED = candidates.Wanted(SUFFIXES)
 HOST = candidates.Host(NODES)
 
 
 def candidate(first, second, **others):
-    mappings = {'': ['root'], '_ghsched_bw0': [first],
-                '_ghsched_bw1': [second]}
+    mappings = {'': ['root'], 'ghsched_bw0': [first],
+                'ghsched_bw1': [second]}
     mappings.update({suffix: [provider]
                      for suffix, provider in others.items()})
     return {'allocations': {}, 'mappings': mappings}
@@ -138,11 +138,62 @@ class VfsTest(testtools.TestCase):
         offered = candidate('rp0', 'rp1', **{'a-0': 'new', 'b-0': 'pf0'})
         self.assertEqual(candidates.UNKNOWN_DEVICES, self.place(offered)[1])
 
+    def unnamed(self, *offered, locality='any', suffixes=None):
+        """Guest nodes that no group names, with two VFs and one."""
+        wanted = candidates.Wanted(
+            suffixes or {0: 'ghsched_node0', 1: 'ghsched_node1'},
+            [candidates.VfRequest(0, 'a', 2), candidates.VfRequest(1, 'b', 1)],
+            locality)
+        mappings = [{'allocations': {}, 'mappings': {
+            suffix: [provider] for suffix, provider in item.items()}}
+            for item in offered]
+        candidates.fan_out(mappings, wanted.vfs)
+        placed, refusal = candidates.place(mappings, wanted, self.HOST)
+        return [item.nodes for item in placed], refusal
+
+    def test_vfs_tell_the_node_that_no_group_names(self):
+        nodes, _refusal = self.unnamed({'a-0': 'pf0', 'b-0': 'pf2'},
+                                       locality='node')
+        self.assertEqual([{0: 0, 1: 2}], nodes)
+
+    def test_vfs_of_one_node_do_not_serve_two_guest_nodes(self):
+        self.assertEqual(
+            ([], candidates.ONE_NODE_FOR_TWO),
+            self.unnamed({'a-0': 'pf0', 'b-0': 'pf0'}, locality='node'))
+
+    def test_every_place_that_is_near_enough_the_nearest_first(self):
+        nodes, _refusal = self.unnamed({'a-0': 'pf0', 'b-0': 'pf0'},
+                                       locality='socket')
+        self.assertEqual([{0: 0, 1: 1}, {0: 1, 1: 0}], nodes)
+        nodes, _refusal = self.unnamed({'a-0': 'pf0', 'b-0': 'pf2'})
+        self.assertEqual(12, len(nodes))
+        self.assertEqual([{0: 0, 1: 2}, {0: 0, 1: 3}], nodes[:2])
+
+    def test_a_guest_node_with_bandwidth_stays_where_that_is(self):
+        nodes, _refusal = self.unnamed(
+            {'ghsched_bw0': 'rp1', 'a-0': 'pf0', 'b-0': 'pf0'},
+            locality='socket',
+            suffixes={0: 'ghsched_bw0', 1: 'ghsched_node1'})
+        self.assertEqual([{0: 1, 1: 0}], nodes)
+
+    def test_bandwidth_that_no_group_names_is_refused(self):
+        self.assertEqual(
+            ([], candidates.UNKNOWN_NODES),
+            self.unnamed({'a-0': 'pf0', 'b-0': 'pf0'},
+                         suffixes={0: 'ghsched_bw0', 1: 'ghsched_node1'}))
+
+    def test_very_many_places_are_cut_short(self):
+        self.patch(candidates, 'MAX_PLACED', 4)
+        nodes, _refusal = self.unnamed({'a-0': 'pf0', 'b-0': 'pf2'},
+                                       {'a-0': 'pf2', 'b-0': 'pf0'})
+        self.assertEqual([{0: 0, 1: 2}, {0: 2, 1: 0}], nodes[:2])
+        self.assertEqual(4, len(nodes))
+
     def test_which_pf_of_a_node_makes_no_further_set_of_nodes(self):
-        wanted = candidates.Wanted({0: '_ghsched_node0'},
+        wanted = candidates.Wanted({0: 'ghsched_node0'},
                                    [candidates.VfRequest(0, 'a', 1)])
         offered = [{'allocations': {}, 'mappings': {
-            '_ghsched_node0': ['rp0'], 'a-0': [pf]}} for pf in ('p', 'q')]
+            'ghsched_node0': ['rp0'], 'a-0': [pf]}} for pf in ('p', 'q')]
         host = candidates.Host({'rp0': 0}, {'p': 0, 'q': 0})
         placed, _refusal = candidates.place(offered, wanted, host)
         (items,) = candidates.by_nodes(placed, wanted)
