@@ -98,6 +98,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'name_or_uuid', 'resources'),
     'nova.pci.request.get_pci_requests_from_flavor': (
         'flavor', 'affinity_policy'),
+    'nova.compute.utils.update_pci_request_with_placement_allocations': (
+        'context', 'report_client', 'pci_requests', 'provider_mapping'),
     'nova.objects.request_spec.RequestSpec.'
     'generate_request_groups_from_pci_requests': ('self',),
     'nova.objects.request_spec.RequestGroup.to_queryparams': ('self',),
@@ -152,6 +154,27 @@ def extend_pci_requests(function: Callable[..., Any]) -> None:
     def extended(flavor: Any, affinity_policy: str | None = None) -> Any:
         return function(original, flavor, affinity_policy)
     pci_request.get_pci_requests_from_flavor = extended
+
+
+def watch_provider_mapping(
+        function: Callable[[Mapping[str, Sequence[str]]], None]) -> None:
+    """Hear which providers Placement gave to a guest that is to be claimed.
+
+    ``nova.compute.manager.ComputeManager`` looks
+    ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in
+    its module right before each claim of a guest with such providers.
+    """
+    original = compute_utils.update_pci_request_with_placement_allocations
+    if hasattr(original, '__wrapped__'):
+        return
+
+    @functools.wraps(original)
+    def watched(context: Any, report_client: Any, pci_requests: Any,
+                provider_mapping: Any) -> Any:
+        function(provider_mapping)
+        return original(context, report_client, pci_requests,
+                        provider_mapping)
+    compute_utils.update_pci_request_with_placement_allocations = watched
 
 
 class _NamingGroup(request_spec.RequestGroup):

@@ -69,6 +69,23 @@ OPTS: list[cfg.Opt] = [
         help='How many of the host\'s resctrl control groups are kept for '
              'other users than guests; the default group of the kernel is '
              'never counted. Used by nova-compute.'),
+    cfg.Opt(
+        'node_bandwidth', type=types.Dict(types.Integer(min=1)), default={},
+        help='Theoretical memory bandwidth of each NUMA node in MB/s (10^6 '
+             'bytes per second), as NODE:MB,NODE:MB. Used by nova-compute '
+             'where a cap is a bandwidth and no percentage (AMD, and Intel '
+             'with the mount option mba_MBps); what is left out is taken '
+             'from the firmware\'s table (HMAT) if there is one.'),
+    cfg.StrOpt(
+        'bandwidth_cap',
+        choices=[('hard', 'a cap holds while the node has bandwidth to '
+                          'spare'),
+                 ('soft', 'a guest may exceed its cap while nobody else '
+                          'wants the bandwidth')],
+        help='How the hardware holds a cap, where the kernel does not tell '
+             '(MPAM of the mainline kernel, NVIDIA, openEuler 22.03). '
+             'Without it such a host takes no guest with a cap. Used by '
+             'nova-compute.'),
     cfg.StrOpt(
         'memorytune_attributes', default='auto',
         choices=[('auto', 'ask libvirt by defining a domain and reading it '
@@ -151,12 +168,21 @@ def tree_config(section: Any) -> tree.Config:
     :raises ValueError: when a key of ``reserved_bandwidth`` is no NUMA node
         number.
     """
-    reserved = {}
-    for node, percent in section.reserved_bandwidth.items():
+    return tree.Config(reserved_bandwidth=by_node(section,
+                                                  'reserved_bandwidth'),
+                       allocation_ratio=section.bandwidth_allocation_ratio)
+
+
+def by_node(section: Any, option: str) -> dict[int, int]:
+    """An option of ``conf.ghsched`` that has a number for each NUMA node.
+
+    :raises ValueError: when a key of it is no NUMA node number.
+    """
+    found = {}
+    for node, number in section[option].items():
         if not str(node).isdecimal():
             raise ValueError(
-                f'[ghsched]reserved_bandwidth: {node!r} is no NUMA node '
-                'number; write it as 0:10,1:10')
-        reserved[int(node)] = int(percent)
-    return tree.Config(reserved_bandwidth=reserved,
-                       allocation_ratio=section.bandwidth_allocation_ratio)
+                f'[ghsched]{option}: {node!r} is no NUMA node number; write '
+                'it as 0:10,1:10')
+        found[int(node)] = int(number)
+    return found

@@ -24,7 +24,9 @@ for them. Which guest node a request is for is written into its
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import re
+import threading
 from typing import Any
 
 from nova import exception
@@ -36,6 +38,14 @@ from ghsched_placement import policy as policies
 
 _PREFERRED = fields.PCINUMAAffinityPolicy.PREFERRED
 _REQUESTER = re.compile(r'ghsched-vfs-node(\d+)')
+
+
+#: Suffix of Nova's request group for one device: request id and number.
+_SUFFIX = re.compile(r'(.{36})-\d+')
+
+#: Providers that Placement gave, by request group suffix, for the move that
+#: this thread is about to claim.
+_moving = threading.local()
 
 
 class BadVfs(exception.PciInvalidAlias):
@@ -63,6 +73,16 @@ def told(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
                  for request in requests)
 
 
+def nodes_of(instance: Any) -> list[tuple[int, int | None]]:
+    """Guest NUMA node and host NUMA node of each VF that was claimed."""
+    requests = instance.pci_requests
+    guest_nodes = {request.request_id: guest_node_of(request) or 0
+                   for request in of(requests and requests.requests)}
+    return [(guest_nodes[device.request_id], device.numa_node)
+            for device in instance.pci_devices or ()
+            if device.request_id in guest_nodes]
+
+
 def with_vfs(original: Callable[..., Any], flavor: Any,
              affinity_policy: str | None = None) -> Any:
     """Nova's PCI requests of a flavor, and ours after them.
@@ -84,6 +104,7 @@ def with_vfs(original: Callable[..., Any], flavor: Any,
         for request in more.requests:
             request.requester_id = f'ghsched-vfs-node{vfs.guest_node}'
             found.requests.append(request)
+    _follow(found.requests)
     return found
 
 
@@ -99,6 +120,44 @@ def _vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
         raise BadVfs(reason=str(error)) from error
 
 
+def remember(mapping: Mapping[str, Sequence[str]]) -> None:
+    """Keep the providers of a move for :func:`with_vfs` of this thread.
+
+    The resource tracker of the host that a guest moves to makes the PCI
+    requests of the flavor anew, with new request ids and without the
+    providers that Placement has given, which nova-compute has put into the
+    old ones (``ResourceTracker._move_claim``, ``ComputeManager._prep_resize``
+    in Nova).
+    """
+    _moving.mapping = mapping
+
+
+def _follow(requests: Sequence[Any]) -> None:
+    """Tell our requests of a move which PFs their VFs are to be of.
+
+    They are made in the same order wherever they are made.
+    """
+    mapping, _moving.mapping = getattr(_moving, 'mapping', None), None
+    providers: dict[str, list[str]] = {}
+    for suffix, uuids in (mapping or {}).items():
+        match = _SUFFIX.fullmatch(suffix)
+        if match:
+            providers.setdefault(match[1], []).extend(uuids)
+    given = list(providers.values())
+    if [len(uuids) for uuids in given] != [
+            request.count for request in requests]:
+        return      # no move, or of another flavor
+    for request, uuids in zip(requests, given, strict=True):
+        if guest_node_of(request) is not None:
+            request.spec[0]['rp_uuids'] = ','.join(uuids)
+
+
 def register() -> None:
     """Have this process make our requests; harmless when done twice."""
     compat.extend_pci_requests(with_vfs)
+
+
+def register_moves() -> None:
+    """The same in nova-compute, where guests move to."""
+    register()
+    compat.watch_provider_mapping(remember)

@@ -20,6 +20,7 @@ method of Nova's and leaves the work to the modules beside it.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 import functools
 from typing import Any
@@ -51,7 +52,7 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-pci_requests.register()
+pci_requests.register_moves()
 
 #: What keeps a policy from being held, as our modules raise it.
 NOT_HELD = (resctrl_host.ResctrlUnavailable, plan.PolicyNotHeld,
@@ -139,7 +140,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         rest = (image_meta, injected_files, admin_password, allocations)
         if not compat.is_rebuilt_in_place(instance):
             self._check_agreement(instance, instance.numa_topology,
-                                  allocations)
+                                  allocations, pci_requests.nodes_of(instance))
             return super().spawn(context, instance, *rest, *args, **kwargs)
         # Nothing is claimed anew, so there is nothing to agree with.
         try:
@@ -154,15 +155,18 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                          disk_info: Any, network_info: Any, image_meta: Any,
                          resize_instance: Any, allocations: Any,
                          *args: Any, **kwargs: Any) -> Any:
-        self._check_agreement(instance, instance.numa_topology, allocations)
+        self._check_agreement(instance, instance.numa_topology, allocations,
+                              pci_requests.nodes_of(instance))
         return super().finish_migration(
             context, migration, instance, disk_info, network_info,
             image_meta, resize_instance, allocations, *args, **kwargs)
 
-    def _check_agreement(self, instance: Any, topology: Any,
-                         allocations: Any) -> None:
+    def _check_agreement(
+            self, instance: Any, topology: Any, allocations: Any,
+            vfs: Sequence[tuple[int, int | None]] = ()) -> None:
         """Refuse a guest whose claim and allocation name different nodes.
 
+        :param vfs: guest and host NUMA node of each VF.
         :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
             the next host.
         """
@@ -173,7 +177,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             agreement.check(
                 policy, compat.config().ghsched.bandwidth_accounting,
                 compat.host_cells(topology), allocations or {},
-                self._host.get_node_uuid())
+                self._host.get_node_uuid(), vfs)
         except (policies.PolicyError, agreement.Disagreement) as error:
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error

@@ -24,6 +24,7 @@ from typing import Any
 from lxml import etree
 from oslo_log import log as logging
 
+from ghsched_nova import conf
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
@@ -60,8 +61,11 @@ class HostEngine:
 
         :raises ResctrlUnavailable: when it offers no bandwidth control.
         """
-        return resctrl_host.read_host(self._root,
-                                      Path(self._section.sysfs_path))
+        told = resctrl_host.Told(
+            node_bandwidth=conf.by_node(self._section, 'node_bandwidth'),
+            cap=self._section.bandwidth_cap)
+        return resctrl_host.read_host(
+            self._root, Path(self._section.sysfs_path), told)
 
     def describe(self) -> HostDescription:
         """What Placement should know; nothing when there is no resctrl.
@@ -168,7 +172,7 @@ class HostEngine:
     def _libvirt_makes_groups(self, host: resctrl_host.ResctrlHost) -> bool:
         choice = self._section.memorytune_attributes
         if choice == 'auto':
-            return self.extended or host.libvirt_reads
+            return host.libvirt_makes_groups(self.extended)
         return bool(choice != 'none')
 
     # -- a running guest ------------------------------------------------------

@@ -12,12 +12,15 @@
 
 """``ghsched explain`` prints the query that nova-scheduler sends."""
 
+import itertools
+import re
 from urllib import parse
 
 import fixtures
 from nova.scheduler.client import report
 
-from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.cmd import host_pfs
+from ghsched_nova.tests.functional import test_vfs
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
@@ -27,7 +30,7 @@ KEYS = {'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max': '50',
         'ghsched:mem_bw_min.1': '40'}
 
 
-class ExplainedQueryTest(nova_base.GhschedTestCase):
+class ExplainedQueryTest(test_vfs.VfsTestCase):
 
     def setUp(self):
         super().setUp()
@@ -58,3 +61,32 @@ class ExplainedQueryTest(nova_base.GhschedTestCase):
             flavor, request.build(policies.parse(KEYS, 2), 'min'))
         (sent,) = self.sent
         self.assertEqual(sorted(printed), sorted(parse.parse_qsl(sent)))
+
+    def test_vfs_are_asked_for_as_printed(self):
+        self.start((0, 4), (1, 4), nodes=2, sockets=1)
+        keys = {'ghsched:vfs': 'nic:3', 'ghsched:mem_bw_min.0': '10'}
+        self.boot(self.flavor(nodes=2, vfs='nic:3', mem_bw_min__0=10))
+        flavor = query.Flavor(vcpus=0, pcpus=2, memory_mb=512, disk_gb=1,
+                              extra_specs={'hw:numa_nodes': '2',
+                                           'hw:cpu_policy': 'dedicated',
+                                           **keys})
+        policy = policies.parse(keys, 2)
+        printed = query.parameters(flavor, request.build(
+            policy, 'min', host_pfs.devices(policy, [
+                host_pfs.HostPf('', 0, 4, 'nic', test_vfs.VF_CLASS)])))
+        (sent,) = self.sent
+        # What is printed has names where Nova has random numbers.
+        ids = set(re.findall('resources([0-9a-f-]{36})-0=', sent))
+        found = []
+        for order in itertools.permutations(ids):
+            text = sent
+            for number, request_id in enumerate(order):
+                text = text.replace(
+                    request_id, f'vfs-{test_vfs.VF_CLASS}-node{number}')
+            found.append(self.canonical(parse.parse_qsl(text)))
+        self.assertIn(self.canonical(printed), found)
+
+    def canonical(self, parameters):
+        """Independent of the order of words in a value."""
+        return sorted((name, sorted(value.split(',')))
+                      for name, value in parameters)

@@ -16,6 +16,7 @@
 import collections
 import re
 
+import fixtures
 from lxml import etree
 from nova import context as nova_context
 from nova import objects
@@ -212,6 +213,77 @@ class NodeTest(VfsTestCase):
         self.start((1, 2), nodes=2, sockets=1)
         server = self.boot(self.flavor(vfs='nic:2', vfs_locality='node'))
         self.assertEqual({0: [1, 1]}, self.vf_nodes(server))
+
+
+class MoveTest(VfsTestCase):
+    """A claim of a move follows Placement as that of a new guest does."""
+
+    def start_two(self):
+        for name in ('host_a', 'host_b'):
+            self.start((0, 4), (1, 4), name=name, nodes=2, sockets=1)
+
+    def big(self):
+        return self.flavor(nodes=2, vfs='nic:4', vfs_locality='node',
+                           mem_bw_min=20)
+
+    def assert_placed(self, server, host):
+        self.assertEqual({0: [0, 0], 1: [1, 1]}, self.vf_nodes(server))
+        self.assertEqual(self.shared(host), self.allocated(server))
+        self.assert_agreement(server, host, [20, 20])
+
+    def shared(self, host):
+        return {f'{host}_0000:81:00.0': 2, f'{host}_0000:82:00.0': 2}
+
+    def other(self, host):
+        return 'host_b' if host == 'host_a' else 'host_a'
+
+    def move_disk(self):
+        return self.useFixture(fixtures.MockPatch(
+            'nova.virt.libvirt.driver.LibvirtDriver.'
+            'migrate_disk_and_power_off', return_value='{}'))
+
+    def test_resize(self):
+        self.start_two()
+        server = self.boot(self.flavor(vfs='nic:1', vfs_locality='node'))
+        host = server['OS-EXT-SRV-ATTR:host']
+        self.move_disk()
+        server = self._resize_server(server, self.big())
+        server = self._confirm_resize(server)
+        self.assertEqual(self.other(host), server['OS-EXT-SRV-ATTR:host'])
+        self.assert_placed(server, self.other(host))
+
+    def test_cold_migration(self):
+        self.start_two()
+        server = self.boot(self.big())
+        host = server['OS-EXT-SRV-ATTR:host']
+        self.assert_placed(server, host)
+        self.move_disk()
+        server = self._migrate_server(server)
+        server = self._confirm_resize(server)
+        self.assert_placed(server, self.other(host))
+
+    def test_evacuation(self):
+        self.start_two()
+        server = self.boot(self.big())
+        host = server['OS-EXT-SRV-ATTR:host']
+        self.computes[host].stop()
+        self.api.put_service(self.computes[host].service_ref.uuid,
+                             {'forced_down': True})
+        server = self._evacuate_server(
+            server, expected_host=self.other(host))
+        # Nova forgets which request an evacuated device is for.
+        self.assertEqual([0, 0, 1, 1], sorted(
+            device.numa_node for device in
+            objects.PciDeviceList.get_by_instance_uuid(
+                nova_context.get_admin_context(), server['id'])
+            if device.compute_node_id == self.node_id(self.other(host))))
+        # What it had is kept until its old host comes back.
+        self.assertEqual({**self.shared('host_a'), **self.shared('host_b')},
+                         self.allocated(server))
+
+    def node_id(self, host):
+        return objects.ComputeNode.get_first_node_by_host_for_old_compat(
+            nova_context.get_admin_context(), host).id
 
 
 class LocalityTest(VfsTestCase):

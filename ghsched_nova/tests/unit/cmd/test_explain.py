@@ -69,7 +69,7 @@ def small(*properties, host='kunpeng920', extra=()):
 
 
 class GoldenTest(unittest.TestCase):
-    """The whole output, for both hosts that are shipped."""
+    """The whole output, for two of the hosts that are shipped."""
 
     maxDiff = None
 
@@ -95,6 +95,80 @@ class GoldenTest(unittest.TestCase):
         tune = memorytune.read(f'<domain><cputune>{text}</cputune></domain>')
         assert tune is not None
         self.assertEqual(text, memorytune.fragment(tune, True) + '\n')
+
+
+class VfsTest(unittest.TestCase):
+    """The reference guest, its VFs on guest NUMA node 0 or on both."""
+
+    GUEST = ('--vcpus', '160', '--ram', '245760', '--property',
+             'hw:numa_nodes=2', '--property', 'hw:cpu_policy=dedicated')
+
+    def explain(self, *properties, host='kunpeng920', extra=()):
+        arguments = [*self.GUEST, *extra]
+        for one in properties:
+            arguments += ['--property', one]
+        return told(host, *arguments)
+
+    def nodes(self, document):
+        return [cell['host_node'] for cell in document['guest']['nodes']]
+
+    def test_one_nic_serves_one_guest_node(self):
+        status, document = self.explain('ghsched:vfs.0=nic:40',
+                                        'ghsched:vfs_locality=node')
+        self.assertEqual(0, status)
+        self.assertEqual([0, 1], self.nodes(document))
+        self.assertEqual([{'guest_node': 0, 'alias': 'nic', 'count': 40}],
+                         document['policy']['vfs'])
+
+    def test_one_nic_does_not_serve_two(self):
+        status, document = self.explain('ghsched:vfs=nic:40',
+                                        'ghsched:vfs_locality=node')
+        self.assertEqual(2, status)
+        self.assertIn('too few have room', document['refusal'])
+
+    def test_a_nic_on_each_socket_serves_two(self):
+        status, document = self.explain(
+            'ghsched:vfs=nic:40', 'ghsched:device_numa=required',
+            host='kunpeng920-2nic')
+        self.assertEqual(0, status)
+        self.assertEqual([0, 2], self.nodes(document))
+
+    def test_the_nearest_is_taken_where_near_is_not_a_must(self):
+        _status, document = self.explain('ghsched:vfs.1=nic:40')
+        self.assertEqual([1, 0], self.nodes(document))
+
+    def test_a_place_of_ones_own_choice_is_checked(self):
+        status, document = self.explain(
+            'ghsched:vfs.0=nic:40', 'ghsched:vfs_locality=socket',
+            extra=('--node', '1,2'))
+        self.assertEqual((0, [1, 2]), (status, self.nodes(document)))
+        status, document = self.explain(
+            'ghsched:vfs.0=nic:40', 'ghsched:vfs_locality=socket',
+            extra=('--node', '2,3'))
+        self.assertEqual(2, status)
+        self.assertIn('near enough', document['refusal'])
+
+    def test_more_vfs_than_there_are(self):
+        status, document = self.explain('ghsched:vfs=nic:81')
+        self.assertEqual(2, status)
+        self.assertIn('too few VFs', document['refusal'])
+
+    def test_an_alias_that_the_host_has_not(self):
+        status, document = self.explain('ghsched:vfs=gpu:1')
+        self.assertEqual(2, status)
+        self.assertIn("'gpu'", document['refusal'])
+
+    def test_pfs_are_told_below_their_node(self):
+        _status, document = self.explain('ghsched:vfs.0=nic:1',
+                                         'ghsched:mem_bw_min.0=10')
+        parents = {provider['name']: provider['parent']
+                   for provider in document['providers']}
+        self.assertEqual('kunpeng920_NUMA0',
+                         parents['kunpeng920_0000:81:00.0'])
+        self.assertIn(
+            ['same_subtree',
+             'ghsched_bw0,vfs-CUSTOM_PCI_19E5_375E-node0-0'],
+            document['placement_query']['parameters'])
 
 
 class QueryTest(unittest.TestCase):

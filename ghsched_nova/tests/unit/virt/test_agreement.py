@@ -52,5 +52,15 @@ class CheckTest(testtools.TestCase):
             parse({'ghsched:mem_bw_max': '50'}, 1))
         self.assertIn('past the scheduler', str(error))
 
+    def test_a_vf_of_another_node_is_refused_where_near_is_a_must(self):
+        def check(**keys):
+            agreement.check(
+                parse({'ghsched:vfs': 'nic:2', **keys}, 1), 'min', [1], ROOT,
+                HOST, [(0, 1), (0, 0)])
+        check()
+        error = self.assertRaises(agreement.Disagreement, check,
+                                  **{'ghsched:vfs_locality': 'node'})
+        self.assertIn('a VF for it on node 0', str(error))
+
     def test_a_guest_that_is_only_measured_needs_no_allocation(self):
         self.check([], {}, parse({'ghsched:monitor': 'true'}, 0))
