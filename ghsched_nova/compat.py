@@ -42,6 +42,7 @@ from nova.virt import hardware
 from oslo_log import log as logging
 
 from ghsched_nova import conf
+from ghsched_placement import names
 
 LOG = logging.getLogger(__name__)
 
@@ -107,8 +108,6 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'pools', 'request'),
     'nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs': (
         'self', 'pools', 'request'),
-    'nova.compute.utils.update_pci_request_with_placement_allocations': (
-        'context', 'report_client', 'pci_requests', 'provider_mapping'),
     'nova.compute.manager.ComputeVirtAPI.__init__': ('self', 'compute'),
     'nova.compute.manager.ComputeManager._attach_interface': (
         'self', 'context', 'instance', 'network_id', 'port_id',
@@ -254,16 +253,81 @@ def placement_client() -> Any:
     return report.report_client_singleton()
 
 
+def steer_fit() -> None:
+    """Let limits say on which host cell each guest cell goes.
+
+    ``nova.compute.claims`` and ``nova.scheduler.host_manager`` look
+    ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. It
+    takes host cells as they come when there are no more of them than guest
+    cells, so it is given those that the limits name, in their order.
+    """
+    original = hardware.numa_fit_instance_to_host
+    if hasattr(original, '__wrapped__'):
+        return
+
+    @functools.wraps(original)
+    def steered(host_topology: Any, instance_topology: Any,
+                provider_mapping: Any, limits: Any = None,
+                pci_requests: Any = None, pci_stats: Any = None) -> Any:
+        order = limits_order(limits)
+        if order is not None and host_topology and instance_topology:
+            host_topology = _in_order(host_topology, order)
+            limits = _without_order(limits)
+        fitted = original(host_topology, instance_topology, provider_mapping,
+                          limits=limits, pci_requests=pci_requests,
+                          pci_stats=pci_stats)
+        # With the first order failing Nova tries the others.
+        follows = order is None or tuple(host_cells(fitted)) == order
+        return fitted if follows else None
+    hardware.numa_fit_instance_to_host = steered
+
+
+def limits_order(limits: Any) -> tuple[int, ...] | None:
+    """Host node of each guest node in limits of ours."""
+    for physnet in _limit_physnets(limits):
+        order = names.order_of(physnet)
+        if order is not None:
+            return order
+    return None
+
+
+def _limit_physnets(limits: Any) -> frozenset[str]:
+    if not limits or 'network_metadata' not in limits:
+        return frozenset()
+    metadata = limits.network_metadata
+    return frozenset(metadata.physnets if 'physnets' in metadata else ())
+
+
+def _in_order(topology: NUMATopology, order: Sequence[int]) -> NUMATopology:
+    cells = {cell.id: cell for cell in topology.cells}
+    return objects.NUMATopology(
+        cells=[cells[node] for node in order if node in cells])
+
+
+def _without_order(limits: Any) -> Any:
+    limits = limits.obj_clone()
+    limits.network_metadata.physnets = {
+        physnet for physnet in limits.network_metadata.physnets
+        if names.order_of(physnet) is None}
+    return limits
+
+
 def numa_limits(host_state: Any, spec: RequestSpec,
-                physnets: Iterable[str]) -> Any:
-    """Limits that hold the claim on the host cells that have ``physnets``.
+                nodes: Sequence[int], in_order: bool) -> Any:
+    """Limits that hold the claim on some host cells.
 
     The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
     ``nova.compute.claims``) takes a set of host cells that together have
     every physical network named in the limits. That is how a choice of
     Placement's reaches it, beside the guest's real networks.
+
+    :param nodes: host NUMA nodes.
+    :param in_order: whether there is one for each guest node; see
+        :func:`steer_fit`.
     """
-    wanted = set(physnets)
+    wanted = set(map(names.node_physnet, nodes))
+    if in_order:
+        wanted.add(names.order_physnet(nodes))
     tunneled = False
     metadata = (spec.network_metadata
                 if 'network_metadata' in spec else None)
@@ -352,17 +416,20 @@ def wrap_attach_interface(virtapi: Any, wrap: Callable[..., Any]) -> None:
         manager._attach_interface = wrap(attach)
 
 
-def wrong_pins(fitted: InstanceNUMATopology, host: NUMATopology) -> bool:
-    """Whether a fit pins a guest cell to CPUs of another host cell.
-
-    The cache in ``numa_fit_instance_to_host`` (``fit_cache``) can return
-    such a result for guests with several cells on hosts with more cells than
-    that; the claim would then fail with CPUPinningUnknown.
-    """
-    cpus = {cell.id: cell.pcpuset for cell in host.cells}
-    return any(
-        set((cell.cpu_pinning or {}).values()) - cpus[cell.id]
-        for cell in fitted.cells)
+def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
+             node: int) -> bool:
+    """Whether CPUs and memory of a host node suffice for a guest node."""
+    topology = spec.numa_topology.obj_clone()
+    topology.cells = topology.cells[guest_node:guest_node + 1]
+    if guest_node:
+        # Nova reserves the CPU of isolated emulator threads for the first.
+        topology.emulator_threads_policy = None
+    limits = objects.NUMATopologyLimits(
+        cpu_allocation_ratio=host_state.cpu_allocation_ratio,
+        ram_allocation_ratio=host_state.ram_allocation_ratio)
+    return bool(hardware.numa_fit_instance_to_host(
+        _in_order(host_state.numa_topology, [node]), topology, {},
+        limits=limits))
 
 
 def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:

@@ -126,9 +126,10 @@ OPTS: list[cfg.Opt] = [
              'nova-compute where it makes the control groups itself.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
-        help='How many sets of NUMA nodes of one host, among Placement\'s '
-             'allocation candidates, are tried before the host is passed '
-             'over. Used by nova-scheduler.'),
+        help='How many ways to give NUMA nodes of one host to those of the '
+             'guest, among Placement\'s allocation candidates and with room '
+             'for it, are tried before the host is passed over. Used by '
+             'nova-scheduler.'),
     cfg.FloatOpt(
         'fragmentation_weight_multiplier', default=1.0,
         help='How much GhschedFragmentationWeigher counts beside other '

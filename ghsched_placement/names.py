@@ -17,6 +17,8 @@ a request group suffix, so that moving a name upstream (os-traits,
 os-resource-classes) is one edit here.
 """
 
+from collections.abc import Sequence
+import re
 import uuid
 
 # -- resource classes ---------------------------------------------------------
@@ -129,3 +131,21 @@ def node_physnet(node: int) -> str:
     the limits that the scheduler sends; see doc/source/contributor/design.
     """
     return f'ghsched-numa{node}'
+
+
+_ORDER = re.compile(r'ghsched-order(?:-\d+)+')
+
+
+def order_physnet(nodes: Sequence[int]) -> str:
+    """Pseudo physical network that says which guest node goes where.
+
+    :param nodes: host NUMA node of each guest NUMA node.
+    """
+    return '-'.join(['ghsched-order', *map(str, nodes)])
+
+
+def order_of(physnet: str) -> tuple[int, ...] | None:
+    """The nodes in an :func:`order_physnet`; None for any other."""
+    if not _ORDER.fullmatch(physnet):
+        return None
+    return tuple(map(int, physnet.split('-')[2:]))

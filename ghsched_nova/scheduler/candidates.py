@@ -68,6 +68,8 @@ class Wanted:
     :param vfs: the VFs, see :func:`fan_out`.
     :param locality: how far a VF may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
+    :param guest_nodes: how many the guest has. Those without a group are
+        given host nodes as well, so that they leave alone what others need.
     :param near: whether the other devices, which no candidate puts on a NUMA
         node, have to be on host nodes of the guest.
     """
@@ -75,6 +77,7 @@ class Wanted:
     suffixes: Mapping[int, str]
     vfs: Sequence[VfRequest] = ()
     locality: str = 'any'
+    guest_nodes: int = 0
     near: bool = False
 
     def ours(self) -> frozenset[str]:
@@ -112,27 +115,37 @@ class Host:
 class Placed:
     """One candidate whose providers are known host NUMA nodes.
 
-    :param nodes: host NUMA node by guest NUMA node, for guest nodes whose
-        bandwidth is counted or that have VFs.
+    :param nodes: host NUMA node by guest NUMA node; empty when nothing is
+        asked for that is on a node.
     :param candidate: as Placement gave it.
     :param far: how many VFs are off their node, and off its socket.
+    :param wasted: how many guest nodes without VFs are on a node with free
+        ones.
+    :param sockets: how many the guest is on.
     :param pfs: UUIDs of the PFs.
     """
 
     nodes: Mapping[int, int]
     candidate: Mapping[str, Any]
     far: tuple[int, int] = (0, 0)
+    wasted: int = 0
+    sockets: int = 1
     pfs: tuple[str, ...] = ()
+
+    def order(self) -> tuple[int, ...]:
+        """Host NUMA node of each guest NUMA node."""
+        return tuple(node for _guest, node in sorted(self.nodes.items()))
 
     @property
     def rank(self) -> tuple[Any, ...]:
         """Order among candidates of a host: Placement's own is arbitrary.
 
-        The nearest VFs first, and those of few PFs.
+        The nearest VFs first; then what leaves VFs to others and is on few
+        sockets; then few PFs.
         """
         off_node, off_socket = self.far
-        nodes = tuple(node for _guest, node in sorted(self.nodes.items()))
-        return off_socket, off_node, nodes, len(set(self.pfs)), self.pfs
+        return (off_socket, off_node, self.wasted, self.sockets,
+                self.order(), len(set(self.pfs)), self.pfs)
 
 
 def fan_out(candidates: Sequence[Mapping[str, Any]],
@@ -191,7 +204,7 @@ _Far: TypeAlias = Mapping[int, tuple[int, int]]
 def _place(candidate: Mapping[str, Any], wanted: Wanted,
            host: Host) -> Iterator[Placed] | Refusal:
     mappings = candidate['mappings']
-    nodes = _nodes(mappings, wanted.suffixes, host.node_of_numa)
+    nodes = _nodes(mappings, wanted, host.node_of_numa)
     if nodes is None:
         return UNKNOWN_NODES
     pfs = {vf: [mappings.get(suffix, ('',))[0] for suffix in vf.suffixes()]
@@ -210,24 +223,40 @@ def _place(candidate: Mapping[str, Any], wanted: Wanted,
     first = next(ways, None)
     if first is None:
         return ONE_NODE_FOR_TWO
-    return (Placed(dict(zip(choices, taken, strict=True)), candidate,
-                   _sum(choices.values(), taken), of_vfs)
+    plain = {guest for guest in choices
+             if guest not in {vf.guest_node for vf in wanted.vfs}}
+    with_vfs = set(host.node_of_pf.values())
+    return (_placed(dict(zip(choices, taken, strict=True)), candidate,
+                    _sum(choices.values(), taken), of_vfs, host,
+                    sum(1 for guest, node in zip(choices, taken, strict=True)
+                        if guest in plain and node in with_vfs))
             for taken in itertools.chain([first], ways))
 
 
-def _nodes(mappings: Mapping[str, Sequence[str]],
-           suffixes: Mapping[int, str],
+def _placed(nodes: Mapping[int, int], candidate: Mapping[str, Any],
+            far: tuple[int, int], pfs: tuple[str, ...], host: Host,
+            wasted: int) -> Placed:
+    sockets = {host.socket_of.get(node) for node in nodes.values()}
+    return Placed(nodes, candidate, far, wasted, len(sockets), pfs)
+
+
+def _nodes(mappings: Mapping[str, Sequence[str]], wanted: Wanted,
            node_of_numa: Mapping[str, int]
            ) -> dict[int, Collection[int]] | None:
     """Host NUMA nodes that each guest node may be on, as Placement has it.
 
     One, unless there is no group that names it, because the guest node has
-    only VFs.
+    only VFs, or nothing of ours.
     """
     nodes: dict[int, Collection[int]] = {}
-    for guest_node, suffix in suffixes.items():
-        providers = mappings.get(suffix)
-        if providers is None and suffix == names.node_suffix(guest_node):
+    if not wanted.suffixes:
+        return nodes
+    for guest_node in sorted({*range(wanted.guest_nodes),
+                              *wanted.suffixes}):
+        suffix = wanted.suffixes.get(guest_node)
+        providers = mappings.get(suffix or names.node_suffix(guest_node))
+        if providers is None and suffix in (None,
+                                            names.node_suffix(guest_node)):
             nodes[guest_node] = node_of_numa.values()
         elif not providers or providers[0] not in node_of_numa:
             return None
@@ -273,14 +302,14 @@ def _sum(choices: Iterable[_Far], taken: Sequence[int]) -> tuple[int, int]:
 
 def by_nodes(placed: Sequence[Placed],
              wanted: Wanted) -> Iterator[list[Placed]]:
-    """Candidates on one set of host nodes, with the same other providers.
+    """Candidates with the same host nodes and the same other providers.
 
     In the order in which the first of each comes.
     """
     ours = wanted.ours()
     groups: dict[Any, list[Placed]] = {}
     for item in placed:
-        key = frozenset(item.nodes.values()), other_groups(item, ours)
+        key = item.order(), other_groups(item, ours)
         groups.setdefault(key, []).append(item)
     yield from groups.values()
 

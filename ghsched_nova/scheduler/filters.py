@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 from nova import exception
@@ -55,6 +54,7 @@ LOG = logging.getLogger(__name__)
 # nova-scheduler imports this module while it builds its host manager, before
 # the first request.
 request_filter.register()
+compat.steer_fit()
 
 NO_TOPOLOGY = Refusal('the host has not reported a NUMA topology')
 CPU_POLICY = Refusal('the host has no hardware threads, which the CPU thread '
@@ -133,6 +133,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
              for vfs, pci_request in zip(
                  policy.vfs, pci_requests.of(requests), strict=False)],
             request_filter.try_of(spec, policy).locality,
+            guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
                       and policy.device_numa != device_numa.NONE
                       and near.placed_by_claim(requests)))
@@ -161,27 +162,51 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     def _keep_first_fit(self, view: HostStateView, spec: compat.RequestSpec,
                         wanted: Wanted,
                         placed: Sequence[Placed]) -> Refusal | None:
-        """Try each set of host nodes once.
+        """Try each way to give guest nodes their host nodes once.
 
-        The limits hold the claim on a set of nodes; which guest node goes to
-        which of them is Nova's choice, whatever candidate is tried.
+        The limits hold the claim to that way, whatever PFs are chosen.
         """
         limit = compat.config().ghsched.max_candidates_per_host
         refusal: Refusal | None = None
-        free = _Free(view.uuid)
-        sets = candidates.by_nodes(placed, wanted)
-        for items in itertools.islice(sets, limit):
+        free, room = _Free(view.uuid), _Room(view, spec)
+        for items in candidates.by_nodes(placed, wanted):
+            full = room.lacking(items[0].nodes)
+            if full:
+                refusal = refusal or _too_little(full, False)
+                continue
             if view.claimed:
                 items = [item for item in items if free.holds(item.candidate)]
                 if not items:
                     refusal = refusal or TAKEN
                     continue
-            kept = _fit(view, spec, items, wanted.near)
+            kept = _fit(view, spec, items[0], wanted.near)
             if isinstance(kept, Placed):
                 view.allocation_candidates = [kept.candidate]
                 return None
             refusal = refusal or kept
+            limit -= 1
+            if not limit:
+                break
         return refusal
+
+
+class _Room:
+    """Which host nodes have CPUs and memory for which guest nodes.
+
+    Known once for each pair, it spares most of the fits.
+    """
+
+    def __init__(self, view: HostStateView, spec: compat.RequestSpec) -> None:
+        self._view, self._spec = view, spec
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def lacking(self, nodes: Mapping[int, int]) -> list[int]:
+        """Host nodes that are too full for their guest nodes."""
+        for pair in nodes.items():
+            if pair not in self._known:
+                self._known[pair] = compat.has_room(self._view, self._spec,
+                                                    *pair)
+        return [pair[1] for pair in nodes.items() if not self._known[pair]]
 
 
 def _host(view: HostStateView) -> candidates.Host:
@@ -192,17 +217,16 @@ def _host(view: HostStateView) -> candidates.Host:
         socket_of=compat.sockets(view.numa_topology))
 
 
-def _fit(view: HostStateView, spec: compat.RequestSpec,
-         items: Sequence[Placed], near_devices: bool) -> Placed | Refusal:
-    """The candidate that the claim will follow, of those on one set of nodes.
+def _fit(view: HostStateView, spec: compat.RequestSpec, item: Placed,
+         near_devices: bool) -> Placed | Refusal:
+    """The candidate, if the claim can follow it.
 
-    :param items: candidates that differ only in which guest node goes where.
     :param near_devices: whether the devices that the claim places have to be
         on the nodes.
     """
-    wanted = sorted(items[0].nodes.values())
-    mappings = items[0].candidate['mappings']
-    limits = compat.numa_limits(view, spec, map(names.node_physnet, wanted))
+    wanted = item.order()
+    mappings = item.candidate['mappings']
+    limits = compat.numa_limits(view, spec, wanted, bool(wanted))
     requests = spec.pci_requests.requests if spec.pci_requests else []
     if near_devices:
         try:
@@ -213,22 +237,10 @@ def _fit(view: HostStateView, spec: compat.RequestSpec,
     if fitted is None:
         return _too_little(wanted, near_devices and near.shortage(
             requests, functools.partial(compat.free_devices, view)))
-    taken = compat.host_cells(fitted)
-    if compat.wrong_pins(fitted, view.numa_topology):
-        return Refusal(
-            f'Nova can not pin the guest to host NUMA node {_list(taken)} '
-            '(its fit mixes up CPUs of two nodes)')
-    for item in items:
-        if all(taken[guest] == node for guest, node in item.nodes.items()):
-            # The claim may have devices far, but not from these nodes.
-            view.limits['numa_topology'] = compat.numa_limits(
-                view, spec, map(names.node_physnet,
-                                taken if near_devices else wanted))
-            return item
-    return Refusal(
-        'Nova would put the guest NUMA nodes on host NUMA nodes '
-        f'{_list(taken)}, but the memory bandwidth and VFs that they need '
-        'are elsewhere')
+    # The claim may have devices far, but not from these nodes.
+    view.limits['numa_topology'] = compat.numa_limits(
+        view, spec, compat.host_cells(fitted), in_order=True)
+    return item
 
 
 def _too_little(nodes: Sequence[int], devices: str | bool) -> Refusal:
@@ -238,9 +250,10 @@ def _too_little(nodes: Sequence[int], devices: str | bool) -> Refusal:
     :param devices: those that have to be near.
     """
     needs = 'the CPUs, memory, networks or other devices that the guest needs'
-    reason = (f'host NUMA node {_list(nodes)} has the memory bandwidth and '
-              f'VFs, but not {needs} with them' if nodes
-              else f'no NUMA node has {needs}')
+    who = ('host NUMA node {} has' if len(nodes) == 1
+           else 'host NUMA nodes {} have').format(_list(nodes))
+    reason = (f'{who} the memory bandwidth and VFs, but not {needs} with '
+              'them' if nodes else f'no NUMA node has {needs}')
     return Refusal(f'{reason}; of the devices to be on the same node, '
                    f'{devices}' if devices else reason)
 

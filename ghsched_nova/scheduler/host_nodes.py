@@ -112,6 +112,14 @@ def _mappings(state: Any) -> Mapping[str, Sequence[str]]:
     return candidates[0].get('mappings') or {}
 
 
+def chosen_nodes(state: Any,
+                 nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
+    """Host node of each guest node where our filter has chosen them."""
+    order = compat.limits_order((state.limits or {}).get('numa_topology'))
+    known = {node.number: node for node in nodes}
+    return tuple(known[number] for number in order or () if number in known)
+
+
 def physnets(state: Any) -> frozenset[str]:
     """What the limits hold the claim to.
 

@@ -84,7 +84,7 @@ def _weigh(state: Any, spec: compat.RequestSpec) -> Score:
     if topology:
         nodes = read.host_nodes(state, pools, topology.cells[0].pagesize)
         guest = read.guest_nodes(topology, read.threads(state))
-        taken = likely_nodes(
+        taken = read.chosen_nodes(state, nodes) or likely_nodes(
             nodes, guest, needs, read.physnets(state),
             compat.config().compute
             .packing_host_numa_cells_allocation_strategy)

@@ -53,6 +53,7 @@ from ghsched_placement import policy as policies
 LOG = logging.getLogger(__name__)
 
 pci_requests.register_moves()
+compat.steer_fit()
 
 #: What keeps a policy from being held, as our modules raise it.
 NOT_HELD = (resctrl_host.ResctrlUnavailable, plan.PolicyNotHeld,

@@ -96,14 +96,21 @@ class BootTest(nova_base.GhschedTestCase):
         self.assertEqual([2, 3], sorted(self.host_nodes(server)))
         self.assert_agreement(server, 'host_a', [60, 60])
 
-    def test_a_fit_that_novas_cache_gets_wrong_is_refused_with_a_reason(self):
+    def test_two_nodes_that_novas_own_fit_mixes_up(self):
+        # Its cache (fit_cache) would pin guest node 1 to CPUs of node 2.
         self.start_host(nodes=4, cores=2)
         self.reserve(n0=60, n2=60)
-        server = self.boot(self.flavor(nodes=2, mem_bw_min=60),
-                           state='ERROR')
-        self.assertIn('No valid host', self.fault(server))
-        self.assertIn('can not pin the guest to host NUMA node 1, 3',
-                      self.log.output)
+        server = self.boot(self.flavor(nodes=2, mem_bw_min=60))
+        self.assertEqual([1, 3], self.host_nodes(server))
+        self.assert_agreement(server, 'host_a', [60, 60])
+
+    def test_which_guest_node_goes_where_is_placements_choice(self):
+        self.start_host()
+        self.reserve(n0=60)
+        server = self.boot(self.flavor(nodes=2, mem_bw_min__0=70,
+                                       mem_bw_min__1=30))
+        self.assertEqual([1, 0], self.host_nodes(server))
+        self.assert_agreement(server, 'host_a', [70, 30])
 
     def test_a_node_with_bandwidth_but_no_cpus_is_told(self):
         self.start_host()

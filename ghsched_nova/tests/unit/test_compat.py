@@ -52,6 +52,35 @@ class ReliedOnTest(testtools.TestCase):
         source = inspect.getsource(hardware.numa_fit_instance_to_host)
         self.assertIn('_numa_cells_support_network_metadata', source)
 
+    def test_cells_are_sorted_only_where_there_are_more_than_needed(self):
+        from nova.virt import hardware
+        source = inspect.getsource(hardware.numa_fit_instance_to_host)
+        self.assertIn('if len(host_topology) > len(instance_topology):',
+                      source)
+        self.assertIn('itertools.permutations(', source)
+
+    def test_who_fits_looks_the_function_up_in_its_module(self):
+        from nova.compute import claims
+        from nova.scheduler import host_manager
+        for module in (claims, host_manager):
+            self.assertIn('hardware.numa_fit_instance_to_host(',
+                          inspect.getsource(module))
+
+    def test_who_makes_pci_requests_looks_the_function_up(self):
+        from nova.compute import api
+        from nova.compute import resource_tracker
+        for module in (api, resource_tracker):
+            self.assertIn('pci_request.get_pci_requests_from_flavor(',
+                          inspect.getsource(module))
+
+    def test_providers_are_told_before_a_move_is_claimed(self):
+        from nova.compute import manager
+        source = inspect.getsource(manager.ComputeManager._prep_resize)
+        self.assertLess(
+            source.index('compute_utils.update_pci_request_with_placement_'
+                         'allocations('),
+            source.index('rt.resize_claim('))
+
     def test_starting_a_guest_goes_through_one_method(self):
         from nova.virt.libvirt import driver
         source = inspect.getsource(driver)

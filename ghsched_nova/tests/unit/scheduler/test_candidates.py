@@ -67,20 +67,39 @@ class PlaceTest(testtools.TestCase):
 
 class ByNodesTest(testtools.TestCase):
 
-    def test_permutations_of_one_set_are_tried_together(self):
+    def test_every_way_is_tried_once_and_low_nodes_first(self):
         offered = [candidate(first, second)
                    for first, second in itertools.permutations(NODES, 2)]
         placed, _ = candidates.place(offered, WANTED, HOST)
-        sets = list(candidates.by_nodes(placed, WANTED))
-        self.assertEqual([{0, 1}, {0, 2}, {1, 2}],
-                         [set(items[0].nodes.values()) for items in sets])
-        self.assertEqual([2, 2, 2], [len(items) for items in sets])
+        ways = list(candidates.by_nodes(placed, WANTED))
+        self.assertEqual(list(itertools.permutations(range(3), 2)),
+                         [items[0].order() for items in ways])
+        self.assertEqual([1] * 6, [len(items) for items in ways])
 
     def test_candidates_with_other_devices_are_apart(self):
         offered = [candidate('rp0', 'rp1', pci='pf0'),
                    candidate('rp0', 'rp1', pci='pf1')]
         placed, _ = candidates.place(offered, WANTED, HOST)
         self.assertEqual(2, len(list(candidates.by_nodes(placed, WANTED))))
+
+
+class OtherNodesTest(testtools.TestCase):
+    """Guest node 1 asks for nothing of ours."""
+
+    def place(self, node_of_pf=None):
+        host = candidates.Host({f'rp{node}': node for node in range(4)},
+                               node_of_pf or {}, {0: 0, 1: 1, 2: 0, 3: 1})
+        wanted = candidates.Wanted({0: 'ghsched_bw0'}, guest_nodes=2)
+        placed, _refusal = candidates.place(
+            [{'allocations': {}, 'mappings': {'ghsched_bw0': ['rp0']}}],
+            wanted, host)
+        return [item.order() for item in placed]
+
+    def test_it_goes_to_the_socket_of_the_others_first(self):
+        self.assertEqual([(0, 2), (0, 1), (0, 3)], self.place())
+
+    def test_it_leaves_nodes_with_vfs_alone(self):
+        self.assertEqual([(0, 1), (0, 3), (0, 2)], self.place({'pf': 2}))
 
 
 class VfsTest(testtools.TestCase):
