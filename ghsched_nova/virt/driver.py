@@ -30,10 +30,12 @@ from nova.virt.libvirt import driver as libvirt_driver
 from nova.virt.libvirt import guest as libvirt_guest
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
+from oslo_utils import versionutils
 
 from ghsched_nova import compat
 from ghsched_nova import conf
 from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import locked_memory
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
@@ -193,10 +195,14 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             if policy is None:
                 return str(xml)
             nodes = compat.host_cells(instance.numa_topology)
-            return self._ghsched.place_devices(
+            xml = self._ghsched.place_devices(
                 self._ghsched.render(xml, policy, nodes), policy,
                 [device_numa.Device(device.address, device.numa_node)
                  for device in _claimed(instance)], nodes)
+            version = versionutils.convert_version_to_str(
+                self._host.get_connection().getLibVersion())
+            return locked_memory.render_locked_memory(
+                xml, versionutils.convert_version_to_tuple(version))
         except NOT_HELD as error:
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error

@@ -15,6 +15,7 @@
 
 import collections
 import re
+from unittest import mock
 
 import fixtures
 from lxml import etree
@@ -53,7 +54,7 @@ class VfsTestCase(nova_base.GhschedTestCase):
         super().setUp()
         self.flags(cpu_dedicated_set='0-11', group='compute')
 
-    def start(self, *pfs, name='host_a', nodes=4, sockets=2):
+    def start(self, *pfs, name='host_a', nodes=4, sockets=2, **kwargs):
         """Start a host.
 
         :param pfs: (NUMA node, number of VFs), or with a product as third.
@@ -65,7 +66,7 @@ class VfsTestCase(nova_base.GhschedTestCase):
                 cpu_nodes=nodes // sockets, cpu_sockets=sockets,
                 cpu_cores=12 // nodes,
                 cpu_threads=1, kB_mem=16 * 1024 * 1024),
-            pci_info=devices(*pfs))
+            pci_info=devices(*pfs), **kwargs)
 
     def vf_nodes(self, server):
         """{guest node: [host node of each VF]} of the claim."""
@@ -206,6 +207,19 @@ class NodeTest(VfsTestCase):
         server = self.boot(self.flavor(nodes=2, vfs='nic:4',
                                        device_numa='required'))
         self.assertEqual({0: [0, 0], 1: [1, 1]}, self.vf_nodes(server))
+
+    def test_an_old_libvirt_is_told_how_much_its_devices_lock(self):
+        self.start((0, 4), nodes=2, sockets=1, libvirt_version=8000000)
+        driver = self.computes['host_a'].driver
+        with mock.patch.object(driver, '_create_guest',
+                               side_effect=driver._create_guest) as create:
+            self.boot(self.flavor(
+                ram=1024, vfs='nic:3',
+                extra={'hw:viommu_model': 'intel'}))
+        root = etree.fromstring(create.call_args.args[1])
+        # 3 devices of 1 GiB, and 1 GiB that libvirt adds.
+        self.assertEqual(str(4 * 1024 * 1024),
+                         root.findtext('memtune/hard_limit'))
 
     def test_a_host_without_bandwidth_control_has_nodes_too(self):
         self.kernel.vanish()
