@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 import contextlib
 import io
 from pathlib import Path
+import subprocess
 import sys
 import time
 import traceback
@@ -534,21 +535,19 @@ class EndToEnd:
         self._nothing_left()
         self._active(self.lab.boot('next', 'bw-all'))
 
-    def _has_qemu(self, server: Any) -> bool:
+    def _is_being_written(self, server: Any) -> bool:
+        """Whether a write for a guest is delayed just now.
+
+        The emulator answers nobody while it delays one.
+        """
         root = Path(f'/proc/{self.services[_COMPUTE].pid}/root')
         name = self.lab.domain_name(server)
-        return (root / f'run/libvirt/qemu/{name}.pid').exists()
-
-    def _is_being_written(self, server: Any) -> bool:
-        """Wait for a write that is delayed.
-
-        The emulator answers nobody while it delays one, so the guest's QEMU
-        is waited for, and then the time that nova-compute needs from there.
-        """
-        if not self._has_qemu(server):
+        if not (root / f'run/libvirt/qemu/{name}.pid').exists():
             return False
-        time.sleep(1.5)
-        return True
+        read = subprocess.run(
+            ['timeout', '0.5', 'cat', str(root / 'sys/fs/resctrl/schemata')],
+            stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        return read.returncode == 124  # timeout's own, see timeout(1)
 
     # -- control groups of others ---------------------------------------------
 
