@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The benchmarks of tools/bench run, and print what they are for."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import testtools
+
+ROOT = pathlib.Path(__file__).parents[3]
+BENCH = ROOT / 'tools' / 'bench'
+
+
+class BenchTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        if not BENCH.is_dir():
+            self.skipTest('tools/bench is not part of an installed package')
+
+    def run_bench(self, name, *options):
+        """What a benchmark prints; with a process, and a Nova, of its own."""
+        done = subprocess.run(
+            [sys.executable, '-W', 'ignore', str(BENCH / name), *options],
+            env={**os.environ, 'PYTHONPATH': str(ROOT)}, timeout=120,
+            capture_output=True, text=True, check=False)
+        self.assertEqual(0, done.returncode, done.stderr[-2000:])
+        return done.stdout
+
+    def test_rendering(self):
+        self.assertIn('render_expander()',
+                      self.run_bench('render_bench.py', '--count', '2'))
+
+    def test_an_unchanged_host_makes_no_write(self):
+        out = self.run_bench('provider_tree_bench.py', '--count', '2',
+                             '--cores', '2', '--vfs', '8')
+        self.assertIn('Placement, Nova: 6 reads and 0 writes per report', out)
+        self.assertIn('Placement, ghsched: 10 reads and 0 writes per report',
+                      out)
+
+    def test_wide_hosts(self):
+        out = self.run_bench(
+            'wide_host_bench.py', '--hosts', '2', '--nodes', '2',
+            '--pfs', '1', '--vfs', '4', '--alone', '2', '--count', '1')
+        self.assertNotIn('more than', out)
+        self.assertIn('2 simulated hosts of 2 NUMA nodes', out)
+        self.assertIn('walked 8  made 8  answer: 8 candidates', out)
