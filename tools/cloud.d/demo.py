@@ -11,14 +11,9 @@
 # under the License.
 
 
-"""The demonstration; called by tools/demo.sh when the cloud is up.
-
-Everything it says is checked: it ends with status 1 at the first claim that
-does not hold.
-"""
+"""The demonstration; called by tools/demo.sh when the cloud is up."""
 
 import sys
-import textwrap
 import time
 from typing import Any
 from xml.etree import ElementTree
@@ -27,36 +22,14 @@ from aio.lab import Group
 from aio.lab import Lab
 from aio.lab import POLICY_NAMESPACE
 from aio.lab import Provider
-from aio.settings import CloudError
 from aio.settings import read
-
-#: How the admin would have asked for what is shown.
-_PROMPT = '$ '
-
-
-def heading(text: str) -> None:
-    print(f'\n== {text} ==', flush=True)
-
-
-def say(text: str) -> None:
-    print(textwrap.fill(text, 78), flush=True)
-
-
-def command(text: str) -> None:
-    print(f'{_PROMPT}{text}', flush=True)
-
-
-def show(*lines: str) -> None:
-    for line in lines:
-        print(f'    {line}', flush=True)
-
-
-def claim(text: str, holds: object, seen: object = '') -> None:
-    """Say that something holds, or stop because it does not."""
-    if not holds:
-        raise CloudError(f'this was to hold, but does not: {text}'
-                         + (f' (seen: {seen})' if seen != '' else ''))
-    print(f'  ok: {text}', flush=True)
+from demonstration import claim
+from demonstration import command
+from demonstration import Demonstration
+from demonstration import heading
+from demonstration import main
+from demonstration import say
+from demonstration import show
 
 
 def _xml_lines(element: ElementTree.Element) -> list[str]:
@@ -69,27 +42,17 @@ def _xml_lines(element: ElementTree.Element) -> list[str]:
             else [f'<{words}/>'])
 
 
-class Demo:
-    """The demonstration's steps, in order."""
+class Demo(Demonstration):
+    """Memory bandwidth, on the simulated host."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-
-    def run(self) -> None:
-        self.lab.clean()
-        try:
-            self.host()
-            self.flavors()
-            first, second = self.two_guests()
-            for server in (first, second):
-                self.one_guest(server)
-            self.refusal()
-            self.all_keys()
-        finally:
-            heading('Clean up')
-            command('openstack server delete demo-1 demo-2 ...')
-            self.lab.clean()
-        self.nothing_left()
+    def steps(self) -> None:
+        self.host()
+        self.flavors()
+        first, second = self.two_guests()
+        for server in (first, second):
+            self.one_guest(server)
+        self.refusal()
+        self.all_keys()
 
     # -- 1 --------------------------------------------------------------------
 
@@ -126,26 +89,17 @@ class Demo:
 
     def flavors(self) -> None:
         heading('2. Flavors that ask for memory bandwidth')
-        self._flavor('bw60', hw__numa_nodes=1, ghsched__mem_bw_min=60)
-        self._flavor('bw-all', hw__numa_nodes=1, ghsched__mem_bw_min=30,
-                     ghsched__mem_bw_max=50,
-                     ghsched__mem_bw_hardlimit='true',
-                     ghsched__mem_bw_priority=5)
-
-    def _flavor(self, name: str, **specs: object) -> None:
-        made = self.lab.flavor(name, **specs)
-        command(f'openstack flavor create {name} --vcpus {made.vcpus} '
-                f'--ram {made.ram} --disk 0 \\')
-        specs_ = [f'--property {key.replace("__", ":")}={value}'
-                  for key, value in specs.items()]
-        print('      ' + ' \\\n      '.join(specs_))
+        self.flavor('bw60', hw__numa_nodes=1, ghsched__mem_bw_min=60)
+        self.flavor('bw-all', hw__numa_nodes=1, ghsched__mem_bw_min=30,
+                    ghsched__mem_bw_max=50, ghsched__mem_bw_hardlimit='true',
+                    ghsched__mem_bw_priority=5)
 
     # -- 3 --------------------------------------------------------------------
 
     def two_guests(self) -> tuple[Any, Any]:
         heading('3. Two guests with 60 % each')
         begin = time.monotonic()
-        servers = [self._active(self._create(name, 'bw60'))
+        servers = [self.active(self.create(name, 'bw60'))
                    for name in ('1', '2')]
         show(f'both ACTIVE after {time.monotonic() - begin:.1f} s')
         nodes = [self.lab.allocated_nodes(one) for one in servers]
@@ -158,17 +112,6 @@ class Demo:
         claim('one guest is on each host NUMA node',
               sorted(nodes) == [[0], [1]], nodes)
         return servers[0], servers[1]
-
-    def _create(self, name: str, flavor: str) -> Any:
-        command(f'openstack server create demo-{name} --flavor {flavor} '
-                '--image ghsched-guest --no-network')
-        return self.lab.create(name, flavor)
-
-    def _active(self, server: Any) -> Any:
-        now = self.lab.wait(server)
-        claim(f'{server.name} is ACTIVE', now.status == 'ACTIVE',
-              f'{now.status}: {self.lab.fault(server)}')
-        return now
 
     # -- 4 --------------------------------------------------------------------
 
@@ -222,7 +165,7 @@ class Demo:
     def refusal(self) -> None:
         heading('5. A third guest of 60 % has no place')
         with self.lab.log_of('nova-scheduler') as log:
-            server = self.lab.wait(self._create('3', 'bw60'))
+            server = self.lab.wait(self.create('3', 'bw60'))
             fault = self.lab.fault(server)
             command(f'openstack server show {server.name} -c status -c fault')
             show(server.status, fault)
@@ -238,7 +181,7 @@ class Demo:
 
     def all_keys(self) -> None:
         heading('6. A guest with all four keys')
-        server = self._active(self._create('4', 'bw-all'))
+        server = self.active(self.create('4', 'bw-all'))
         node, = self.lab.allocated_nodes(server)
         group = self._group(server)
         for line, value, meaning in (
@@ -261,24 +204,11 @@ class Demo:
                   used.get('CUSTOM_MEM_BW_PCT') == 0, used)
 
 
-def main() -> int:
+if __name__ == '__main__':
     settings = read()
-    begin = time.monotonic()
-    try:
-        Demo(Lab(settings, 'demo')).run()
-    except CloudError as error:
-        print(f'\ntools/demo.sh: {error}\nlogs: {settings.log}',
-              file=sys.stderr)
-        return 1
-    heading('Done')
-    say(f'Everything shown held, in {time.monotonic() - begin:.0f} s. The '
-        'cloud is still up:')
-    show('tools/cloud status',
+    sys.exit(main(
+        Demo, lambda: Lab(settings, 'demo'), str(settings.log),
+        ('tools/cloud status',
          f'. {settings.home}/openrc     # then: openstack server create ...',
          'tools/cloud exec virsh list --all',
-         'tools/cloud down')
-    return 0
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+         'tools/cloud down')))

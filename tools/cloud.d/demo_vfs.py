@@ -13,21 +13,21 @@
 
 """The demonstration of NUMA-local VFs; called by "tools/demo.sh --vfs".
 
-It needs the virtual compute node (tools/vnode up). Everything it says is
-checked: it ends with status 1 at the first claim that does not hold.
+It needs the virtual compute node (tools/vnode up).
 """
 
 import sys
 import time
 from typing import Any
 
-from aio.settings import CloudError
 from aio.settings import read
-from demo import claim
-from demo import command
-from demo import heading
-from demo import say
-from demo import show
+from demonstration import claim
+from demonstration import command
+from demonstration import Demonstration
+from demonstration import heading
+from demonstration import main
+from demonstration import say
+from demonstration import show
 from vnode.lab import Passed
 from vnode.lab import VF
 from vnode.lab import VirtualLab
@@ -37,25 +37,17 @@ BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 _NODES = tuple(range(machine.NODES))
 
 
-class Demo:
-    """The demonstration's steps, in order."""
+class Demo(Demonstration):
+    """NUMA-local VFs, on the virtual compute node."""
 
-    def __init__(self, lab: VirtualLab) -> None:
-        self.lab = lab
+    flavor_options = {'vcpus': 2, 'ram': 256}
 
-    def run(self) -> None:
-        self.lab.clean()
-        try:
-            self.host()
-            self.tree()
-            self.without()
-            self.one_request()
-            self.refusal()
-        finally:
-            heading('Clean up')
-            command('openstack server delete vfs-plain vfs-local vfs-many')
-            self.lab.clean()
-        self.nothing_left()
+    def steps(self) -> None:
+        self.host()
+        self.tree()
+        self.without()
+        self.one_request()
+        self.refusal()
 
     # -- 1 --------------------------------------------------------------------
 
@@ -101,9 +93,9 @@ class Demo:
 
     def without(self) -> None:
         heading('3. What Nova does of its own')
-        self._flavor('vfs-plain', hw__numa_nodes=2,
-                     pci_passthrough__alias='vf:2')
-        server = self._active(self._create('plain', 'vfs-plain'))
+        self.flavor('vfs-plain', hw__numa_nodes=2,
+                    pci_passthrough__alias='vf:2')
+        server = self.active(self.create('plain', 'vfs-plain'))
         passed = self.lab.passed(server)
         self._show_devices(server, passed)
         say('Nova puts each VF on one of the guest\'s host nodes, but does '
@@ -117,11 +109,11 @@ class Demo:
 
     def one_request(self) -> None:
         heading('4. CPUs, memory, bandwidth and VFs from one request')
-        self._flavor('vfs-local', hw__numa_nodes=2, ghsched__vfs='vf:2',
-                     ghsched__device_numa='required',
-                     ghsched__mem_bw_min=40)
+        self.flavor('vfs-local', hw__numa_nodes=2, ghsched__vfs='vf:2',
+                    ghsched__device_numa='required',
+                    ghsched__mem_bw_min=40)
         begin = time.monotonic()
-        server = self._active(self._create('local', 'vfs-local'))
+        server = self.active(self.create('local', 'vfs-local'))
         show(f'ACTIVE after {time.monotonic() - begin:.1f} s')
         self._allocations(server)
         passed = self._host_side(server)
@@ -195,10 +187,10 @@ class Demo:
     def refusal(self) -> None:
         heading('5. More VFs than one node has')
         count = machine.VFS_PER_PF + 1
-        self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1,
-                     ghsched__vfs=f'vf:{count}',
-                     ghsched__device_numa='required')
-        server = self.lab.wait(self._create('many', 'vfs-many'))
+        self.flavor('vfs-many', vcpus=1, hw__numa_nodes=1,
+                    ghsched__vfs=f'vf:{count}',
+                    ghsched__device_numa='required')
+        server = self.lab.wait(self.create('many', 'vfs-many'))
         fault = self.lab.fault(server)
         show(server.status, fault)
         claim('it is refused', server.status == 'ERROR', server.status)
@@ -217,27 +209,6 @@ class Demo:
                 claim(f'nothing of {one.name} is in use',
                       not any(used.values()), used)
 
-    # -- parts ----------------------------------------------------------------
-
-    def _flavor(self, name: str, vcpus: int = 2, **specs: Any) -> None:
-        made = self.lab.flavor(name, vcpus=vcpus, ram=256, **specs)
-        command(f'openstack flavor create {name} --vcpus {made.vcpus} '
-                f'--ram {made.ram} --disk 0 \\')
-        print('      ' + ' \\\n      '.join(
-            f'--property {key.replace("__", ":")}={value}'
-            for key, value in specs.items()))
-
-    def _create(self, name: str, flavor: str) -> Any:
-        command(f'openstack server create vfs-{name} --flavor {flavor} '
-                '--image ghsched-nested --no-network')
-        return self.lab.create(name, flavor)
-
-    def _active(self, server: Any) -> Any:
-        now = self.lab.wait(server)
-        claim(f'{server.name} is ACTIVE', now.status == 'ACTIVE',
-              f'{now.status}: {self.lab.fault(server)}')
-        return now
-
 
 def _depth_first(tree: list[Any], parent: str | None = None) -> list[Any]:
     """A tree's providers, each before its children."""
@@ -248,22 +219,11 @@ def _depth_first(tree: list[Any], parent: str | None = None) -> list[Any]:
     return found
 
 
-def main() -> int:
-    settings = read()
-    begin = time.monotonic()
-    try:
-        Demo(VirtualLab(settings, 'vfs')).run()
-    except CloudError as error:
-        print(f'\ntools/demo.sh: {error}\nlogs: {settings.log}, and '
-              'tools/vnode exec ls /var/log/vnode', file=sys.stderr)
-        return 1
-    heading('Done')
-    say(f'Everything shown held, in {time.monotonic() - begin:.0f} s. The '
-        'virtual node is still up:')
-    show('tools/vnode status', 'tools/vnode exec virsh list --all',
-         'tools/vnode down')
-    return 0
-
-
 if __name__ == '__main__':
-    sys.exit(main())
+    settings = read()
+    sys.exit(main(
+        Demo, lambda: VirtualLab(settings, 'vfs'),
+        f'{settings.log}, and tools/vnode exec ls /var/log/vnode',
+        ('tools/vnode status',
+         'tools/vnode exec virsh list --all',
+         'tools/vnode down')))

@@ -78,6 +78,9 @@ class Lab:
         :meth:`clean`.
     """
 
+    #: What servers boot from.
+    image_name = catalog.IMAGE
+
     def __init__(self, settings: Settings, prefix: str) -> None:
         self.settings = settings
         self.prefix = prefix
@@ -107,7 +110,9 @@ class Lab:
 
     def create(self, name: str, flavor: str, **more: object) -> Any:
         """Ask for a server and return at once."""
-        image = self.cloud.image.find_image(catalog.IMAGE)
+        image = self.cloud.image.find_image(self.image_name)
+        if image is None:
+            raise CloudError(f'there is no image {self.image_name}')
         return self.cloud.compute.create_server(
             name=f'{self.prefix}-{name}', image_id=image.id, networks='none',
             flavor_id=self.cloud.compute.find_flavor(flavor).id, **more)

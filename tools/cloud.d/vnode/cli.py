@@ -14,6 +14,7 @@
 """The commands of tools/vnode, after the build."""
 
 import argparse
+import functools
 import hashlib
 import os
 from pathlib import Path
@@ -239,7 +240,7 @@ def forget(settings: Settings) -> None:
         cloud.compute.delete_server(server)
         cloud.compute.wait_for_delete(server)
     for service in services:
-        process.wait_until(lambda one=service: _is_deleted(cloud, one), 60,
+        process.wait_until(functools.partial(_is_deleted, cloud, service), 60,
                            'Nova still finds guests on the node')
 
 

@@ -19,8 +19,6 @@ from xml.etree import ElementTree
 
 from aio.lab import Lab
 from aio.lab import Provider
-from aio.settings import CloudError
-from aio.settings import Settings
 from vnode import cli
 from vnode import machine
 
@@ -51,18 +49,7 @@ class Passed:
 class VirtualLab(Lab):
     """The running cloud, seen from the virtual compute node."""
 
-    def __init__(self, settings: Settings, prefix: str) -> None:
-        super().__init__(settings, prefix)
-        self.image = self.cloud.image.find_image(cli.IMAGE)
-        if self.image is None:
-            raise CloudError('there is no image of the nested guest; '
-                             'start with: tools/vnode up')
-
-    def create(self, name: str, flavor: str, **more: object) -> Any:
-        return self.cloud.compute.create_server(
-            name=f'{self.prefix}-{name}', image_id=self.image.id,
-            networks='none',
-            flavor_id=self.cloud.compute.find_flavor(flavor).id, **more)
+    image_name = cli.IMAGE
 
     def wait(self, server: Any, *states: str, seconds: float = SLOW) -> Any:
         return super().wait(server, *states, seconds=seconds)
