@@ -33,6 +33,19 @@ function configure_ghsched {
     if is_service_enabled n-cpu; then
         configure_ghsched_compute
     fi
+    if is_service_enabled placement-api; then
+        configure_ghsched_placement
+    fi
+}
+
+# For hosts with many PFs, see doc/source/admin/placement.rst.
+function configure_ghsched_placement {
+    if [[ -n "$GHSCHED_MAX_ALLOCATION_CANDIDATES" ]]; then
+        iniset $PLACEMENT_CONF placement max_allocation_candidates \
+            $GHSCHED_MAX_ALLOCATION_CANDIDATES
+        iniset $PLACEMENT_CONF placement \
+            allocation_candidates_generation_strategy breadth-first
+    fi
 }
 
 # Ours does the work of NUMATopologyFilter too, and must run last: it sends

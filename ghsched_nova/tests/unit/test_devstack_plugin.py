@@ -46,6 +46,7 @@ grep() {
     esac
 }
 DEST=/opt/stack NOVA_CONF=/etc/nova/nova.conf NOVA_CONF_DIR=/etc/nova
+PLACEMENT_CONF=/etc/placement/placement.conf
 NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 '''
 
@@ -74,6 +75,18 @@ class TestDevstackPlugin(base.BaseTestCase):
         self.assertEqual((0, ''), (done.returncode, done.stderr))
         return [line for line in done.stdout.splitlines()
                 if not line.startswith('echo_summary')]
+
+    def test_placement_makes_no_end_of_candidates(self):
+        def lines(**variables):
+            return [line for line in self.phase(
+                'stack', 'post-config', enabled='n-sch placement-api',
+                **variables) if '/placement.conf ' in line]
+        start = 'iniset /etc/placement/placement.conf placement '
+        self.assertEqual(
+            [start + 'max_allocation_candidates 10000',
+             start + 'allocation_candidates_generation_strategy '
+             'breadth-first'], lines())
+        self.assertEqual([], lines(GHSCHED_MAX_ALLOCATION_CANDIDATES=''))
 
     def test_install_installs_the_tree(self):
         self.assertEqual(['setup_develop /opt/stack/ghsched'],

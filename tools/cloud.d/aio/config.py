@@ -154,6 +154,10 @@ def keystone(settings: Settings) -> Config:
 def placement(settings: Settings) -> Config:
     return {
         'api': {'auth_strategy': 'keystone'},
+        # For hosts with many PFs, see doc/source/admin/placement.
+        'placement': {
+            'max_allocation_candidates': 10000,
+            'allocation_candidates_generation_strategy': 'breadth-first'},
         'placement_database': _database(settings, 'placement'),
         **_token_sections(settings, 'placement'),
     }
