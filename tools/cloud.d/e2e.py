@@ -44,6 +44,11 @@ CONTROL_GROUP = 'CUSTOM_RESCTRL_GROUP'
 
 _COMPUTE = 'nova-compute'
 
+#: Traits of a host that Nova gives nothing to, and of one that can hold
+#: ghsched:mem_bw_min.
+_DISABLED = 'COMPUTE_STATUS_DISABLED'
+_GUARANTEE = 'CUSTOM_GHSCHED_MEM_BW_MIN'
+
 
 class Checks:
     """Counts what holds and what does not."""
@@ -460,7 +465,7 @@ class EndToEnd:
             yield
         finally:
             host.control(self.settings, 'mount-resctrl')
-            self._restart_compute()
+            self._restart_compute(_GUARANTEE)
 
     @contextlib.contextmanager
     def _dialect(self, dialect: str) -> Iterator[None]:
@@ -475,7 +480,8 @@ class EndToEnd:
     def _boot_host(self, dialect: str) -> None:
         host.down(self.settings)
         host.up(self.settings, dialect)
-        self._restart_compute()
+        self._restart_compute(
+            *([_GUARANTEE] if dialect == host.DIALECT else []))
 
     def _has_new_threads(self, server: Any, before: Group) -> bool:
         now = self.lab.server(server)
@@ -483,8 +489,15 @@ class EndToEnd:
             return False
         return not set(self.lab.vcpu_threads(server)) & set(before.threads)
 
-    def _restart_compute(self) -> None:
-        """Restart it; what "tools/cloud" says is shown if it fails."""
+    def _restart_compute(self, *traits: str) -> None:
+        """Restart it; what "tools/cloud" says is shown if it fails.
+
+        It reports to Nova just before it updates Placement. Where something
+        changed meanwhile, the update is waited for: when libvirt was away,
+        Placement has the host as disabled until then.
+
+        :param traits: of the host, once it is updated.
+        """
         said = io.StringIO()
         try:
             with contextlib.redirect_stdout(said):
@@ -492,6 +505,12 @@ class EndToEnd:
         except CloudError:
             print(said.getvalue())
             raise
+        self.lab.until(lambda: self._host_has(traits), 60,
+                       'Placement does not have the host as it is now')
+
+    def _host_has(self, traits: tuple[str, ...]) -> bool:
+        seen = set(self.lab.traits(self.lab.providers()[0]))
+        return _DISABLED not in seen and seen.issuperset(traits)
 
     @contextlib.contextmanager
     def _options(self, *options: tuple[str, str, str]) -> Iterator[None]:
@@ -512,7 +531,7 @@ class EndToEnd:
         self.lab.until(
             lambda: all(one.state == 'up' and one.status == 'enabled'
                         for one in self.lab.cloud.compute.services(
-                            binary=_COMPUTE)), 60,
+                            binary=_COMPUTE)) and self._host_has(()), 60,
             'nova-compute does not come back')
 
     # -- killing nova-compute -------------------------------------------------
