@@ -527,11 +527,15 @@ class EndToEnd:
             self._restart_compute()
 
     def _compute_reports(self) -> None:
-        """Wait until nova-compute has libvirt again."""
+        """Wait until nova-compute has libvirt again.
+
+        Nova connects anew when a periodic task next asks libvirt something,
+        which may be half a minute later.
+        """
         self.lab.until(
             lambda: all(one.state == 'up' and one.status == 'enabled'
                         for one in self.lab.cloud.compute.services(
-                            binary=_COMPUTE)) and self._host_has(()), 60,
+                            binary=_COMPUTE)) and self._host_has(()), 180,
             'nova-compute does not come back')
 
     # -- killing nova-compute -------------------------------------------------
