@@ -62,7 +62,7 @@ def locked_memory_kib(ram_kib: int, vfs: int, viommu: bool = False) -> int:
     return ram_kib * (vfs if viommu else 1) + EXTRA_KIB
 
 
-def render_locked_memory(xml: str, libvirt_version: tuple[int, int, int]
+def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
                          ) -> str:
     """The domain with the ``<hard_limit>`` that it needs to start.
 
