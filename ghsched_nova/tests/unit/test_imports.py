@@ -38,6 +38,9 @@ PURE = frozenset(
     f'ghsched_nova.{name}'
     for name in ('guest', 'icon', 'resctrl', 'testing'))
 
+#: What joins the pure parts and knows no Nova; they do not know of it.
+JOINING = frozenset({'ghsched_nova.monitor'})
+
 
 def modules(package: str) -> Iterator[tuple[str, pathlib.Path]]:
     """Dotted name and file of every module of a package."""
@@ -84,7 +87,7 @@ def forbidden(module: str) -> set[str]:
         taboo |= {'nova'} | NOVA_SIDE
     for part in PURE:
         if belongs(module, part):
-            taboo |= PURE - {part}
+            taboo |= PURE - {part} | JOINING
     return taboo
 
 
@@ -142,6 +145,8 @@ class TestRuleMachinery(base.BaseTestCase):
         ('ghsched_nova.resctrl.plan', 'nova'),
         ('ghsched_nova.resctrl.plan', 'ghsched_nova.compat'),
         ('ghsched_nova.conf', 'nova'),
+        ('ghsched_nova.monitor.view', 'nova'),
+        ('ghsched_nova.resctrl.plan', 'ghsched_nova.monitor'),
         ('ghsched_nova.virt.driver', 'eventlet'))
     @ddt.unpack
     def test_forbidden(self, module, name):
@@ -151,6 +156,7 @@ class TestRuleMachinery(base.BaseTestCase):
         ('ghsched_nova.virt.driver', 'nova'),
         ('ghsched_nova.virt.driver', 'ghsched_nova.resctrl'),
         ('ghsched_nova.resctrl.plan', 'ghsched_placement'),
+        ('ghsched_nova.monitor.view', 'ghsched_nova.resctrl.own'),
         ('ghsched_nova.conf', 'novaclient'))
     @ddt.unpack
     def test_allowed(self, module, name):

@@ -1,0 +1,219 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Reading the monitors of all groups, without a write.
+
+One round opens each figure once, in the order of the groups. A group that
+goes away meanwhile is left out, and a figure that can not be read is told
+apart from 0. Nothing is locked: libvirt and nova-compute go on.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import functools
+import os
+from pathlib import Path
+import time
+
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import topology
+from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import schemata
+
+#: No figure and no word in place of one is longer.
+_LONGEST = 64
+_SCHEMATA_LONGEST = 65536
+_NO_GROUPS = frozenset({'info', 'mon_data', 'mon_groups'})
+
+Clock = Callable[[], float]
+#: A group, told apart from an earlier one of its name, and a domain.
+Key = tuple[str, int, str]
+
+
+@dataclass(frozen=True)
+class Round:
+    """All figures at one time.
+
+    :param host: what they were read with.
+    :param places: the domains.
+    :param groups: the root group first; a monitoring group after the control
+        group that it is in.
+    :param readings: by group and domain.
+    """
+
+    host: topology.Host
+    places: tuple[topology.Place, ...]
+    groups: tuple[view.Group, ...]
+    readings: Mapping[Key, rates.Reading]
+
+
+class Reader:
+    """Reads rounds, and makes bandwidths of two of them.
+
+    :param resctrl: where resctrl is mounted.
+    :param sysfs: where sysfs is mounted.
+    :param told: MB/s that host NUMA nodes can deliver, see
+        topology.read_host.
+    :param clock: seconds; must never go back.
+    """
+
+    def __init__(self, resctrl: Path, sysfs: Path,
+                 told: Mapping[int, int] | None = None,
+                 clock: Clock = time.monotonic) -> None:
+        self._resctrl = resctrl
+        self._sysfs = sysfs
+        self._told = told or {}
+        self._clock = clock
+        self._mount: tuple[int, ...] = ()
+        self._host: topology.Host | None = None
+        self._last: Round | None = None
+
+    def host(self) -> topology.Host:
+        """The facts of the host; read again when resctrl was mounted anew.
+
+        :raises MonitorUnavailable: when it reports no bandwidth.
+        """
+        mount = _identity(self._resctrl / 'info')
+        if self._host is None or mount != self._mount:
+            self._host = None
+            self._last = None
+            self._host = topology.read_host(self._resctrl, self._sysfs,
+                                            self._told)
+            self._mount = mount
+        return self._host
+
+    def read(self) -> Round:
+        """One round.
+
+        :raises MonitorUnavailable: when the host reports no bandwidth (any
+            more).
+        """
+        host = self.host()
+        places = topology.places(self._resctrl, host)
+        groups = []
+        readings: dict[Key, rates.Reading] = {}
+        for group, path in _groups(str(self._resctrl)):
+            found = {(group.name, group.number, place.domain):
+                     _reading(f'{path}/{place.path}', self._clock)
+                     for place in places}
+            if group.name and found and all(
+                    reading.state is rates.State.MISSING
+                    for reading in found.values()):
+                continue        # it went away
+            groups.append(group)
+            readings |= found
+        return Round(host, places, tuple(groups), readings)
+
+    def usage(self) -> view.Usage:
+        """Bandwidths since the time before.
+
+        The first time there is none of a counter; its state is FIRST.
+
+        :raises MonitorUnavailable: as :meth:`read`.
+        """
+        now = self.read()
+        before = self._last.readings if self._last is not None else {}
+        self._last = now
+        figures = rates.figures(before, now.readings, now.host.monitor.unit)
+        return view.Usage(
+            now.host,
+            tuple(view.GroupUsage(group,
+                                  _by_nodes(group, now.places, figures))
+                  for group in now.groups))
+
+
+def _by_nodes(group: view.Group, places: Sequence[topology.Place],
+              figures: Mapping[Key, rates.Figure],
+              ) -> dict[topology.Nodes, rates.Figure]:
+    """The figures of a group, summed over the domains of each node."""
+    found: dict[topology.Nodes, list[rates.Figure]] = {}
+    for place in places:
+        figure = figures.get((group.name, group.number, place.domain))
+        found.setdefault(place.nodes, []).append(figure or rates.NOTHING)
+    return {nodes: rates.total(parts) for nodes, parts in found.items()}
+
+
+# -- files --------------------------------------------------------------------
+
+
+def _groups(root: str) -> list[tuple[view.Group, str]]:
+    """All groups with their directories."""
+    found = _with_monitors(view.Group('', 0, True, '', _lines(root)), root)
+    for name, number in _directories(root):
+        if name not in _NO_GROUPS:
+            path = f'{root}/{name}'
+            found += _with_monitors(
+                view.Group(name, number, True, '', _lines(path)), path)
+    return found
+
+
+def _with_monitors(group: view.Group,
+                   path: str) -> list[tuple[view.Group, str]]:
+    found = [(group, path)]
+    for name, number in _directories(f'{path}/mon_groups'):
+        below = f'mon_groups/{name}'
+        full = f'{group.name}/{below}' if group.name else below
+        found.append((view.Group(full, number, False, group.name),
+                      f'{path}/{below}'))
+    return found
+
+
+def _directories(path: str) -> list[tuple[str, int]]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted((entry.name, entry.inode()) for entry in entries
+                          if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _lines(path: str) -> schemata.Schemata | None:
+    try:
+        return _schemata(_content(f'{path}/schemata', _SCHEMATA_LONGEST))
+    except (OSError, schemata.SchemataError):
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _schemata(text: bytes) -> schemata.Schemata:
+    """Groups rarely change, and many have the same lines."""
+    return schemata.read(text.decode(errors='replace'))
+
+
+def _reading(path: str, clock: Clock) -> rates.Reading:
+    try:
+        text = _content(path, _LONGEST)
+    except (FileNotFoundError, NotADirectoryError):
+        return rates.Reading(rates.State.MISSING, 0, clock())
+    except OSError:
+        return rates.Reading(rates.State.ERROR, 0, clock())
+    return rates.parse(text, clock())
+
+
+def _content(path: str, longest: int) -> bytes:
+    # Path.read_bytes() costs several times as much.
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(handle, longest)
+    finally:
+        os.close(handle)
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_ctime_ns

@@ -1,0 +1,386 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Bandwidth per guest and per host NUMA node (pure).
+
+A guest's groups are found by their names: ``qemu-<domain id>-...`` is made by
+libvirt, ``ghsched-<UUID>`` by nova-compute. The figure of a control group has
+in it those of the monitoring groups below it (Documentation/filesystems/
+resctrl.rst, "mon_data"), so that all control groups, with the default group,
+add up to what a node is used, and nothing is counted twice.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import re
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import topology
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import schemata
+from ghsched_placement import policy as policies
+
+#: The whole number between the dashes: 1 is not 12.
+_LIBVIRT_GROUP = re.compile(r'qemu-([0-9]{1,10})-(.*?)(?:-vcpus_[0-9,-]*)?')
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of resctrl.
+
+    :param name: its path below the root; empty for the root group.
+    :param number: tells it apart from an earlier group of the same name.
+    :param control: whether it is a control group, and no monitoring group.
+    :param parent: the control group that a monitoring group is in.
+    :param lines: what a control group holds, None where that can not be
+        read.
+    """
+
+    name: str
+    number: int
+    control: bool
+    parent: str
+    lines: schemata.Schemata | None = None
+
+    @property
+    def last_name(self) -> str:
+        """The name of its directory."""
+        return self.name.rpartition('/')[2]
+
+
+@dataclass(frozen=True)
+class GroupUsage:
+    """The bandwidth of a group, by the host NUMA nodes of its domains."""
+
+    group: Group
+    used: Mapping[topology.Nodes, rates.Figure]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The bandwidth of all groups of a host."""
+
+    host: topology.Host
+    groups: tuple[GroupUsage, ...]
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A running guest.
+
+    :param name: as libvirt has it.
+    :param uuid: empty where only the group tells of the guest.
+    :param domain_id: libvirt's number, None where it is not known.
+    :param policy: what the guest was started with; None without one.
+    :param problem: why the policy can not be read.
+    """
+
+    name: str
+    uuid: str = ''
+    domain_id: int | None = None
+    policy: metadata.DomainPolicy | None = None
+    problem: str = ''
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What the control group of a guest holds on a host NUMA node.
+
+    :param minimum: percent; None without such a line.
+    :param maximum: percent of what the node can deliver; None where the cap
+        is a bandwidth and it is not known what the node can deliver.
+    :param rate: the cap in bytes per second; None where there is no cap, or
+        where it is a percentage of what nobody knows.
+    :param hardlimit: None where it is not known.
+    :param priority: None without such a line.
+    """
+
+    minimum: int | None
+    maximum: float | None
+    rate: int | None
+    hardlimit: bool | None
+    priority: int | None
+
+
+@dataclass(frozen=True)
+class GuestNode:
+    """A guest on a host NUMA node: asked, effective and used."""
+
+    nodes: topology.Nodes
+    asked: policies.NodePolicy | None
+    effective: Effective | None
+    used: rates.Figure
+
+
+@dataclass(frozen=True)
+class GuestUsage:
+    """A guest.
+
+    :param groups: names of its groups; empty when it is in the default group
+        with all others, and is not measured by itself.
+    :param nodes: host NUMA nodes that it uses or has a policy for.
+    """
+
+    guest: Guest
+    groups: tuple[str, ...]
+    nodes: tuple[GuestNode, ...]
+    used: rates.Figure
+
+
+@dataclass(frozen=True)
+class NodeUsage:
+    """A host NUMA node.
+
+    :param used: of all groups.
+    :param default: of the default group, without the guests in it.
+    :param guests: of all guests that are measured by themselves.
+    :param others: of groups that are nobody's guest.
+    :param capacity: bytes per second that it can deliver, where known.
+    :param guaranteed: percent that its guests are promised in all.
+    """
+
+    nodes: topology.Nodes
+    used: rates.Figure
+    default: rates.Figure
+    guests: rates.Figure
+    others: rates.Figure
+    capacity: int | None
+    guaranteed: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that is shown of a host.
+
+    :param unit: how the kernel reports bandwidth.
+    :param others: groups that are nobody's guest, without the root group.
+    """
+
+    title: str
+    unit: rates.Unit
+    nodes: tuple[NodeUsage, ...]
+    guests: tuple[GuestUsage, ...]
+    others: tuple[GroupUsage, ...]
+    used: rates.Figure
+
+
+# -- whose group it is --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Finds the guest of a group."""
+
+    by_uuid: Mapping[str, Guest] = field(default_factory=dict)
+    by_domain: Mapping[int, Guest] = field(default_factory=dict)
+
+    def of(self, group: Group) -> Guest | None:
+        """The guest of a group by its name; None for the groups of others.
+
+        A guest that nobody told of is made up from the name.
+        """
+        uuid = own.guest_of(group.last_name)
+        if uuid is not None:
+            return self.by_uuid.get(uuid) or Guest(uuid, uuid)
+        match = _LIBVIRT_GROUP.fullmatch(group.last_name)
+        if match is None:
+            return None
+        domain = int(match[1])
+        return self.by_domain.get(domain) or Guest(
+            match[2] or f'domain {domain}', domain_id=domain)
+
+
+def owners(guests: Iterable[Guest]) -> Owners:
+    """For guests that libvirt told of."""
+    guests = tuple(guests)
+    return Owners(
+        {guest.uuid: guest for guest in guests},
+        {guest.domain_id: guest for guest in guests
+         if guest.domain_id is not None})
+
+
+# -- all together -------------------------------------------------------------
+
+
+def snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
+    """Asked, effective and used bandwidth of a host.
+
+    :param guests: as libvirt has them; others are added for groups that tell
+        of them.
+    """
+    find = owners(guests)
+    by_guest: dict[Guest, list[GroupUsage]] = {guest: [] for guest in guests}
+    others = []
+    for one in usage.groups:
+        guest = find.of(one.group) if one.group.name else None
+        if guest is not None:
+            by_guest.setdefault(guest, []).append(one)
+        elif one.group.name:
+            others.append(one)
+    rows = tuple(_guest(usage.host, guest, found)
+                 for guest, found in by_guest.items())
+    root = [one for one in usage.groups if not one.group.name]
+    return Snapshot(
+        usage.host.title, usage.host.monitor.unit,
+        _nodes(usage, root, by_guest, others, rows), rows, tuple(others),
+        rates.total(figure for one in usage.groups if one.group.control
+                    for figure in one.used.values()))
+
+
+def _measured(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
+    """Those that are not part of another one in the list."""
+    names = {one.group.name for one in groups if one.group.control}
+    return [one for one in groups
+            if one.group.control or one.group.parent not in names]
+
+
+def _figure(groups: Iterable[GroupUsage],
+            nodes: topology.Nodes) -> rates.Figure:
+    return rates.total(one.used[nodes] for one in groups if nodes in one.used)
+
+
+def _guest(host: topology.Host, guest: Guest,
+           groups: Sequence[GroupUsage]) -> GuestUsage:
+    measured = _measured(groups)
+    asked = _asked(guest)
+    every = sorted({nodes for one in measured for nodes in one.used}
+                   | {(node,) for node in asked
+                      if not any(node in nodes for one in measured
+                                 for nodes in one.used)})
+    rows = []
+    for nodes in every:
+        wanted = [asked[node] for node in nodes if node in asked]
+        row = GuestNode(
+            nodes, wanted[0] if wanted else None,
+            _least([effective(host, one.group.lines, node)
+                    for one in groups if one.group.lines is not None
+                    for node in nodes]),
+            _figure(measured, nodes))
+        if not asked or wanted or row.used.rate:
+            rows.append(row)
+    return GuestUsage(
+        guest, tuple(one.group.name for one in groups), tuple(rows),
+        rates.total(figure for one in measured
+                    for figure in one.used.values()))
+
+
+def _asked(guest: Guest) -> dict[int, policies.NodePolicy]:
+    if guest.policy is None:
+        return {}
+    return dict(zip(guest.policy.host_nodes, guest.policy.policy.nodes,
+                    strict=False))
+
+
+def _nodes(usage: Usage, root: Sequence[GroupUsage],
+           by_guest: Mapping[Guest, Sequence[GroupUsage]],
+           others: Sequence[GroupUsage],
+           rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
+    measured = [one for groups in by_guest.values()
+                for one in _measured(groups)]
+    inside = [one for one in measured if not one.group.control]
+    in_root = [one for one in inside if not one.group.parent]
+    in_others = [one for one in inside if one.group.parent]
+    foreign = [one for one in others if one.group.control]
+    control = [one for one in usage.groups if one.group.control]
+    promised = _promised(rows)
+    return tuple(
+        NodeUsage(
+            nodes, _figure(control, nodes),
+            rates.without(_figure(root, nodes),
+                          [_figure(in_root, nodes)]),
+            _figure(measured, nodes),
+            rates.without(_figure(foreign, nodes),
+                          [_figure(in_others, nodes)]),
+            _capacity(usage.host, nodes),
+            max((promised.get(node, 0) for node in nodes), default=0))
+        for nodes in sorted({nodes for one in root for nodes in one.used}))
+
+
+def _promised(rows: Iterable[GuestUsage]) -> dict[int, int]:
+    promised: dict[int, int] = {}
+    for row in rows:
+        for node, asked in _asked(row.guest).items():
+            promised[node] = promised.get(node, 0) + asked.minimum
+    return promised
+
+
+def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
+    if not nodes or any(node not in host.capacity for node in nodes):
+        return None
+    return sum(host.capacity[node] for node in nodes)
+
+
+# -- what a group holds -------------------------------------------------------
+
+
+def effective(host: topology.Host, lines: schemata.Schemata,
+              node: int) -> Effective | None:
+    """What a control group holds on a host NUMA node.
+
+    Where the domains of the node differ, it is what holds on all of them.
+
+    :returns: None where the node has no domain in the MB line, or where the
+        lines make no sense.
+    """
+    domains = host.control.get(node)
+    if host.dialect is None or not domains:
+        return None
+    found = {}
+    for knob in host.dialect.knobs:
+        try:
+            values = lines.values(knob.line) or {}
+        except schemata.SchemataError:
+            return None
+        found[knob.role] = [values[domain] for domain in domains
+                            if domain in values]
+    if not found.get('maximum'):
+        return None
+    maximum, rate = _cap(host, found['maximum'], node)
+    return Effective(
+        minimum=min(found.get('minimum') or [], default=None),
+        maximum=maximum, rate=rate,
+        hardlimit=_hardlimit(host.dialect, found.get('hardlimit') or []),
+        priority=min(found.get('priority') or [], default=None))
+
+
+def _cap(host: topology.Host, caps: Sequence[int],
+         node: int) -> tuple[float | None, int | None]:
+    """A cap in percent and in bytes per second."""
+    capacity = host.capacity.get(node)
+    if all(cap >= host.no_cap for cap in caps):
+        return 100, None
+    size = host.dialect.unit.size if host.dialect else None
+    if size is None:
+        percent = min(caps)
+        return percent, (capacity * percent // 100 if capacity else None)
+    rate = sum(caps) * size
+    return (min(100, round(100 * rate / capacity, 2)) if capacity else None,
+            rate)
+
+
+def _hardlimit(dialect: dialects.Dialect,
+               values: Sequence[int]) -> bool | None:
+    return all(values) if values else dialect.hardlimit_fixed
+
+
+def _least(found: Iterable[Effective | None]) -> Effective | None:
+    """Of several groups of a guest, the one that holds it back most."""
+    held = [one for one in found if one is not None]
+    return min(held, default=None, key=lambda one: (
+        100 if one.maximum is None else one.maximum,
+        float('inf') if one.rate is None else one.rate))

@@ -1,0 +1,160 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a monitor file says, and the rates that follow."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor.rates import Figure
+from ghsched_nova.monitor.rates import Reading
+from ghsched_nova.monitor.rates import State
+
+_values = st.integers(0, rates.WRAP - 1)
+_times = st.floats(0, 1e6, allow_nan=False)
+_readings = st.builds(
+    Reading, st.sampled_from(State), _values, _times)
+
+
+def counter(before, now):
+    return rates.figures({'x': before}, {'x': now}, 'counter_bytes')['x']
+
+
+class ParseTestCase(testtools.TestCase):
+
+    def test_words_are_no_zero(self):
+        # fs/resctrl/ctrlmondata.c, rdtgroup_mondata_show()
+        for text, state in ((b'Unavailable\n', State.UNAVAILABLE),
+                            (b'Unassigned\n', State.UNASSIGNED),
+                            (b'Error\n', State.ERROR)):
+            self.assertEqual(Reading(state, 0, 1.0), rates.parse(text, 1.0))
+            for unit in ('rate_mb', 'counter_bytes'):
+                self.assertEqual(
+                    Figure(state, None),
+                    rates.figures({}, {'x': rates.parse(text, 1.0)},
+                                  unit)['x'])
+
+    @given(_values)
+    def test_number(self, value):
+        self.assertEqual(Reading(State.OK, value, 2.0),
+                         rates.parse(b'%d\n' % value, 2.0))
+
+    def test_leading_zeros_are_decimal(self):
+        self.assertEqual(9, rates.parse(b'09\n', 0).value)
+
+    @given(st.binary(max_size=80))
+    def test_anything_is_a_state(self, text):
+        reading = rates.parse(text, 0.0)
+        if reading.state is State.OK:
+            self.assertEqual(int(text), reading.value)
+        else:
+            self.assertEqual(0, reading.value)
+
+    def test_more_than_64_bits_is_an_error(self):
+        self.assertEqual(State.ERROR,
+                         rates.parse(b'%d' % rates.WRAP, 0).state)
+
+
+class CounterTestCase(testtools.TestCase):
+
+    def test_rate(self):
+        self.assertEqual(
+            Figure(State.OK, 500.0),
+            counter(Reading(State.OK, 1000, 1.0),
+                    Reading(State.OK, 2000, 3.0)))
+
+    def test_one_reading_gives_no_rate(self):
+        now = {'x': Reading(State.OK, 1000, 1.0)}
+        self.assertEqual({'x': Figure(State.FIRST, None)},
+                         rates.figures({}, now, 'counter_bytes'))
+
+    @given(_values, st.integers(0, 10 ** 12), st.floats(0.5, 60))
+    def test_wrap(self, start, moved, elapsed):
+        figure = counter(
+            Reading(State.OK, start, 10.0),
+            Reading(State.OK, (start + moved) % rates.WRAP, 10.0 + elapsed))
+        self.assertEqual(State.OK, figure.state)
+        self.assertAlmostEqual(moved / elapsed, figure.rate,
+                               delta=1 + 1e-9 * moved / elapsed)
+
+    @given(st.integers(1, 2 ** 60), st.data())
+    def test_counter_that_begins_anew_gives_no_rate(self, before, data):
+        now = data.draw(st.integers(0, before - 1))
+        self.assertEqual(Figure(State.FIRST, None),
+                         counter(Reading(State.OK, before, 1.0),
+                                 Reading(State.OK, now, 2.0)))
+
+    def test_no_rate_across_a_word(self):
+        # The hardware may have begun anew behind it.
+        for state in State:
+            if state is not State.OK:
+                self.assertEqual(
+                    Figure(State.FIRST, None),
+                    counter(Reading(state, 0, 1.0),
+                            Reading(State.OK, 5, 2.0)))
+
+    @given(_readings, _readings)
+    def test_never_negative_nor_absurd(self, before, now):
+        figure = counter(before, now)
+        self.assertEqual(figure.state is State.OK, figure.rate is not None)
+        if figure.rate is not None:
+            self.assertTrue(0 <= figure.rate <= rates.LIMIT, figure)
+            self.assertGreater(now.when, before.when)
+
+    @given(st.dictionaries(st.integers(0, 9), _readings),
+           st.dictionaries(st.integers(0, 9), _readings))
+    def test_figures_are_of_what_was_read_now(self, before, now):
+        for unit in ('rate_mb', 'counter_bytes'):
+            self.assertEqual(list(now), list(
+                rates.figures(before, now, unit)))
+
+
+class RateTestCase(testtools.TestCase):
+
+    @given(_readings, _readings)
+    def test_is_not_differentiated(self, before, now):
+        figure = rates.figures({'x': before}, {'x': now}, 'rate_mb')['x']
+        self.assertEqual(now.state, figure.state)
+        if figure.rate is not None:
+            self.assertEqual(float(now.value * 10 ** 6), figure.rate)
+
+
+class SumTestCase(testtools.TestCase):
+
+    def test_what_is_known_is_summed_and_the_state_tells(self):
+        self.assertEqual(rates.NOTHING, rates.total([]))
+        self.assertEqual(Figure(State.OK, 3.0), rates.total(
+            [Figure(State.OK, 1.0), Figure(State.OK, 2.0)]))
+        self.assertEqual(Figure(State.UNAVAILABLE, 1.0), rates.total(
+            [Figure(State.OK, 1.0), Figure(State.UNAVAILABLE, None)]))
+        self.assertEqual(Figure(State.UNASSIGNED, None), rates.total(
+            [Figure(State.UNASSIGNED, None)]))
+
+    @given(st.permutations([Figure(State.OK, 1.0), Figure(State.FIRST, None),
+                            Figure(State.ERROR, None),
+                            Figure(State.OK, 4.0)]))
+    def test_order_does_not_matter(self, parts):
+        self.assertEqual(Figure(State.ERROR, 5.0), rates.total(parts))
+
+    def test_rest_is_never_negative(self):
+        whole = Figure(State.OK, 5.0)
+        self.assertEqual(Figure(State.OK, 3.0), rates.without(
+            whole, [Figure(State.OK, 2.0)]))
+        self.assertEqual(Figure(State.OK, 0.0), rates.without(
+            whole, [Figure(State.OK, 9.0)]))
+        self.assertEqual(whole, rates.without(
+            whole, [Figure(State.UNASSIGNED, None)]))
+        nothing = Figure(State.ERROR, None)
+        self.assertEqual(nothing, rates.without(nothing, [whole]))

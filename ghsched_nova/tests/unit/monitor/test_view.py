@@ -1,0 +1,322 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Whose bandwidth it is, and what was asked for beside it.
+
+All figures are simulated.
+"""
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.monitor import guests
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import topology
+from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import schemata
+from ghsched_nova.tests.unit.monitor import trees
+from ghsched_placement.policy import NodePolicy
+
+Figure = rates.Figure
+State = rates.State
+HOST = topology.Host(
+    'openEuler', dialects.OPENEULER_66,
+    dialects.Monitor('MB_MON', 'mon_MB_', 'mbm_total_bytes', 'rate_mb'),
+    capacity={0: 200 * 10 ** 9}, control={0: (0,), 1: (1,)})
+LINES = ('MB:0=60;1=100\nMBMIN:0=20;1=0\nMBHDL:0=0;1=1\n'
+         'MBPRI:0=5;1=3\n')
+
+
+def group(name, parent=None, lines='MB:0=100;1=100\n', **used):
+    """Used bandwidth in GB/s by node (n0, n1); None is unassigned."""
+    figures = {(int(node[1:]),): Figure(State.UNASSIGNED, None)
+               if rate is None else Figure(State.OK, rate * 1e9)
+               for node, rate in used.items()}
+    return view.GroupUsage(
+        view.Group(name, 1, parent is None, parent or '',
+                   schemata.parse(lines) if parent is None else None),
+        figures)
+
+
+def shown(groups, *guests, host=HOST):
+    return view.snapshot(view.Usage(host, tuple(groups)), guests)
+
+
+class OwnersTestCase(testtools.TestCase):
+
+    def owner(self, name, *guests):
+        return view.owners(guests).of(view.Group(name, 1, True, ''))
+
+    def test_domain_id_is_the_whole_number(self):
+        one, twelve = (trees.guest(f'g{number}', f'u{number}', number)
+                       for number in (1, 12))
+        self.assertIs(one, self.owner('qemu-1-g1-vcpus_0', one, twelve))
+        self.assertIs(twelve, self.owner('qemu-12-g12-vcpus_0', one, twelve))
+
+    def test_own_group_and_monitoring_group(self):
+        guest = trees.guest()
+        for name in (f'ghsched-{trees.UUID}',
+                     'mon_groups/qemu-7-x-vcpus_0',
+                     'ghsched-x/mon_groups/qemu-7-x-vcpus_0-3,8', 'qemu-7-x'):
+            self.assertIs(guest, self.owner(name, guest))
+
+    def test_groups_of_others(self):
+        for name in ('low_prio_machine', 'qemu', 'qemu-x-y', 'qemu-7',
+                     'ghsched'):
+            self.assertIsNone(self.owner(name, trees.guest()), name)
+
+    def test_without_libvirt_the_group_tells(self):
+        self.assertEqual(
+            view.Guest('instance-00000001', domain_id=7),
+            self.owner('qemu-7-instance-00000001-vcpus_0-1'))
+        self.assertEqual(view.Guest('abc', 'abc'),
+                         self.owner('ghsched-abc'))
+
+    @given(st.text(alphabet='qemughscd-0123456789/_,vcpus', max_size=40))
+    def test_any_name(self, name):
+        self.owner(name, trees.guest())
+
+
+class SnapshotTestCase(testtools.TestCase):
+
+    def test_control_groups_add_up_to_the_node(self):
+        # The root group has its monitoring groups in it.
+        found = shown([
+            group('', n0=10, n1=1),
+            group('mon_groups/qemu-9-b-vcpus_0', parent='', n0=4, n1=0),
+            group('qemu-7-a-vcpus_0', n0=20, n1=0),
+            group('qemu-7-a-vcpus_0/mon_groups/qemu-7-a-vcpus_0',
+                  parent='qemu-7-a-vcpus_0', n0=20, n1=0),
+            group('low_prio_machine', n0=3, n1=0),
+        ], trees.guest(domain_id=7, nodes=(0,), minimum=20, maximum=60),
+            trees.guest('b', 'b', 9))
+        node = found.nodes[0]
+        self.assertEqual(
+            (33e9, 6e9, 24e9, 3e9),
+            tuple(figure.rate for figure in (
+                node.used, node.default, node.guests, node.others)))
+        self.assertEqual((34e9, 200 * 10 ** 9, 20), (
+            found.used.rate, node.capacity, node.guaranteed))
+        self.assertEqual(['low_prio_machine'],
+                         [one.group.name for one in found.others])
+        self.assertEqual([20e9, 4e9],
+                         [guest.used.rate for guest in found.guests])
+
+    def test_asked_effective_and_used(self):
+        asked = {'minimum': 15, 'maximum': 55, 'hardlimit': False,
+                 'priority': 5}
+        found = shown([group('', n0=0, n1=0),
+                       group('qemu-7-a-vcpus_0', lines=LINES, n0=2, n1=0)],
+                      trees.guest(nodes=(0,), **asked))
+        row, = found.guests[0].nodes
+        self.assertEqual(NodePolicy(**asked), row.asked)
+        self.assertEqual(
+            view.Effective(20, 60, 120 * 10 ** 9, False, 5), row.effective)
+        self.assertEqual(2e9, row.used.rate)
+
+    def test_used_where_nothing_was_asked_for_is_shown(self):
+        found = shown([group('', n0=0, n1=0),
+                       group('qemu-7-a-vcpus_0', n0=2, n1=1)],
+                      trees.guest(nodes=(0,)))
+        self.assertEqual([(0,), (1,)],
+                         [row.nodes for row in found.guests[0].nodes])
+        self.assertIsNone(found.guests[0].nodes[1].asked)
+
+    def test_unassigned_is_no_zero(self):
+        found = shown([group('', n0=5),
+                       group('qemu-7-a-vcpus_0', n0=None)],
+                      trees.guest(nodes=(0,)))
+        self.assertEqual(Figure(State.UNASSIGNED, None),
+                         found.guests[0].nodes[0].used)
+        self.assertEqual(Figure(State.UNASSIGNED, 5e9), found.nodes[0].used)
+
+    def test_guest_without_a_group_is_not_measured(self):
+        found = shown([group('', n0=5)], view.Guest('a', 'a', 1))
+        self.assertEqual((rates.NOTHING, (), ()), (
+            found.guests[0].used, found.guests[0].groups,
+            found.guests[0].nodes))
+
+    def test_lost_group_still_shows_what_was_asked_for(self):
+        found = shown([group('', n0=5)], trees.guest(nodes=(0,), minimum=9))
+        row, = found.guests[0].nodes
+        self.assertEqual((9, None, rates.NOTHING),
+                         (row.asked.minimum, row.effective, row.used))
+
+    @given(st.lists(st.tuples(
+        st.sampled_from(['qemu-7-a-vcpus_0', 'ghsched-x', 'other',
+                         'qemu-8-b-vcpus_1']),
+        st.none() | st.integers(0, 100)), unique_by=lambda pair: pair[0]))
+    def test_the_parts_of_a_node_are_the_whole(self, groups):
+        node, = shown([group('', n0=1), *(
+            group(name, n0=rate) for name, rate in groups)]).nodes
+        parts = sum(figure.rate or 0 for figure in (
+            node.default, node.guests, node.others))
+        self.assertEqual(node.used.rate, parts)
+
+
+class EffectiveTestCase(testtools.TestCase):
+
+    def effective(self, text, host=HOST, node=0):
+        return view.effective(host, schemata.parse(text), node)
+
+    def amd(self, **changes):
+        return dataclasses.replace(
+            HOST, dialect=dialects.AMD, no_cap=2048,
+            capacity={0: 230 * 10 ** 9}, control={0: (0, 1, 2)}, **changes)
+
+    def test_caps_of_several_domains_add_up(self):
+        found = self.effective('MB:0=185;1=185;2=185\n', self.amd())
+        self.assertEqual(555 * 10 ** 9 // 8, found.rate)
+        self.assertEqual(30.16, found.maximum)
+        self.assertIs(True, found.hardlimit)
+
+    def test_no_cap(self):
+        self.assertEqual(
+            view.Effective(None, 100, None, True, None),
+            self.effective('MB:0=2048;1=2048;2=2048\n', self.amd()))
+
+    def test_bandwidth_of_an_unknown_node(self):
+        host = dataclasses.replace(self.amd(), capacity={})
+        found = self.effective('MB:0=8;1=8;2=2048\n', host)
+        self.assertEqual((None, 2064 * 125 * 10 ** 6),
+                         (found.maximum, found.rate))
+
+    def test_least_of_the_domains_holds(self):
+        host = dataclasses.replace(
+            HOST, dialect=dialects.INTEL, capacity={}, control={0: (3, 4)})
+        self.assertEqual(
+            view.Effective(None, 50, None, True, None),
+            self.effective('MB:3=70;4=50\n', host))
+
+    def test_nothing_is_known(self):
+        for text in ('MB:0=x\n', 'L3:0=ff\n', 'MB:7=3\n', ''):
+            self.assertIsNone(self.effective(text))
+        self.assertIsNone(self.effective('MB:0=5\n', node=9))
+        self.assertIsNone(self.effective(
+            'MB:0=5\n', dataclasses.replace(HOST, dialect=None)))
+
+
+class LibvirtError(Exception):
+
+    def __init__(self, code=0):
+        super().__init__(f'code {code}')
+        self.code = code
+
+    def get_error_code(self):
+        return self.code
+
+
+class Domain:
+
+    def __init__(self, number, xml, error=None):
+        self.number, self.xml, self.error, self.asked = number, xml, error, 0
+
+    def ID(self):  # noqa: N802
+        return self.number
+
+    def UUIDString(self):  # noqa: N802
+        return trees.UUID
+
+    def name(self):
+        return 'instance-00000001'
+
+    def metadata(self, kind, uri, flags):
+        self.asked += 1
+        assert (kind, uri, flags) == (2, metadata.NAMESPACE, 1)
+        if self.error is not None:
+            raise LibvirtError(self.error)
+        return self.xml
+
+
+class Module:
+    """libvirt-python."""
+
+    libvirtError = LibvirtError  # noqa: N815
+    VIR_DOMAIN_METADATA_ELEMENT = 2
+    VIR_DOMAIN_AFFECT_LIVE = 1
+    VIR_CONNECT_LIST_DOMAINS_ACTIVE = 1
+    VIR_ERR_NO_DOMAIN_METADATA = 80
+    VIR_ERR_NO_DOMAIN = 42
+    VIR_ERR_OPERATION_INVALID = 55
+
+    def __init__(self, *domains):
+        self.domains, self.fails, self.opened = domains, False, 0
+
+    def openReadOnly(self, uri):  # noqa: N802
+        if self.fails:
+            raise LibvirtError
+        self.opened += 1
+        return self
+
+    def listAllDomains(self, flags):  # noqa: N802
+        if self.fails:
+            raise LibvirtError
+        return self.domains
+
+
+class LibvirtTestCase(testtools.TestCase):
+
+    ELEMENT = ('<ghsched:policy xmlns:ghsched="' + metadata.NAMESPACE
+               + '" monitor="true"><ghsched:node host="1" min="20" max="60" '
+                 'hardlimit="false"/></ghsched:policy>')
+
+    def source(self, *domains):
+        self.now = 0.0
+        self.module = Module(*domains)
+        return guests.Libvirt('test:///', self.module, lambda: self.now)
+
+    def test_policy(self):
+        guest, = self.source(Domain(7, self.ELEMENT)).guests()
+        self.assertEqual((trees.UUID, 7, (1,)), (
+            guest.uuid, guest.domain_id, guest.policy.host_nodes))
+        self.assertEqual(NodePolicy(20, 60, False),
+                         guest.policy.policy.nodes[0])
+
+    def test_policy_is_kept_for_a_while(self):
+        domain = Domain(7, self.ELEMENT)
+        source = self.source(domain)
+        for self.now in (0.0, 1.0, 29.0):
+            source.guests()
+        self.assertEqual(1, domain.asked)
+        self.now = 31.0
+        source.guests()
+        self.assertEqual(2, domain.asked)
+
+    def test_guest_without_policy(self):
+        for error in (80, 42, 55):
+            guest, = self.source(Domain(7, '', error)).guests()
+            self.assertEqual((None, ''), (guest.policy, guest.problem))
+
+    def test_bad_policy_is_told(self):
+        for text in ('<x', self.ELEMENT.replace('"20"', '"x"')):
+            guest, = self.source(Domain(7, text)).guests()
+            self.assertIsNone(guest.policy)
+            self.assertNotEqual('', guest.problem)
+
+    def test_guest_that_has_ended_is_left_out(self):
+        self.assertEqual((), self.source(Domain(-1, '')).guests())
+
+    def test_libvirtd_that_comes_back(self):
+        source = self.source(Domain(7, self.ELEMENT))
+        source.guests()
+        self.module.fails = True
+        self.assertEqual((), source.guests())
+        self.assertIn('test:///', source.problem)
+        self.module.fails = False
+        self.assertEqual(1, len(source.guests()))
+        self.assertEqual(('', 2), (source.problem, self.module.opened))
