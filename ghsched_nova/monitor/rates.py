@@ -98,6 +98,7 @@ class Figure(NamedTuple):
 
 
 NOTHING = Figure(State.MISSING, None)
+ZERO = Figure(State.OK, 0.0)
 
 
 def parse(text: bytes, when: float) -> Reading:

@@ -64,7 +64,8 @@ class Threads:
 class Host:
     """A machine, as files that follow it, and a reader of them."""
 
-    def __init__(self, dialect, nodes=NODES, speed=SPEED):
+    def __init__(self, dialect: str, nodes: str = NODES,
+                 speed: int = SPEED) -> None:
         self.threads = Threads()
         self.model = kernel.ResctrlModel(
             machines.build(dialect, nodes), self.threads,
@@ -77,7 +78,7 @@ class Host:
         self.reader = reader.Reader(self.root, self.top / 'sysfs',
                                     clock=lambda: self.threads.seconds)
 
-    def remove(self):
+    def remove(self) -> None:
         shutil.rmtree(self.top)
 
     def _sysfs(self):
@@ -96,7 +97,7 @@ class Host:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    def sync(self):
+    def sync(self) -> None:
         """Let the files say what the kernel says now."""
         self._directory('', self.root)
 

@@ -1,0 +1,275 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The two ways in which ``ghsched-top`` prints (pure).
+
+The keys of the JSON are stable: none is renamed or removed. A bandwidth is an
+object with ``bytes_per_second`` and ``state``. The number is null when
+nothing is known. The state is ``ok`` when all of it is known; else it is
+``first`` (a counter needs two readings), ``unassigned``, ``unavailable``,
+``missing`` or ``error``, and the number is that of the other parts.
+
+time
+    Seconds since 1970.
+dialect, unit
+    Kind of resctrl; ``counter_bytes`` or ``rate_mb`` as the kernel reports.
+problem
+    Why guests are known by their groups alone; null when libvirt answered.
+used
+    All of the host.
+nodes
+    ``nodes`` (numbers of host NUMA nodes; several where the kernel has one
+    figure for them), ``used``, and its parts ``default`` (group), ``guests``
+    and ``others``; ``capacity`` in bytes per second, null when not known;
+    ``guaranteed``, percent that is promised to guests.
+guests
+    ``name``, ``uuid`` and ``domain_id`` (null when not known), ``groups``,
+    ``problem``, ``used``, and ``nodes`` with ``nodes``, ``asked`` and
+    ``effective`` (null without a policy; both with ``min``, ``max``,
+    ``hardlimit`` and ``priority``, the second with ``bytes_per_second``, the
+    cap), and ``used``.
+others
+    Groups of nobody's guest: ``group``, ``control``, and ``nodes`` with
+    ``nodes`` and ``used``.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import json
+from typing import Any
+
+from ghsched_nova.guest import cpulist
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import topology
+from ghsched_nova.monitor import view
+from ghsched_placement.policy import NodePolicy
+
+_MB = 10 ** 6
+_UNITS = {'counter_bytes': 'counters of bytes', 'rate_mb': 'rates'}
+
+Row = list[str]
+
+
+# -- JSON ---------------------------------------------------------------------
+
+
+def document(snapshot: view.Snapshot, when: float,
+             problem: str = '') -> dict[str, Any]:
+    """All that is known, as numbers and words."""
+    return {
+        'time': when, 'dialect': snapshot.title, 'unit': snapshot.unit,
+        'problem': problem or None, 'used': _json_figure(snapshot.used),
+        'nodes': [{
+            'nodes': list(node.nodes),
+            'used': _json_figure(node.used),
+            'default': _json_figure(node.default),
+            'guests': _json_figure(node.guests),
+            'others': _json_figure(node.others),
+            'capacity': node.capacity, 'guaranteed': node.guaranteed,
+        } for node in snapshot.nodes],
+        'guests': [_json_guest(guest) for guest in snapshot.guests],
+        'others': [{
+            'group': one.group.name, 'control': one.group.control,
+            'nodes': [{'nodes': list(nodes), 'used': _json_figure(figure)}
+                      for nodes, figure in sorted(one.used.items())],
+        } for one in snapshot.others],
+    }
+
+
+def as_json(snapshot: view.Snapshot, when: float, problem: str = '') -> str:
+    """One line."""
+    return json.dumps(document(snapshot, when, problem))
+
+
+def _json_figure(figure: rates.Figure) -> dict[str, Any]:
+    return {'bytes_per_second': figure.rate, 'state': figure.state.word}
+
+
+def _json_guest(usage: view.GuestUsage) -> dict[str, Any]:
+    guest = usage.guest
+    return {
+        'name': guest.name, 'uuid': guest.uuid or None,
+        'domain_id': guest.domain_id, 'groups': list(usage.groups),
+        'problem': guest.problem or None, 'used': _json_figure(usage.used),
+        'nodes': [{
+            'nodes': list(row.nodes), 'asked': _json_asked(row.asked),
+            'effective': _json_effective(row.effective),
+            'used': _json_figure(row.used)} for row in usage.nodes]}
+
+
+def _json_asked(asked: NodePolicy | None) -> dict[str, Any] | None:
+    if asked is None:
+        return None
+    return {'min': asked.minimum, 'max': asked.maximum,
+            'hardlimit': asked.hardlimit, 'priority': asked.priority}
+
+
+def _json_effective(held: view.Effective | None) -> dict[str, Any] | None:
+    if held is None:
+        return None
+    return {'min': held.minimum, 'max': held.maximum,
+            'hardlimit': held.hardlimit, 'priority': held.priority,
+            'bytes_per_second': held.rate}
+
+
+# -- sorting ------------------------------------------------------------------
+
+
+def _used(usage: view.GuestUsage) -> float:
+    return -1.0 if usage.used.rate is None else usage.used.rate
+
+
+def _asked_share(usage: view.GuestUsage) -> float:
+    return sum(row.asked.minimum for row in usage.nodes if row.asked)
+
+
+def _asked_cap(usage: view.GuestUsage) -> float:
+    return sum(row.asked.maximum for row in usage.nodes if row.asked)
+
+
+def _held_cap(usage: view.GuestUsage) -> float:
+    return sum(row.effective.maximum or 0 for row in usage.nodes
+               if row.effective)
+
+
+#: By name of the order: what is compared, and whether the most comes first.
+ORDERS: dict[str, tuple[Callable[[view.GuestUsage], Any], bool]] = {
+    'used': (_used, True),
+    'name': (lambda usage: usage.guest.name, False),
+    'node': (lambda usage: [row.nodes for row in usage.nodes], False),
+    'min': (_asked_share, True),
+    'max': (_asked_cap, True),
+    'effective': (_held_cap, True),
+}
+
+
+def ordered(guests: Sequence[view.GuestUsage], order: str = 'used',
+            reverse: bool = False) -> list[view.GuestUsage]:
+    """Guests in an order; those that are equal by name."""
+    key, most_first = ORDERS[order]
+    by_name = sorted(guests, key=lambda usage: (usage.guest.name,
+                                                usage.guest.uuid))
+    return sorted(by_name, key=key, reverse=most_first != reverse)
+
+
+# -- table --------------------------------------------------------------------
+
+_NODE_TITLES = ('NODE', 'USED MB/s', '%', 'DEFAULT', 'GUESTS', 'OTHERS',
+                'PROMISED %')
+_GUEST_TITLES = ('GUEST', 'NODE', 'MIN', 'MAX', 'HARD', 'PRIO', 'EMIN',
+                 'EMAX', 'CAP MB/s', 'EHARD', 'EPRIO', 'USED MB/s', '%')
+
+
+def as_lines(snapshot: view.Snapshot, when: str, problem: str = '',
+             order: str = 'used', reverse: bool = False) -> list[str]:
+    """Text for people.
+
+    :param when: the time, as it is shown.
+    """
+    lines = [f'ghsched-top {when}  {snapshot.title}, '
+             f'{_UNITS[snapshot.unit]}; {len(snapshot.guests)} guests, '
+             f'{len(snapshot.others)} other groups']
+    if problem:
+        lines.append(printable(f'without libvirt: {problem}'))
+    lines += ['', *_grid(_NODE_TITLES, [_node_row(node) for node
+                                        in snapshot.nodes], 1)]
+    capacity = {node.nodes: node.capacity for node in snapshot.nodes}
+    rows = [row for usage in ordered(snapshot.guests, order, reverse)
+            for row in _guest_rows(usage, capacity)]
+    rows += [_other_row(one.group.name, nodes, figure, capacity)
+             for one in snapshot.others
+             for nodes, figure in sorted(one.used.items())]
+    return [*lines, '', *_grid(_GUEST_TITLES, rows, 2)]
+
+
+def _node_row(node: view.NodeUsage) -> Row:
+    return [_nodes(node.nodes), _figure(node.used),
+            _percent(node.used, node.capacity), _figure(node.default),
+            _figure(node.guests), _figure(node.others),
+            str(node.guaranteed)]
+
+
+def _guest_rows(usage: view.GuestUsage,
+                capacity: dict[topology.Nodes, int | None]) -> list[Row]:
+    name = printable(usage.guest.name)
+    if not usage.nodes:
+        return [[name, '-', *['-'] * 9, 'no group', '-']]
+    return [[name, _nodes(row.nodes), *_asked(row.asked),
+             *_effective(row.effective), _figure(row.used),
+             _percent(row.used, capacity.get(row.nodes))]
+            for row in usage.nodes]
+
+
+def _other_row(name: str, nodes: topology.Nodes, figure: rates.Figure,
+               capacity: dict[topology.Nodes, int | None]) -> Row:
+    return [f'({printable(name)})', _nodes(nodes), *['-'] * 9,
+            _figure(figure), _percent(figure, capacity.get(nodes))]
+
+
+def _asked(asked: NodePolicy | None) -> Row:
+    if asked is None:
+        return ['-'] * 4
+    return [str(asked.minimum), str(asked.maximum), _word(asked.hardlimit),
+            _word(asked.priority)]
+
+
+def _effective(held: view.Effective | None) -> Row:
+    if held is None:
+        return ['-'] * 5
+    cap = None if held.rate is None else f'{held.rate / _MB:.0f}'
+    return [_word(held.minimum), _word(held.maximum), _word(cap),
+            _word(held.hardlimit), _word(held.priority)]
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return '-'
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
+    return str(value)
+
+
+def _nodes(nodes: topology.Nodes) -> str:
+    return cpulist.render(nodes) or '?'
+
+
+def _figure(figure: rates.Figure) -> str:
+    """MB/s; ``+`` says that there is more that is not known."""
+    if figure.rate is None:
+        return ('-' if figure.state is rates.State.MISSING
+                else figure.state.word)
+    more = '' if figure.state is rates.State.OK else '+'
+    return f'{figure.rate / _MB:.1f}{more}'
+
+
+def _percent(figure: rates.Figure, capacity: int | None) -> str:
+    if figure.rate is None or not capacity:
+        return '-'
+    return f'{100 * figure.rate / capacity:.1f}'
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would take for a command."""
+    return ''.join(letter if letter.isprintable() else '?'
+                   for letter in text)
+
+
+def _grid(titles: Sequence[str], rows: Sequence[Row],
+          left: int) -> list[str]:
+    """Columns; the first ones to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column
+              in zip(titles, *rows, strict=True)]
+    pattern = '  '.join(
+        f'{{:{"<" if place < left else ">"}{width}}}'
+        for place, width in enumerate(widths))
+    return [pattern.format(*row).rstrip() for row in (titles, *rows)]

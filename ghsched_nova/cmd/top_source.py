@@ -1,0 +1,95 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Where ``ghsched-top`` and ``ghsched-exporter`` get their figures."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+import re
+
+from ghsched_nova.monitor import guests
+from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import view
+
+_BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
+
+
+@dataclass(frozen=True)
+class Source:
+    """The figures of this host.
+
+    :param libvirt: None where it is not to be asked.
+    """
+
+    reader: reader.Reader
+    libvirt: guests.Libvirt | None
+
+    def snapshot(self) -> view.Snapshot:
+        """Bandwidth since the time before, with the guests of now.
+
+        :raises MonitorUnavailable: when the host reports none.
+        """
+        usage = self.reader.usage()
+        return view.snapshot(usage, self.guests())
+
+    def guests(self) -> tuple[view.Guest, ...]:
+        return self.libvirt.guests() if self.libvirt else ()
+
+    @property
+    def problem(self) -> str:
+        """Why guests are known by their groups alone; or empty."""
+        return self.libvirt.problem if self.libvirt else ''
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--resctrl', type=Path, default=Path('/sys/fs/resctrl'),
+        metavar='PATH', help='where resctrl is mounted (%(default)s)')
+    parser.add_argument(
+        '--sysfs', type=Path, default=Path('/sys'), metavar='PATH',
+        help='where sysfs is mounted (%(default)s)')
+    parser.add_argument(
+        '-c', '--connect', default='qemu:///system', metavar='URI',
+        help='of libvirt, which is only read from (%(default)s)')
+    parser.add_argument(
+        '--no-libvirt', action='store_true',
+        help='do not ask libvirt; guests are shown by their groups')
+    parser.add_argument(
+        '--node-bandwidth', type=node_bandwidth, default={},
+        metavar='NODE:MB,...',
+        help='what host NUMA nodes can deliver, in MB/s (10^6 bytes per '
+             'second); goes before the table of the firmware')
+
+
+def node_bandwidth(text: str) -> dict[int, int]:
+    """MB/s by host NUMA node, as in ``[ghsched]node_bandwidth``.
+
+    :raises argparse.ArgumentTypeError: when it is none.
+    """
+    found = {}
+    for item in text.split(','):
+        match = _BANDWIDTH.fullmatch(item.strip())
+        if match is None:
+            raise argparse.ArgumentTypeError(
+                f'{item.strip()!r} is not of the form NODE:MB')
+        found[int(match[1])] = int(match[2])
+    return found
+
+
+def source(arguments: argparse.Namespace) -> Source:
+    """The figures that the options name."""
+    return Source(
+        reader.Reader(arguments.resctrl, arguments.sysfs,
+                      arguments.node_bandwidth),
+        None if arguments.no_libvirt else guests.Libvirt(arguments.connect))

@@ -1,0 +1,130 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""How much processor time a refresh of ghsched-top takes.
+
+The host is simulated: a directory tree with 512 guests, each in a control
+group of its own with 8 domains of a counter. What is timed in turn is a
+refresh (reading all groups, making rates of them, the table of all rows and
+one write of it) and merely reading the same files in the same way. Between
+two rounds each counter is rewritten; that does not count.
+
+From the top of the source tree::
+
+    PYTHONPATH=. python tools/bench/top_bench.py [--count N] [--guests N]
+"""
+
+import argparse
+from collections.abc import Callable
+import os
+from pathlib import Path
+import platform
+import shutil
+import statistics
+import time
+
+from ghsched_nova.cmd import top
+from ghsched_nova.cmd import top_source
+from ghsched_nova.tests.unit.monitor import trees
+
+WARM_UP = 3
+READ, REFRESH = 'reading the files', 'refresh'
+
+
+def build(guests: int, domains: int) -> trees.Host:
+    """The files of a host."""
+    host = trees.Host('intel', ';'.join(
+        f'{node}={node}' for node in range(domains)))
+    host.model.mkdir('/first')
+    host.sync()
+    for number in range(guests):
+        shutil.copytree(
+            host.root / 'first',
+            host.root / f'qemu-{number}-instance-{number:08x}-vcpus_0-3')
+    shutil.rmtree(host.root / 'first')
+    return host
+
+
+def grow(root: Path, bytes_so_far: int) -> list[str]:
+    """Let all counters grow; the files that a refresh reads."""
+    counters = sorted(root.glob('**/mbm_total_bytes'))
+    for place, path in enumerate(counters):
+        path.write_text(f'{bytes_so_far + place * 64}\n')
+    return [str(path) for path in (*counters, *root.glob('**/schemata'))]
+
+
+def read(paths: list[str]) -> None:
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.read(handle, 4096)
+        os.close(handle)
+
+
+def refresh(shown: top.Top, output: int) -> None:
+    shown.read()
+    os.write(output, top.screen(shown.text(), 120, 50).encode())
+
+
+def seconds(task: Callable[[], None]) -> float:
+    begin = time.process_time()
+    task()
+    return time.process_time() - begin
+
+
+def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
+    """Processor time of each round, by what."""
+    arguments = top.parser().parse_args([
+        '--resctrl', str(host.root), '--sysfs', str(host.top / 'sysfs'),
+        '--no-libvirt'])
+    source = top_source.source(arguments)
+    shown = top.Top(source)
+    output = os.open(os.devnull, os.O_WRONLY)
+    found: dict[str, list[float]] = {READ: [], REFRESH: []}
+    for turn in range(WARM_UP + count):
+        paths = grow(host.root, turn * 10 ** 6)
+        found[READ].append(seconds(lambda: read(paths)))  # noqa: B023
+        found[REFRESH].append(seconds(lambda: refresh(shown, output)))
+    os.close(output)
+    grow(host.root, 2 * turn * 10 ** 6)
+    if not source.snapshot().used.rate:
+        raise RuntimeError('the counters grew and nothing is shown')
+    return {what: times[WARM_UP:] for what, times in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--count', type=int, default=30,
+                        help='rounds that count (30)')
+    parser.add_argument('--guests', type=int, default=512, help='(512)')
+    parser.add_argument('--domains', type=int, default=8, help='(8)')
+    arguments = parser.parse_args()
+    host = build(arguments.guests, arguments.domains)
+    try:
+        times = measure(host, arguments.count)
+    finally:
+        host.remove()
+    print(f'simulated host: {arguments.guests} guests x {arguments.domains} '
+          'domains, files in a directory')
+    print(f'n = {arguments.count} of each, {WARM_UP} discarded before as '
+          f'warm-up; Python {platform.python_version()}, '
+          f'{platform.machine()}; processor time')
+    base = statistics.median(times[READ])
+    for what, values in times.items():
+        low, median, high = statistics.quantiles(values, n=4)
+        print(f'{what:18} median {median * 1e3:7.1f} ms  quartiles '
+              f'{low * 1e3:.1f}..{high * 1e3:.1f}  ratio '
+              f'{median / base:.2f}')
+
+
+if __name__ == '__main__':
+    main()
