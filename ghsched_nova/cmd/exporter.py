@@ -1,0 +1,118 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``ghsched-exporter``: memory bandwidth for Prometheus.
+
+It listens on the loopback address unless it is told otherwise: the names of
+guests are for nobody else, and it knows no passwords.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Sequence
+import contextlib
+import signal
+import socket
+import socketserver
+import sys
+from typing import Any
+from typing import NoReturn
+from wsgiref import simple_server
+
+import prometheus_client
+
+from ghsched_nova.cmd import exporter_metrics
+from ghsched_nova.cmd import top_source
+
+ADDRESS = '127.0.0.1'
+PORT = 9889
+
+
+class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
+    daemon_threads = True
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(simple_server.WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing of each scrape."""
+
+
+def application(source: top_source.Source) -> Callable[..., Any]:
+    """The WSGI application that is scraped."""
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(exporter_metrics.Collector(source))
+    application: Callable[..., Any] = prometheus_client.make_wsgi_app(
+        registry)
+    return application
+
+
+def server(source: top_source.Source, address: str = ADDRESS,
+           port: int = PORT) -> simple_server.WSGIServer:
+    """A server that listens and does not serve yet.
+
+    :param port: 0 takes any that is free.
+    :raises OSError: when it can not listen there.
+    """
+    return simple_server.make_server(
+        address, port, application(source),
+        server_class=_Server6 if ':' in address else _Server,
+        handler_class=_Handler)
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog='ghsched-exporter',
+        description='Tell Prometheus the memory bandwidth of guests.')
+    top_source.add_options(options)
+    options.add_argument(
+        '--address', default=ADDRESS,
+        help='to listen on (%(default)s); anybody who reaches it can read')
+    options.add_argument('--port', type=_port, default=PORT,
+                         help='to listen on (%(default)s)')
+    return options
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f'{text!r} is no port')
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Console script; its result is the exit status."""
+    arguments = parser().parse_args(argv)
+    try:
+        listening = server(top_source.source(arguments), arguments.address,
+                           arguments.port)
+    except OSError as error:
+        print(f'ghsched-exporter: can not listen on {arguments.address} port '
+              f'{arguments.port}: {error}', file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, _end)
+    print(f'ghsched-exporter: {arguments.address} port '
+          f'{listening.server_port}, /metrics', file=sys.stderr, flush=True)
+    with listening, contextlib.suppress(KeyboardInterrupt):
+        listening.serve_forever()
+    return 0
+
+
+def _end(_number: int, _frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,258 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""ghsched-exporter, scraped over HTTP. All figures are simulated."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+from prometheus_client import parser as prometheus_parser
+import requests
+import testtools
+
+from ghsched_nova.cmd import exporter
+from ghsched_nova.cmd import exporter_metrics
+from ghsched_nova.cmd import top_source
+from ghsched_nova.monitor import guests
+from ghsched_nova.tests.unit.monitor import test_view
+from ghsched_nova.tests.unit.monitor import trees
+
+QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
+GUEST = {'guest_uuid': trees.UUID, 'guest_name': 'instance-00000001'}
+DASHBOARDS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'grafana'
+
+
+class _Case(testtools.TestCase):
+
+    def host(self, dialect, *groups):
+        host = trees.Host(dialect)
+        self.addCleanup(host.remove)
+        for name in groups:
+            host.group(name, tid=100 + len(host.threads.cpus))
+        host.sync()
+        host.run(1.0)
+        host.run(1.0)
+        return host
+
+    def serve(self, host):
+        self.module = test_view.Module(test_view.Domain(
+            7, test_view.LibvirtTestCase.ELEMENT))
+        source = top_source.Source(
+            host.reader, guests.Libvirt('test:///', self.module))
+        server = exporter.server(source, port=0)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.assertEqual('127.0.0.1', server.server_address[0])
+        self.url = f'http://127.0.0.1:{server.server_port}/metrics'
+
+    def scrape(self):
+        """Type by metric, and value by sample name and labels."""
+        text = requests.get(self.url, timeout=30).text
+        families = list(
+            prometheus_parser.text_string_to_metric_families(text))
+        self.types = {family.name: family.type for family in families}
+        return {(sample.name, frozenset(sample.labels.items())): sample.value
+                for family in families for sample in family.samples}
+
+    @staticmethod
+    def key(name, **labels):
+        return name, frozenset(labels.items())
+
+    def figure(self, name, domain='1', node='1', group=QEMU, kind='control',
+               **guest):
+        return self.key(name, group=group, kind=kind, domain=domain,
+                        node=node, **(guest or GUEST))
+
+
+class ScrapeTestCase(_Case):
+
+    def test_counters_are_counters(self):
+        host = self.host('intel', QEMU)
+        self.serve(host)
+        key = self.figure('ghsched_memory_bytes_total')
+        first = self.scrape()
+        host.run(2.0)
+        second = self.scrape()
+        self.assertEqual('counter', self.types['ghsched_memory_bytes'])
+        self.assertNotIn('ghsched_memory_bytes_per_second', self.types)
+        self.assertAlmostEqual(8e9, second[key] - first[key], delta=128)
+        self.assertEqual(0, second[self.figure(
+            'ghsched_memory_bytes_total', '0', '0')])
+
+    def test_rates_are_gauges(self):
+        self.serve(self.host('openeuler66', QEMU))
+        found = self.scrape()
+        self.assertEqual('gauge',
+                         self.types['ghsched_memory_bytes_per_second'])
+        self.assertNotIn('ghsched_memory_bytes', self.types)
+        self.assertEqual(4e9, found[self.figure(
+            'ghsched_memory_bytes_per_second')])
+        self.assertIn(self.figure(
+            'ghsched_memory_bytes_per_second', group='/', guest_uuid='',
+            guest_name=''), found)
+
+    def test_asked_and_effective(self):
+        host = self.host('openeuler66', QEMU)
+        host.model.write(f'/{QEMU}/schemata', 'MB:1=70\n')
+        host.sync()
+        self.serve(host)
+        found = self.scrape()
+        for name, labels, value in (
+                ('asked_min_percent', {}, 20), ('asked_max_percent', {}, 60),
+                ('effective_min_percent', {'group': QEMU}, 0),
+                ('effective_max_percent', {'group': QEMU}, 70),
+                ('effective_max_bytes_per_second', {'group': QEMU},
+                 trees.CAPACITY * 70 // 100)):
+            self.assertEqual(value, found[self.key(
+                f'ghsched_{name}', node='1', **labels, **GUEST)], name)
+        self.assertEqual(trees.CAPACITY, found[self.key(
+            'ghsched_node_capacity_bytes_per_second', node='1')])
+        self.assertEqual(1, found[self.key(
+            'ghsched_host_info', unit='rate_mb',
+            dialect='openEuler 24.03 (OLK-6.6) MPAM')])
+
+    def test_no_number_has_no_sample(self):
+        host = self.host('amd', QEMU)
+        host.model.write(f'/{QEMU}/mbm_L3_assignments',
+                         'mbm_total_bytes:*=_\n')
+        host.sync()
+        self.serve(host)
+        found = self.scrape()
+        self.assertEqual([], [
+            labels for name, labels in found
+            if name == 'ghsched_memory_bytes_total'
+            and ('group', QEMU) in labels])
+        states = {dict(labels)['state']: value
+                  for (name, labels), value in found.items()
+                  if name == 'ghsched_unread_figures'}
+        self.assertEqual({'unassigned': 4, 'unavailable': 0, 'missing': 0,
+                          'error': 0}, states)
+
+    def test_sum_over_a_guest_counts_nothing_twice(self):
+        host = self.host('intel', QEMU)
+        host.model.mkdir(f'/{QEMU}/mon_groups/{QEMU}')
+        host.model.mkdir('/mon_groups/qemu-8-b-vcpus_0')
+        host.sync()
+        self.serve(host)
+        groups = {dict(labels)['group']: dict(labels)['kind']
+                  for name, labels in self.scrape()
+                  if name == 'ghsched_memory_bytes_total'}
+        self.assertEqual({'/': 'control', QEMU: 'control',
+                          'mon_groups/qemu-8-b-vcpus_0': 'monitor'}, groups)
+
+    def test_errors_are_told(self):
+        host = self.host('intel', QEMU)
+        self.serve(host)
+        found = self.scrape()
+        self.assertEqual((1, 1, 0, 0), self.health(found))
+        shutil.rmtree(host.root / 'info')
+        self.module.fails = True
+        self.assertEqual((0, 0, 1, 1), self.health(self.scrape()))
+        self.assertEqual((0, 0, 2, 2), self.health(self.scrape()))
+        self.assertNotIn('ghsched_memory_bytes', self.types)
+        host.sync()
+        self.module.fails = False
+        self.assertEqual((1, 1, 2, 2), self.health(self.scrape()))
+
+    def health(self, found):
+        return (found[self.key('ghsched_resctrl_up')],
+                found[self.key('ghsched_libvirt_up')],
+                found[self.key('ghsched_scrape_errors_total',
+                               what='resctrl')],
+                found[self.key('ghsched_scrape_errors_total',
+                               what='libvirt')])
+
+
+class CommandTestCase(_Case):
+
+    def test_listens_on_loopback_until_it_is_ended(self):
+        host = self.host('openeuler66', QEMU)
+        script = ('import sys; from ghsched_nova.cmd import exporter; '
+                  'sys.exit(exporter.main())')
+        with subprocess.Popen(
+                [sys.executable, '-c', script, '--port', '0',
+                 '--no-libvirt', '--resctrl', str(host.root), '--sysfs',
+                 str(host.top / 'sysfs')],
+                stderr=subprocess.PIPE, text=True) as process:
+            self.addCleanup(process.kill)
+            line = process.stderr.readline()
+            match = re.fullmatch(r'ghsched-exporter: 127\.0\.0\.1 port '
+                                 r'([0-9]+), /metrics\n', line)
+            self.url = f'http://127.0.0.1:{match[1]}/metrics'
+            found = self.scrape()
+            self.assertIn(self.figure(
+                'ghsched_memory_bytes_per_second', guest_uuid='',
+                guest_name='instance-00000001'), found)
+            self.assertNotIn('ghsched_libvirt_up', self.types)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual('', process.stderr.read())
+        self.assertEqual(0, process.returncode)
+
+    def test_port_in_use(self):
+        self.serve(self.host('intel'))
+        port = re.search(r':([0-9]+)/', self.url)[1]
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            self.assertEqual(1, exporter.main(['--port', port]))
+        self.assertIn(f'can not listen on 127.0.0.1 port {port}',
+                      errors.getvalue())
+
+    def test_wrong_port(self):
+        for port in ('x', '65536', '-1'):
+            with contextlib.redirect_stderr(io.StringIO()):
+                self.assertRaises(SystemExit, exporter.main,
+                                  [f'--port={port}'])
+
+
+class DashboardTestCase(_Case):
+
+    def exported(self):
+        found = set()
+        for dialect in ('intel', 'openeuler66'):
+            host = self.host(dialect, QEMU)
+            # Without a cap there is no figure of it.
+            host.model.write(f'/{QEMU}/schemata', 'MB:1=70\n')
+            host.sync()
+            source = top_source.Source(host.reader, guests.Libvirt(
+                'test:///', test_view.Module(test_view.Domain(
+                    7, test_view.LibvirtTestCase.ELEMENT))))
+            for family in exporter_metrics.Collector(source).collect():
+                found |= {sample.name for sample in family.samples}
+        return found
+
+    def test_asks_for_what_there_is(self):
+        exported = self.exported()
+        path, = DASHBOARDS.iterdir()
+        document = json.loads(path.read_text())
+        asked = [target['expr'] for panel in document['panels']
+                 for target in panel['targets']]
+        self.assertEqual(sorted({panel['id']
+                                 for panel in document['panels']}),
+                         list(range(1, len(document['panels']) + 1)))
+        names = {name for expression in asked
+                 for name in re.findall(r'\bghsched_\w+', expression)}
+        self.assertEqual(set(), names - exported)
+        self.assertEqual(
+            {'ghsched_host_info', 'ghsched_libvirt_up',
+             'ghsched_scrape_duration_seconds'}, exported - names)
