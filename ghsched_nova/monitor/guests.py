@@ -109,7 +109,19 @@ class Libvirt:
                 return None, ''
             raise
         try:
-            return metadata.read('<domain><metadata>'
-                                 f'{element}</metadata></domain>'), ''
+            return metadata.read(_domain(element)), ''
         except (metadata.MetadataError, etree.XMLSyntaxError) as error:
             return None, str(error)
+
+
+def _domain(element: str) -> str:
+    """An element of metadata, as it is in the XML of the domain.
+
+    libvirt takes its namespace out (virXMLExtractNamespaceXML).
+    """
+    root = etree.Element('domain')
+    policy = etree.fromstring(element)
+    for one in policy.iter('{*}*'):
+        one.tag = f'{{{metadata.NAMESPACE}}}{etree.QName(one).localname}'
+    etree.SubElement(root, 'metadata').append(policy)
+    return etree.tostring(root, encoding='unicode')

@@ -57,3 +57,8 @@ class BenchTest(testtools.TestCase):
         self.assertNotIn('more than', out)
         self.assertIn('2 simulated hosts of 2 NUMA nodes', out)
         self.assertIn('walked 8  made 8  answer: 8 candidates', out)
+
+    def test_top(self):
+        out = self.run_bench('top_bench.py', '--count', '2', '--guests', '3',
+                             '--domains', '2')
+        self.assertIn('simulated host: 3 guests x 2 domains', out)
