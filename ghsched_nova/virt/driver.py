@@ -45,6 +45,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import attach
+from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
@@ -77,6 +78,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._without_policy: set[tuple[str, int]] = set()
         self._numa_nodes: tuple[int, ...] = ()
         self._pci_placer = pci_providers.Placer(compat.move_provider)
+        self._bandwidth_use = bandwidth_use.BandwidthUse(
+            compat.config().ghsched)
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
@@ -133,7 +136,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def get_available_resource(self, nodename: str) -> Any:
         self._reassert()
-        return super().get_available_resource(nodename)
+        return self._bandwidth_use.added_to(
+            super().get_available_resource(nodename))
 
     # -- before anything starts -----------------------------------------------
 

@@ -1,0 +1,65 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The host's use of memory bandwidth, in what nova-compute reports of it."""
+
+from pathlib import Path
+import time
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova import conf
+from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import stats
+from ghsched_nova.monitor import topology
+from ghsched_nova.monitor import view
+
+LOG = logging.getLogger(__name__)
+
+
+class BandwidthUse:
+    """Measures between two reports of resources.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    """
+
+    def __init__(self, section: Any) -> None:
+        self._section = section
+        self._reader: reader.Reader | None = None
+
+    def added_to(self, resources: dict[str, Any]) -> dict[str, Any]:
+        """What the driver reports, with the use of bandwidth in its stats.
+
+        A host that measures none reports none. Nothing that is wrong here
+        keeps a host from reporting itself.
+        """
+        try:
+            resources['stats'] = {**(resources.get('stats') or {}),
+                                  **self._measure()}
+        except topology.MonitorUnavailable as error:
+            LOG.debug('ghsched: the use of bandwidth is not reported: %s',
+                      error)
+        except Exception as error:
+            LOG.warning('ghsched: the use of bandwidth can not be measured: '
+                        '%r', error)
+        return resources
+
+    def _measure(self) -> dict[str, str]:
+        if self._reader is None:
+            self._reader = reader.Reader(
+                Path(self._section.resctrl_path),
+                Path(self._section.sysfs_path),
+                conf.by_node(self._section, 'node_bandwidth'))
+        return stats.write(view.snapshot(self._reader.usage(), ()),
+                           time.time())
