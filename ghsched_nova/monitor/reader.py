@@ -35,6 +35,9 @@ from ghsched_nova.resctrl import schemata
 #: No figure and no word in place of one is longer.
 _LONGEST = 64
 _SCHEMATA_LONGEST = 65536
+#: Seconds after which the facts of the host are read again: one mount can be
+#: followed by another of the same numbers.
+FRESH = 60.0
 _NO_GROUPS = frozenset({'info', 'mon_data', 'mon_groups'})
 
 Clock = Callable[[], float]
@@ -77,22 +80,27 @@ class Reader:
         self._told = told or {}
         self._clock = clock
         self._mount: tuple[int, ...] = ()
+        self._looked = 0.0
         self._host: topology.Host | None = None
         self._last: Round | None = None
 
     def host(self) -> topology.Host:
-        """The facts of the host; read again when resctrl was mounted anew.
+        """The facts of the host, which a new mount may change.
 
         :raises MonitorUnavailable: when it reports no bandwidth.
         """
         mount = _identity(self._resctrl / 'info')
-        if self._host is None or mount != self._mount:
-            self._host = None
+        now = self._clock()
+        if (self._host is not None and mount == self._mount
+                and now - self._looked < FRESH):
+            return self._host
+        before, self._host = self._host, None
+        host = topology.read_host(self._resctrl, self._sysfs, self._told)
+        if (before is None or mount != self._mount
+                or before.monitor != host.monitor):
             self._last = None
-            self._host = topology.read_host(self._resctrl, self._sysfs,
-                                            self._told)
-            self._mount = mount
-        return self._host
+        self._host, self._mount, self._looked = host, mount, now
+        return host
 
     def read(self) -> Round:
         """One round.
@@ -216,4 +224,5 @@ def _identity(path: Path) -> tuple[int, ...]:
         found = os.stat(path)
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    # Not its times: they are those of the inode in memory.
+    return found.st_dev, found.st_ino

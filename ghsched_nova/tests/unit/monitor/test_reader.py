@@ -211,6 +211,19 @@ class StatesTestCase(_Case):
         self.assertEqual(State.FIRST, self.figure().state)
         self.assertEqual(State.OK, self.figure().state)
 
+    def test_facts_are_read_again_and_rates_go_on(self):
+        self.host.run()
+        before = self.host.reader.host()
+        path = (self.host.top / 'sysfs/devices/system/node/node1/access1'
+                / 'initiators/read_bandwidth')
+        path.write_text('1000\n')
+        self.assertIs(before, self.host.reader.host())
+        self.host.threads.seconds += reader.FRESH
+        self.host.reader.usage()
+        self.assertEqual(1000 * 2 ** 20,
+                         self.host.reader.host().capacity[1])
+        self.assertEqual(State.OK, self.figure().state)
+
     def test_nothing_is_written(self):
         with mock.patch.object(os, 'open', wraps=os.open) as opened:
             self.host.reader.usage()

@@ -16,6 +16,7 @@
 import types
 
 import fixtures
+from nova.compute import monitors
 import testtools
 
 from ghsched_nova.monitor import stats
@@ -59,6 +60,22 @@ class BandwidthUseTest(testtools.TestCase):
         use = self.use('intel', x=1)
         self.assertEqual({'vcpus': 4}, use.added_to({'vcpus': 4}))
         self.assertIn('can not be measured', self.log.output)
+
+
+class NovasMonitorsTest(testtools.TestCase):
+    """Why numa.membw.* of Nova are not filled; see monitoring.rst."""
+
+    def test_no_other_namespace_and_no_other_package(self):
+        self.assertEqual(['nova.compute.monitors.cpu'],
+                         monitors.MonitorHandler.NAMESPACES)
+        handler = monitors.MonitorHandler.__new__(monitors.MonitorHandler)
+        handler.type_monitor_loaded = dict.fromkeys(handler.NAMESPACES, False)
+        for target in ('ghsched_nova.virt.membw:Monitor',
+                       'nova.compute.monitors.numa.membw:Monitor'):
+            self.assertRaises(
+                KeyError, handler.check_enabled_monitor,
+                types.SimpleNamespace(name='membw',
+                                      entry_point_target=target))
 
 
 class Section(types.SimpleNamespace):
