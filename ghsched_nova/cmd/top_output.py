@@ -181,6 +181,8 @@ def as_lines(snapshot: view.Snapshot, when: str, problem: str = '',
              f'{len(snapshot.others)} other groups']
     if problem:
         lines.append(printable(f'without libvirt: {problem}'))
+    lines += [printable(f'{usage.guest.name}: {usage.guest.problem}')
+              for usage in snapshot.guests if usage.guest.problem]
     lines += ['', *_grid(_NODE_TITLES, [_node_row(node) for node
                                         in snapshot.nodes], 1)]
     capacity = {node.nodes: node.capacity for node in snapshot.nodes}

@@ -276,6 +276,12 @@ class OrderTestCase(testtools.TestCase):
                 one.guest.name for one
                 in top_output.ordered(guests, order, True)], order)
 
+    def test_a_policy_that_can_not_be_read_is_told(self):
+        guest = view.Guest('a\x1b', problem='no number')
+        shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+            guest, (), (), rates.NOTHING),), (), rates.ZERO)
+        self.assertIn('a?: no number', top_output.as_lines(shown, 'now'))
+
     def test_keys(self):
         shown = top.Top(None)
         for key, order in (('n', 'name'), ('e', 'effective'), ('u', 'used')):
