@@ -91,7 +91,7 @@ def vcpu_threads(tasks: str, proc: Path = Path('/proc')) -> dict[int, int]:
             raise GroupError(f'vCPU {vcpu} is there twice, as threads '
                              f'{threads[vcpu]} and {tid}')
         threads[vcpu] = int(tid)
-        processes |= _process(proc, int(tid))
+        processes |= process_of(proc, int(tid))
     if len(processes) > 1:
         raise GroupError('the vCPU threads are of more than one process: '
                          + ', '.join(sorted(processes)))
@@ -117,6 +117,12 @@ def verify_threads(tasks: str, vcpus: Collection[int],
     return threads
 
 
+def vcpu_of(name: str) -> int | None:
+    """The vCPU that a thread of this name is; None for other threads."""
+    match = _THREAD.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 def threads_of(proc: Path, process: int) -> list[str]:
     """Ids of all threads of a process; empty when it has ended."""
     try:
@@ -139,7 +145,7 @@ def thread_name(proc: Path, tid: int) -> str:
     return name.rstrip('\n')
 
 
-def _process(proc: Path, tid: int) -> set[str]:
+def process_of(proc: Path, tid: int) -> set[str]:
     """The process that a thread is of; empty when the thread has ended."""
     try:
         status = (proc / str(tid) / 'status').read_text(errors='replace')

@@ -29,14 +29,25 @@ from types import MappingProxyType
 
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import schemata
 
 _NONE: plan.Others = MappingProxyType({})
 
 #: Desired as it crosses: [line, [[domain, value], ...]], in order.
 _Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
+_Domain = tuple[str, int, str]
+_Guest = tuple[_Domain, Sequence[int], int, _Values, drift.Maker]
+#: The fields of drift.Wanted, in order.
+_Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
+                dict[str, int], bool]
+#: The fields of reconcile.Report, of drift.Action and drift.Problem in order.
+_Report = tuple[Sequence[tuple[drift.Kind, str, str, str, str,
+                               Sequence[int]]],
+                Sequence[tuple[str, str, str]], Sequence[str]]
 
 
 def enforce(root: Path, domain_id: int, vcpus: Collection[int],
@@ -85,6 +96,34 @@ def remove_own(root: Path, uuid: str) -> bool:
     return _remove_own(str(root), uuid)
 
 
+def reconcile(root: Path, run_path: Path,
+              wanted: drift.Wanted) -> reconciling.Report:
+    """:func:`reconcile.reconcile` of a whole host, done as root in one call.
+
+    :raises apply.EnforcementError: as there.
+    :raises ValueError: when the desired state makes no sense.
+    """
+    actions, problems, foreign = _reconcile(
+        str(root), str(run_path), _packed_wanted(wanted))
+    return reconciling.Report(
+        tuple(drift.Action(kind, group, reason, guest, line, tuple(threads))
+              for kind, group, reason, guest, line, threads in actions),
+        tuple(drift.Problem(*problem) for problem in problems),
+        tuple(foreign))
+
+
+@privsep.context.entrypoint
+def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
+    wanted = _unpacked_wanted(packed)
+    drift.check(wanted)
+    report = reconciling.reconcile(
+        reconciling.Place(Path(root), Path(run_path)), wanted)
+    return ([(one.kind, one.group, one.reason, one.guest, one.line,
+              list(one.threads)) for one in report.actions],
+            [(one.guest, one.group, one.reason) for one in report.problems],
+            list(report.foreign))
+
+
 @privsep.context.entrypoint
 def _enforce_own(root: str, uuid: str, pid_file: str, vcpus: list[int],
                  desired: _Values, others: dict[str, int]
@@ -124,3 +163,26 @@ def _packed(desired: plan.Desired) -> list[tuple[str, list[tuple[int, int]]]]:
 
 def _unpacked(desired: _Values) -> dict[str, dict[int, int]]:
     return {line: dict(values) for line, values in desired}
+
+
+def _packed_wanted(wanted: drift.Wanted) -> _Wanted:
+    return ([(_packed_domain(guest.domain), sorted(guest.vcpus),
+              guest.online, _packed(guest.desired), guest.maker)
+             for guest in wanted.guests],
+            [_packed_domain(domain) for domain in wanted.domains],
+            sorted(wanted.removable), dict(wanted.others),
+            wanted.all_threads)
+
+
+def _packed_domain(domain: drift.Domain) -> _Domain:
+    return (domain.uuid, domain.id, domain.name)
+
+
+def _unpacked_wanted(packed: _Wanted) -> drift.Wanted:
+    guests, domains, removable, others, all_threads = packed
+    return drift.Wanted(
+        tuple(drift.Guest(drift.Domain(*domain), frozenset(vcpus), online,
+                          _unpacked(desired), maker)
+              for domain, vcpus, online, desired, maker in guests),
+        tuple(drift.Domain(*domain) for domain in domains),
+        frozenset(removable), dict(others), all_threads)

@@ -21,8 +21,10 @@ import testtools
 
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
+from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import schemata
 
 ROOT = Path('/sys/fs/resctrl')
@@ -70,6 +72,40 @@ class PrivilegedTestCase(testtools.TestCase):
         with mock.patch.object(apply, 'verify', return_value=wrong):
             self.assertEqual(wrong,
                              privileged.verify(ROOT, 3, {0}, DESIRED))
+
+    def _wanted(self, **more):
+        domain = drift.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 3, 'x')
+        guest = drift.Guest(domain, frozenset({0, 1}), 1, DESIRED, 'libvirt')
+        return drift.Wanted((guest,), (domain,), frozenset({'qemu-1-y'}),
+                            {'MB': 100}, **more)
+
+    def test_reconcile_crosses_whole(self):
+        report = reconcile.Report(
+            (drift.Action('move threads', 'g', 'why', 'u', threads=(1, 2)),
+             drift.Action('write line', 'g', 'why', 'u', 'MB:0=1\n')),
+            (drift.Problem('u', 'g', 'no'),), ('pqos',))
+        wanted = self._wanted(all_threads=True)
+        with mock.patch.object(reconcile, 'reconcile',
+                               return_value=report) as call:
+            self.assertEqual(report, privileged.reconcile(
+                ROOT, Path('/run/libvirt/qemu'), wanted))
+        place, got = call.call_args.args
+        self.assertEqual((ROOT, Path('/run/libvirt/qemu')),
+                         (place.root, place.run_path))
+        self.assertEqual(wanted.domains, got.domains)
+        self.assertEqual(wanted.removable, got.removable)
+        self.assertTrue(got.all_threads)
+        self.assertEqual(['MBPRI', 'MB'], list(got.guests[0].desired))
+        self.assertEqual(frozenset({0, 1}), got.guests[0].vcpus)
+
+    def test_what_makes_no_sense_does_not_reach_root(self):
+        wanted = self._wanted()
+        bad = drift.Domain(wanted.domains[0].uuid, 3, '../../etc/x')
+        with mock.patch.object(reconcile, 'reconcile') as call:
+            self.assertRaises(
+                ValueError, privileged.reconcile, ROOT, Path('/run'),
+                drift.Wanted(wanted.guests, (bad,)))
+        call.assert_not_called()
 
     def test_errors_cross_with_all_they_say(self):
         sent = apply.EnforcementError('no', '/p', 'MB:0=1', errno.EINVAL, 'x')

@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Bring all control groups of guests to what they should be, in one go.
+
+Under the lock of libvirt: look, plan, carry out, and look again. What a plan
+leaves undone is told, never passed over: each guest whose policy does not hold
+afterwards has a :class:`drift.Problem`. A group that was made here and could
+not be completed is removed, so that nothing is left half-done but by a
+process that was killed; the next run completes what that one has begun.
+"""
+
+from collections.abc import Iterable
+import contextlib
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+import errno
+from pathlib import Path
+
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import survey
+
+#: How often a state is mended before it is told as one that can not be. The
+#: second time is for threads that a thread has made just before it was moved,
+#: and for a new group that does not hold the defaults.
+_ROUNDS = 2
+
+_PROC = Path('/proc')
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was done, or what there is to do.
+
+    :param actions: in order.
+    :param problems: of guests whose policy does not hold.
+    :param foreign: control groups that are nobody's here.
+    """
+
+    actions: tuple[drift.Action, ...] = ()
+    problems: tuple[drift.Problem, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where things are.
+
+    :param root: where resctrl is mounted.
+    :param run_path: where libvirt keeps the numbers of QEMU's processes.
+    :param proc: where procfs is mounted.
+    :param lock_timeout: seconds to wait for libvirt or somebody like us.
+    """
+
+    root: Path
+    run_path: Path
+    proc: Path = _PROC
+    lock_timeout: float = apply.LOCK_TIMEOUT
+
+
+def look(place: Place, wanted: drift.Wanted,
+         files: apply.Files | None = None) -> Report:
+    """What :func:`reconcile` would do; writes nothing.
+
+    :raises EnforcementError: when there is no resctrl, or no lock.
+    """
+    files = files or apply.Files()
+    with apply.locked(files, place.root, place.lock_timeout):
+        plan = _plan(files, place, wanted)
+    return Report(plan.actions, plan.problems, plan.foreign)
+
+
+def reconcile(place: Place, wanted: drift.Wanted,
+              files: apply.Files | None = None) -> Report:
+    """Do what is to be done, and prove it.
+
+    A refusal of the kernel ends the work on one guest, not that on others.
+
+    :raises EnforcementError: when there is no resctrl, or no lock.
+    """
+    files = files or apply.Files()
+    work = _Work(files, place.root)
+    with apply.locked(files, place.root, place.lock_timeout):
+        plan = _plan(files, place, wanted)
+        for _ in range(_ROUNDS):
+            left = [action for action in plan.actions
+                    if action.group not in work.failed]
+            if not left:
+                break
+            work.carry_out(left)
+            plan = _plan(files, place, wanted)
+    return Report(tuple(work.done), (
+        *work.problems,
+        *(problem for problem in plan.problems
+          if problem.group not in work.failed),
+        *_undone(plan, work.failed)), plan.foreign)
+
+
+def _plan(files: apply.Files, place: Place,
+          wanted: drift.Wanted) -> drift.Plan:
+    return drift.make_plan(
+        survey.survey(files, place.root, wanted, place.run_path, place.proc),
+        wanted)
+
+
+def _undone(plan: drift.Plan,
+            failed: Iterable[str]) -> Iterable[drift.Problem]:
+    for action in plan.actions:
+        if action.group not in failed:
+            yield drift.Problem(
+                action.guest, action.group,
+                f'{action.kind} was done, and is still needed: '
+                f'{action.reason}')
+
+
+@dataclass
+class _Work:
+    """The hand that carries out, and its notes."""
+
+    files: apply.Files
+    root: Path
+    done: list[drift.Action] = field(default_factory=list)
+    problems: list[drift.Problem] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+    inhabited: set[str] = field(default_factory=set)
+
+    def carry_out(self, actions: Iterable[drift.Action]) -> None:
+        for action in actions:
+            if action.group in self.failed:
+                continue
+            try:
+                self._do(action)
+            except apply.EnforcementError as error:
+                self._give_up(action, error)
+
+    def _do(self, action: drift.Action) -> None:
+        path = self.root / action.group
+        if action.kind == 'make group':
+            self._make(path)
+            self.made.add(action.group)
+        elif action.kind == 'remove group':
+            self._remove(path)
+        elif action.kind == 'write line':
+            apply.write(self.files, self.root, path / 'schemata', action.line)
+        else:
+            action = replace(action, threads=self._move(path, action.threads))
+            if not action.threads:
+                return
+        self.done.append(action)
+
+    def _make(self, path: Path) -> None:
+        try:
+            self.files.make_directory(path)
+        except FileExistsError:
+            pass
+        except OSError as exc:
+            reason = ('there is no control group left'
+                      if exc.errno == errno.ENOSPC else 'can not be made')
+            raise apply.EnforcementError(
+                reason, str(path), errno=exc.errno or 0,
+                status=apply.last_status(self.files, self.root)) from exc
+
+    def _remove(self, path: Path) -> None:
+        try:
+            self.files.remove_directory(path)
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            raise apply.os_error('can not be removed', path, exc) from exc
+
+    def _move(self, path: Path, threads: Iterable[int]) -> tuple[int, ...]:
+        """Those that were moved; threads that have just ended are not."""
+        moved = []
+        for tid in threads:
+            try:
+                apply.write(self.files, self.root, path / 'tasks', f'{tid}\n')
+            except apply.EnforcementError as error:
+                if error.errno != errno.ESRCH:
+                    raise
+                continue
+            moved.append(tid)
+        if moved:
+            self.inhabited.add(path.name)
+        elif path.name in self.made - self.inhabited:
+            raise apply.EnforcementError(
+                'the threads of the guest have ended meanwhile', str(path),
+                errno=errno.ESRCH)
+        return tuple(moved)
+
+    def _give_up(self, action: drift.Action,
+                 error: apply.EnforcementError) -> None:
+        self.failed.add(action.group)
+        self.problems.append(drift.Problem(action.guest, action.group,
+                                           str(error)))
+        if action.group not in self.made:
+            return
+        # It may have gone with the whole file system.
+        with contextlib.suppress(apply.EnforcementError):
+            self._remove(self.root / action.group)
+            self.done.append(drift.Action(
+                'remove group', action.group, 'it could not be completed',
+                action.guest))

@@ -1,0 +1,186 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The actual state: control groups and the threads of guests, read only.
+
+What nobody asks for is not read: of a foreign group no file is opened, and of
+a group that may be removed only the list of its threads.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import os
+from pathlib import Path
+
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import schemata
+
+
+def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
+           run_path: Path, proc: Path) -> drift.Actual:
+    """What resctrl and procfs hold of guests and their groups.
+
+    :param root: where resctrl is mounted; the lock must be held.
+    :param run_path: where libvirt has ``<domain name>.pid``.
+    :param proc: where procfs is mounted.
+    :raises EnforcementError: when the groups can not be listed.
+    """
+    try:
+        names = dict.fromkeys(name for name in files.directories(root)
+                              if name not in drift.NOT_GROUPS)
+    except OSError as exc:
+        raise apply.os_error('can not be listed', root, exc) from exc
+    found = dict.fromkeys(names, drift.Group())
+    threads: dict[str, Mapping[int, str]] = {}
+    others = _helpers(proc) if wanted.all_threads else {}
+    for guest in wanted.guests:
+        name = drift.group_of(guest, names)
+        tasks = frozenset[int]()
+        if name is not None:
+            found[name], tasks = _group(files, root / name)
+        process = (_process(run_path, guest.domain.name)
+                   or _process_in(proc, tasks))
+        mine = _threads(proc, process) if process else {}
+        threads[guest.domain.uuid] = mine
+        if mine and process in others:
+            mine.update(others[process])
+        if name is not None:
+            found[name] = _with_strangers(found[name], mine, proc)
+    kept = {drift.group_of(guest, names) for guest in wanted.guests}
+    loose = (wanted.removable & names.keys()) - kept
+    for name in loose:
+        found[name] = _loose(files, root / name, proc)
+    return drift.Actual(found, threads,
+                        _living(run_path, proc) if loose else frozenset())
+
+
+def _group(files: apply.Files,
+           path: Path) -> tuple[drift.Group, frozenset[int]]:
+    try:
+        tasks = _tasks(files.read(path / 'tasks'))
+        text = files.read(path / 'schemata')
+        return drift.Group(tasks, schemata.read(text)), tasks
+    except schemata.SchemataError as exc:
+        return drift.Group(tasks, error=f'schemata: {exc}'), tasks
+    except OSError as exc:
+        error = f'can not be read: {exc.strerror or exc}'
+        return drift.Group(error=error), frozenset()
+
+
+def _loose(files: apply.Files, path: Path, proc: Path) -> drift.Group:
+    try:
+        tasks = _tasks(files.read(path / 'tasks'))
+    except OSError as exc:
+        return drift.Group(error=f'can not be read: {exc.strerror or exc}')
+    return drift.Group(tasks, vcpu_threads=_vcpu_threads(tasks, proc))
+
+
+def _with_strangers(group: drift.Group, mine: Mapping[int, str],
+                    proc: Path) -> drift.Group:
+    strange = group.tasks - mine.keys()
+    if not strange or not mine:
+        return group
+    return drift.Group(group.tasks, group.schemata, group.error,
+                       _vcpu_threads(strange, proc))
+
+
+def _vcpu_threads(tasks: Iterable[int], proc: Path) -> frozenset[int]:
+    return frozenset(
+        tid for tid in tasks
+        if groups.vcpu_of(groups.thread_name(proc, tid)) is not None)
+
+
+def _tasks(text: str) -> frozenset[int]:
+    # openEuler's list has entries as iommu_group:N, too.
+    return frozenset(int(word) for word in text.split() if word.isdecimal())
+
+
+# -- processes ----------------------------------------------------------------
+
+
+def _process(run_path: Path, name: str) -> int:
+    """The process of a domain as libvirt has noted it; 0 when it has not."""
+    try:
+        text = _read(f'{run_path}/{name}.pid').strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() and len(text) < 11 else 0
+
+
+def _process_in(proc: Path, tasks: Iterable[int]) -> int:
+    """The process of the vCPUs in a group; 0 unless it is just one."""
+    found = {process for tid in _vcpu_threads(tasks, proc)
+             for process in groups.process_of(proc, tid)}
+    number = found.pop() if len(found) == 1 else ''
+    return int(number) if number.isdecimal() else 0
+
+
+def _threads(proc: Path, process: int) -> dict[int, str]:
+    """Names by id of all threads of a process; empty when it has ended."""
+    found = {}
+    top = f'{proc}/{process}/task'
+    try:
+        names = os.listdir(top)
+    except OSError:
+        return {}
+    for tid in names:
+        try:
+            # Beside the process, not below it: /proc/<tid> is there as well.
+            found[int(tid)] = _read(f'{proc}/{tid}/comm').rstrip('\n')
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _helpers(proc: Path) -> dict[int, dict[int, str]]:
+    """Kernel threads that work for a process, by process.
+
+    Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` for each
+    queue; later it is a thread of the process itself.
+    """
+    found: dict[int, dict[int, str]] = {}
+    for tid in _numbers(proc):
+        name = groups.thread_name(proc, tid)
+        process = name.removeprefix('vhost-')
+        if process != name and process.isdecimal():
+            found.setdefault(int(process), {})[tid] = name
+    return found
+
+
+def _living(run_path: Path, proc: Path) -> frozenset[str]:
+    """Names of the domains whose process is there."""
+    try:
+        names = [name.removesuffix('.pid') for name in os.listdir(run_path)
+                 if name.endswith('.pid')]
+    except OSError:
+        return frozenset()
+    return frozenset(
+        name for name in names
+        if os.path.isdir(proc / str(_process(run_path, name) or '-')))
+
+
+def _numbers(proc: Path) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(proc) if name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _read(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096).decode(errors='replace')
+    finally:
+        os.close(descriptor)
