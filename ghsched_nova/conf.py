@@ -123,7 +123,15 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt(
         'libvirt_run_path', default='/run/libvirt/qemu',
         help='Where libvirt keeps the process numbers of its guests. Used by '
-             'nova-compute where it makes the control groups itself.'),
+             'nova-compute, to find the threads of a guest.'),
+    cfg.StrOpt(
+        'control_threads', default='vcpus',
+        choices=[('vcpus', 'the vCPU threads alone'),
+                 ('all', 'its emulator, I/O and vhost threads as well')],
+        help='Which threads of a guest are put into its control group and '
+             'kept there. With all, what a guest\'s disks and network '
+             'adapters cost counts as its own bandwidth. Used by '
+             'nova-compute and ghsched-host.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         help='How many ways to give NUMA nodes of one host to those of the '

@@ -41,11 +41,13 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import bandwidth_use
+from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
@@ -62,7 +64,7 @@ compat.steer_fit()
 NOT_HELD = (resctrl_host.ResctrlUnavailable, plan.PolicyNotHeld,
             apply.EnforcementError, metadata.MetadataError,
             memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
-            policies.PolicyError)
+            desired.DomainError, policies.PolicyError)
 
 
 class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
@@ -336,32 +338,45 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         was protected when it started, and stopping it now would be worse.
         """
         # In this order: a group is made after its guest was started.
-        with_group = self._ghsched.guests_with_own_group()
-        guests = self._host.list_guests(only_running=True)
-        for guest in guests:
-            try:
-                self._reassert_one(guest)
-            except Exception as error:
-                # Whatever is wrong with one guest, the host has to report.
+        before = self._ghsched.groups()
+        guests = {guest.uuid: guest for guest
+                  in self._host.list_guests(only_running=True)}
+        self._without_policy &= {(guest.uuid, guest.id)
+                                 for guest in guests.values()}
+        try:
+            problems = self._ghsched.reconcile(
+                [self._running(guest) for guest in guests.values()], before)
+        except Exception:
+            # Whatever is wrong with resctrl, the host has to report.
+            LOG.exception('ghsched: the policies of guests can not be looked '
+                          'after')
+            return
+        for problem in problems:
+            guest = guests.get(problem.guest)
+            if guest is None:
+                LOG.warning('ghsched: %s', problem)
+            elif _is_active(guest):
                 LOG.error('ghsched: the policy of %(name)s does not hold: '
-                          '%(error)s', {'name': guest.name, 'error': error},
-                          exc_info=not isinstance(error, NOT_HELD))
-        for uuid in with_group - {guest.uuid for guest in guests}:
-            self._ghsched.forget(uuid)
+                          '%(problem)s',
+                          {'name': guest.name, 'problem': problem})
 
-    def _reassert_one(self, guest: Any) -> None:
+    def _running(self, guest: Any) -> desired.Running:
+        """A guest with its XML, if it has a policy that needs a group."""
+        domain = drift.Domain(guest.uuid, guest.id, guest.name)
         known = guest.uuid, guest.id
         if known in self._without_policy:
-            return
+            return desired.Running(domain)
         try:
             xml = guest.get_xml_desc()
-            if metadata.read(xml) is None:
-                self._without_policy.add(known)
-            else:
-                self._ghsched.enforce(guest.id, xml)
-        except Exception:
+        except libvirt_driver.libvirt.libvirtError as error:
             if _is_active(guest):
-                raise
+                LOG.error('ghsched: libvirt does not give the XML of '
+                          '%(name)s: %(error)s',
+                          {'name': guest.name, 'error': error})
+            return desired.Running(domain)
+        if not desired.has_policy(xml):
+            self._without_policy.add(known)
+        return desired.Running(domain, xml)
 
     # -- a guest ends ---------------------------------------------------------
 

@@ -16,6 +16,7 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.plan`,
 :mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 import os
 from pathlib import Path
@@ -30,10 +31,13 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
+from ghsched_nova.resctrl import reconcile as reconciling
+from ghsched_nova.virt import desired
 from ghsched_placement.host import HostDescription
 from ghsched_placement.policy import GuestPolicy
 
@@ -49,6 +53,8 @@ class HostEngine:
     def __init__(self, section: Any) -> None:
         self._section = section
         self._told: str | None = None
+        # Groups of domains without a policy, as the last report found them.
+        self._foreign: frozenset[str] = frozenset()
         #: Whether libvirt keeps the extended attributes of memorytune.
         self.extended = False
         #: Whether it keeps <numa node='N'/> in a passthrough device.
@@ -78,10 +84,22 @@ class HostEngine:
         except resctrl_host.ResctrlUnavailable as error:
             self._tell(f'no memory bandwidth control on this host: {error}')
             return HostDescription()
+        foreign = self._foreign_groups()
         self._tell(f'memory bandwidth control: {host.dialect.title}, '
-                   f'{host.num_closids} control groups, NUMA nodes '
+                   f'{host.num_closids} control groups, of which others use '
+                   f'{len(foreign)}, NUMA nodes '
                    f'{sorted(host.domains_by_node)}')
-        return host.description(self._section.reserved_control_groups)
+        # What is kept for others is there for them to use.
+        return host.description(max(self._section.reserved_control_groups,
+                                    len(foreign)))
+
+    def _foreign_groups(self) -> frozenset[str]:
+        """Control groups that guests can not have, because others have them.
+        """
+        names = self.groups()
+        return frozenset(
+            name for name in drift.foreign(names) | (self._foreign & names)
+            if os.path.exists(self._root / name / 'tasks'))
 
     def _tell(self, message: str) -> None:
         if message != self._told:
@@ -187,33 +205,105 @@ class HostEngine:
         :raises PolicyNotHeld: when it can not hold the policy.
         :raises EnforcementError: when the kernel refused, with its reason.
         """
-        domain = metadata.read(xml)
-        if domain is None or not domain.policy.controlled:
+        root = etree.fromstring(xml)
+        domain = drift.Domain(root.findtext('uuid') or '', domain_id,
+                              root.findtext('name') or '')
+        running = desired.Running(domain, xml)
+        if not desired.controlled(xml):
             return False
         host = self.host()
-        settings = plan.resolve(host, domain.policy, domain.host_nodes)
-        desired = plan.desired_lines(host, settings)
+        guest = desired.read(host, running)
         others = plan.other_domains(host)
-        if _libvirt_made_the_group(xml):
-            applied = privileged.enforce(self._root, domain_id, _vcpus(xml),
-                                         desired, others)
+        if guest.maker == 'libvirt-process' or self._all_threads:
+            return self._settle(guest, others)
+        if guest.maker == 'libvirt':
+            applied = privileged.enforce(self._root, domain_id, guest.vcpus,
+                                         guest.desired, others)
         else:
-            root = etree.fromstring(xml)
-            pid_file = Path(self._section.libvirt_run_path,
-                            f'{root.findtext("name")}.pid')
             applied = privileged.enforce_own(
-                self._root, root.findtext('uuid') or '', pid_file,
-                _vcpus(xml), desired, others)
+                self._root, domain.uuid, self._run_path / f'{domain.name}.pid',
+                guest.vcpus, guest.desired, others)
         _tell_writes(applied)
         return bool(applied.writes or applied.moved)
 
-    def guests_with_own_group(self) -> frozenset[str]:
-        """UUIDs of the guests that have a control group made here."""
+    def _settle(self, guest: drift.Guest, others: plan.Others) -> bool:
+        """One guest that more than its vCPUs are controlled of."""
+        report = privileged.reconcile(
+            self._root, self._run_path, drift.Wanted(
+                (guest,), (guest.domain,), others=others,
+                all_threads=self._all_threads))
+        _tell_actions(report)
+        for problem in report.problems:
+            raise apply.EnforcementError(
+                problem.reason, str(self._root / problem.group))
+        return bool(report.actions)
+
+    # -- all guests -----------------------------------------------------------
+
+    def groups(self) -> frozenset[str]:
+        """Names of the control groups that there are; none without resctrl.
+
+        Ask before libvirt is asked for its domains: a group is made after
+        its domain was started, so one whose domain is not listed afterwards
+        has none.
+        """
         try:
-            names = [entry.name for entry in self._root.iterdir()]
+            entries = os.listdir(self._root)
         except OSError:
             return frozenset()
-        return frozenset(uuid for uuid in map(own.guest_of, names) if uuid)
+        return frozenset(
+            name for name in entries if name not in drift.NOT_GROUPS
+            and os.path.isdir(self._root / name))
+
+    def wanted(self, running: Iterable[desired.Running],
+               before: Iterable[str]
+               ) -> tuple[drift.Wanted, list[drift.Problem]]:
+        """The desired state, and the guests that can have none.
+
+        :param running: all domains that run.
+        :param before: :meth:`groups` from before these were listed.
+        """
+        # One that has ended since it was listed has no number any more.
+        running = [domain for domain in running if domain.domain.id >= 0]
+        guests: list[drift.Guest] = []
+        problems: list[drift.Problem] = []
+        host: resctrl_host.ResctrlHost | None = None
+        for domain in running:
+            try:
+                if not desired.controlled(domain.xml):
+                    continue
+                host = host or self.host()
+                guests.append(desired.read(host, domain))
+            except desired.NOT_DESIRED as error:
+                problems.append(drift.Problem(domain.domain.uuid, '',
+                                              str(error)))
+        return drift.Wanted(
+            tuple(guests), tuple(domain.domain for domain in running),
+            frozenset(filter(drift.is_guests, before)),
+            plan.other_domains(host) if host else {},
+            self._all_threads), problems
+
+    def reconcile(self, running: Iterable[desired.Running],
+                  before: Iterable[str]) -> tuple[drift.Problem, ...]:
+        """Make resctrl hold the policy of every guest, in one call as root.
+
+        Also removes the groups of guests that are gone. Parameters are those
+        of :meth:`wanted`.
+
+        :returns: why the policy of a guest does not hold.
+        """
+        wanted, problems = self.wanted(running, before)
+        if not wanted.guests and not wanted.removable:
+            return tuple(problems)
+        try:
+            report = privileged.reconcile(self._root, self._run_path, wanted)
+        except apply.EnforcementError as error:
+            return (*problems, *(
+                drift.Problem(guest.domain.uuid, '', str(error))
+                for guest in wanted.guests))
+        _tell_actions(report)
+        self._foreign = frozenset(report.foreign)
+        return (*problems, *report.problems)
 
     def forget(self, uuid: str) -> None:
         """Remove the group made here for a guest that runs no more.
@@ -235,10 +325,19 @@ class HostEngine:
     def _root(self) -> Path:
         return Path(self._section.resctrl_path)
 
+    @property
+    def _run_path(self) -> Path:
+        return Path(self._section.libvirt_run_path)
 
-def _libvirt_made_the_group(xml: str) -> bool:
-    tune = memorytune.read(xml)
-    return tune is not None and bool(tune.nodes)
+    @property
+    def _all_threads(self) -> bool:
+        return bool(self._section.control_threads == 'all')
+
+
+def _tell_actions(report: reconciling.Report) -> None:
+    for action in report.actions:
+        LOG.info('ghsched: %(action)s, because %(reason)s',
+                 {'action': action, 'reason': action.reason})
 
 
 def _tell_writes(applied: apply.Applied) -> None:

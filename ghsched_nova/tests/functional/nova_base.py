@@ -34,7 +34,9 @@ import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import reconcile
 from ghsched_placement import names
 
 ghsched_import_hook.install()
@@ -85,12 +87,14 @@ class FakeKernel(fixtures.Fixture):
     :ivar enforced: (domain id, vcpus, desired lines) in order; the UUID in
         place of the domain id where nova-compute makes the group.
     :ivar error: raised by the next enforcement when set.
+    :ivar reconciled: how often the whole host was.
     """
 
     def __init__(self, nodes=2, closids=32):
         super().__init__()
         self.nodes, self.closids = nodes, closids
         self.enforced, self.error = [], None
+        self.reconciled = 0
 
     def _setUp(self):
         self.path = self.useFixture(fixtures.TempDir()).path
@@ -103,6 +107,9 @@ class FakeKernel(fixtures.Fixture):
         self.useFixture(fixtures.MockPatch(
             'ghsched_nova.virt.engine.privileged.remove_own',
             self._remove_own))
+        self.useFixture(fixtures.MockPatch(
+            'ghsched_nova.virt.engine.privileged.reconcile',
+            self._reconcile))
 
     def write(self):
         each = range(self.nodes)
@@ -149,6 +156,29 @@ class FakeKernel(fixtures.Fixture):
     def _remove_own(self, root, uuid):
         os.rmdir(os.path.join(self.path, own.group_name(uuid)))
         return True
+
+    def _reconcile(self, root, run_path, wanted):
+        """As the real one, of which the groups made here are what is left."""
+        drift.check(wanted)
+        self.reconciled += 1
+        problems = []
+        for guest in wanted.guests:
+            ours = guest.maker == 'ghsched'
+            if ours:
+                os.makedirs(os.path.join(self.path, guest.group),
+                            exist_ok=True)
+            try:
+                self._enforce(root, guest.domain.uuid if ours
+                              else guest.domain.id, guest.vcpus,
+                              guest.desired)
+            except apply.EnforcementError as error:
+                problems.append(drift.Problem(guest.domain.uuid, guest.group,
+                                              str(error)))
+        uuids = {domain.uuid for domain in wanted.domains}
+        for name in wanted.removable & set(self.own_groups()):
+            if own.guest_of(name) not in uuids:
+                os.rmdir(os.path.join(self.path, name))
+        return reconcile.Report((), tuple(problems))
 
     def _enforce(self, root, domain_id, vcpus, desired, *args):
         self.enforced.append((domain_id, sorted(vcpus), desired))

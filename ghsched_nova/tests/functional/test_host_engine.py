@@ -33,11 +33,13 @@ import testtools
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
+from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.testing import fixtures
 from ghsched_nova.testing import machines
@@ -320,6 +322,90 @@ class OwnGroupTestCase(_OnEmulator):
         self.assertFalse(self.group.exists())
 
 
+class ReconcileTestCase(_OnEmulator):
+    """A guest of libvirt's, and one with a group made here."""
+
+    UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
+
+    def setUp(self):
+        super().setUp()
+        self.group = self.start_guest()
+        self.ours = VcpuThreads(VCPUS)
+        self.addCleanup(self.ours.end)
+        self.guests = (
+            self.guest(self.UUID[:-1] + '0', DOMAIN, 'instance-00000001',
+                       'libvirt', self.threads),
+            self.guest(self.UUID, DOMAIN + 1, 'instance-00000002', 'ghsched',
+                       self.ours))
+        self.own = self.root / own.group_name(self.UUID)
+
+    def guest(self, uuid, number, name, maker, threads):
+        (self.sysfs / f'{name}.pid').write_text(str(threads.pid))
+        return drift.Guest(drift.Domain(uuid, number, name),
+                           frozenset(VCPUS), 2, self.desired(ALL_FOUR), maker)
+
+    def wanted(self, guests=None):
+        guests = self.guests if guests is None else guests
+        return drift.Wanted(
+            guests, tuple(guest.domain for guest in guests),
+            frozenset(os.listdir(self.root)), plan.other_domains(self.host))
+
+    def reconcile(self, guests=None):
+        return reconcile.reconcile(
+            reconcile.Place(self.root, self.sysfs), self.wanted(guests))
+
+    def assert_in_order(self):
+        before = len(self.resctrl.operations())
+        self.assertEqual(reconcile.Report(), self.reconcile())
+        self.assertEqual([], [
+            entry for entry in self.resctrl.operations()[before:]
+            if entry['op'] in ('write', 'mkdir', 'rmdir')])
+
+    def mended(self):
+        self.assertEqual((), self.reconcile().problems)
+        self.assert_in_order()
+
+    def test_both_get_what_they_ask_for(self):
+        self.mended()
+        for group, threads in ((self.group, self.threads),
+                               (self.own, self.ours)):
+            held = schemata.parse((group / 'schemata').read_text())
+            self.assertEqual([60, 20, 0, 5], [
+                held.values(name)[0]
+                for name in ('MB', 'MBMIN', 'MBHDL', 'MBPRI')])
+            self.assertEqual(threads.tids, groups.verify_threads(
+                (group / 'tasks').read_text(), VCPUS))
+
+    def test_faults_of_the_kernel_leave_no_half_made_group(self):
+        for fault, words in (({'mkdir': 'ENOSPC'}, 'no control group left'),
+                             ({'schemata:MBPRI': 'EINVAL'}, 'MBPRI:0=5'),
+                             ({'tasks': 'ESRCH'}, 'ended meanwhile')):
+            with self.resctrl.faults(fault):
+                problems = self.reconcile().problems
+            self.assertIn(words, ' '.join(map(str, problems)))
+            self.assertFalse(self.own.exists())
+        self.mended()
+
+    def test_a_guest_that_died_leaves_nothing(self):
+        self.mended()
+        self.threads.end()
+        self.ours.end()
+        self.reconcile(())
+        self.assertFalse(self.group.exists() or self.own.exists())
+
+    def test_a_kill_between_two_writes_is_mended(self):
+        class Killed(apply.Files):
+            def write(this, path, text):
+                if 'MBPRI' in text:
+                    raise KeyboardInterrupt
+                super().write(path, text)
+
+        self.assertRaises(
+            KeyboardInterrupt, reconcile.reconcile,
+            reconcile.Place(self.root, self.sysfs), self.wanted(), Killed())
+        self.mended()
+
+
 class LockTestCase(_OnEmulator):
 
     def _hold(self):
@@ -416,3 +502,17 @@ class PrivsepTestCase(_OnEmulator):
                                 {'MBPRI': {0: 9}})
         self.assertEqual(('MBPRI:0=9', errno.EINVAL), (exc.line, exc.errno))
         self.assertIn('out of range', str(exc))
+
+    def test_a_whole_host_is_reconciled_in_one_call(self):
+        self.start_guest()
+        domain = drift.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', DOMAIN,
+                              'instance-00000001')
+        wanted = drift.Wanted(
+            (drift.Guest(domain, frozenset(VCPUS), 2, self.desired(ALL_FOUR),
+                         'libvirt'),), (domain,),
+            others=plan.other_domains(self.host))
+        report = privileged.reconcile(self.root, self.sysfs, wanted)
+        self.assertEqual(['MBHDL:0=0\n', 'MBPRI:0=5\n', 'MBMIN:0=20\n'],
+                         [action.line for action in report.actions])
+        self.assertEqual(reconcile.Report(), privileged.reconcile(
+            self.root, self.sysfs, wanted))

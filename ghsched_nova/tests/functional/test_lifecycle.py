@@ -163,12 +163,62 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertTrue(guest.is_active())
         self.assertEqual([], self.kernel.enforced)
 
-    def test_one_guest_that_goes_meanwhile_stops_no_report(self):
+    def test_a_report_is_one_call_for_all_guests(self):
+        driver = self.computes['host_a'].driver
+        self.boot(self.flavor(vcpus=1, mem_bw_min=30))
+        self.boot(self.flavor(vcpus=1))
+        self.kernel.enforced.clear()
+        before = self.kernel.reconciled
+        driver._reassert()
+        self.assertEqual(before + 1, self.kernel.reconciled)
+        self.assertEqual(2, len(self.kernel.enforced))
+
+    def test_guests_without_a_policy_are_forgotten_when_they_end(self):
+        driver = self.computes['host_a'].driver
+        plain = self.boot(self.flavor(vcpus=1))
+        driver._reassert()
+        self.assertEqual([plain['id']],
+                         [uuid for uuid, _id in driver._without_policy])
+        self._delete_server(plain)
+        driver._reassert()
+        self.assertEqual(set(), driver._without_policy)
+
+    def test_a_privileged_helper_that_is_gone_stops_no_report(self):
         with fixtures.MockPatch(
-                'ghsched_nova.virt.engine.HostEngine.enforce',
+                'ghsched_nova.virt.engine.privileged.reconcile',
                 side_effect=RuntimeError('privsep is gone')):
             self._run_periodics()
         self.assert_still()
+
+    def test_a_resctrl_that_is_gone_is_told_for_each_guest(self):
+        log = self.useFixture(fixtures.FakeLogger(level=20,
+                                                  format='%(message)s'))
+        self.kernel.vanish()
+        self.computes['host_a'].driver._reassert()
+        self.assertIn('does not hold', log.output)
+        self.assertIn('has no control of memory bandwidth', log.output)
+
+    def test_groups_of_others_are_not_offered_to_guests(self):
+        before = self.offered_groups()
+        for name in ('pqos-1', 'low_prio'):
+            os.mkdir(os.path.join(self.kernel.path, name))
+            with open(os.path.join(self.kernel.path, name, 'tasks'), 'w'):
+                pass
+        self._run_periodics()
+        self.assertEqual(before - 2, self.offered_groups())
+        # What others use comes out of what is kept for them.
+        self.flags(reserved_control_groups=1, group='ghsched')
+        self._run_periodics()
+        self.assertEqual(before - 2, self.offered_groups())
+        self.flags(reserved_control_groups=3, group='ghsched')
+        self._run_periodics()
+        self.assertEqual(before - 3, self.offered_groups())
+        self.assert_still()
+
+    def offered_groups(self):
+        record = self._get_provider_inventory(
+            self.compute_rp_uuids['host_a'])[names.RESCTRL_GROUP]
+        return record['total'] - record['reserved']
 
     def test_resize_on_the_same_host(self):
         self.flags(allow_resize_to_same_host=True)

@@ -1,0 +1,152 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The engine looks after all guests of a host in one call."""
+
+import os
+from unittest import mock
+
+import fixtures
+from oslo_config import cfg
+import testtools
+
+from ghsched_nova import conf
+from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import reconcile
+from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import engine
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c1{}'
+PRIVILEGED = 'ghsched_nova.virt.engine.privileged.'
+
+
+def running(number=1, policy=True, minimum=20, domain_id=None):
+    domain = drift.Domain(UUID.format(number), number
+                          if domain_id is None else domain_id, f'g{number}')
+    xml = (f'<domain><name>{domain.name}</name><uuid>{domain.uuid}</uuid>'
+           '<vcpu>2</vcpu></domain>')
+    if policy:
+        xml = metadata.write(xml, metadata.DomainPolicy(
+            GuestPolicy(nodes=(NodePolicy(minimum=minimum),)), (0,)))
+    return desired.Running(domain, xml)
+
+
+class EngineTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.root = self.useFixture(fixtures.TempDir()).path
+        self.log = self.useFixture(fixtures.FakeLogger(
+            level=20, format='%(levelname)s %(message)s'))
+        options = cfg.ConfigOpts()
+        options([], project='nova', default_config_files=[],
+                default_config_dirs=[])
+        conf.register(options)
+        options.set_override('resctrl_path', self.root, 'ghsched')
+        self.options = options
+        self.engine = engine.HostEngine(options.ghsched)
+        self.hosts = self.useFixture(fixtures.MockPatchObject(
+            engine.HostEngine, 'host', return_value=base.openeuler())).mock
+        self.call = self.useFixture(fixtures.MockPatch(
+            PRIVILEGED + 'reconcile',
+            return_value=reconcile.Report())).mock
+
+    def group(self, name):
+        os.mkdir(os.path.join(self.root, name))
+        with open(os.path.join(self.root, name, 'tasks'), 'w'):
+            pass
+
+    def test_all_guests_are_one_call_and_one_look_at_the_host(self):
+        guests = [running(number) for number in (1, 2, 3)]
+        self.assertEqual((), self.engine.reconcile(
+            [*guests, running(4, policy=False)], ['pqos']))
+        wanted = self.call.call_args.args[2]
+        self.assertEqual(3, len(wanted.guests))
+        self.assertEqual(4, len(wanted.domains))
+        self.assertEqual(frozenset(), wanted.removable)
+        self.assertEqual(1, self.hosts.call_count)
+
+    def test_a_host_without_policies_asks_nobody(self):
+        self.engine.reconcile([running(policy=False)], ['pqos'])
+        self.call.assert_not_called()
+        self.hosts.assert_not_called()
+
+    def test_groups_that_were_left_are_looked_after_all_the_same(self):
+        self.engine.reconcile([], ['qemu-1-x-vcpus_0', 'info'])
+        self.assertEqual({'qemu-1-x-vcpus_0'},
+                         self.call.call_args.args[2].removable)
+
+    def test_what_was_done_is_logged_with_its_reason(self):
+        self.call.return_value = reconcile.Report(
+            (drift.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),
+             drift.Action('move threads', 'g', 'away', 'u',
+                          threads=(7, 8))))
+        self.engine.reconcile([running()], [])
+        self.assertEqual(
+            'INFO ghsched: g: write line MB:0=1, because MB is 9\n'
+            'INFO ghsched: g: move threads 7, 8, because away\n',
+            self.log.output)
+
+    def test_no_guest_is_silently_without_its_policy(self):
+        refused = running(2, minimum=20)
+        guest = desired.read(base.openeuler(), running(1))
+        with mock.patch.object(engine.desired, 'read', side_effect=[
+                desired.DomainError('no'), guest]):
+            problem, = self.engine.reconcile([refused, running(1)], [])
+        self.assertEqual((refused.domain.uuid, 'no'),
+                         (problem.guest, problem.reason))
+        self.hosts.side_effect = resctrl_host.ResctrlUnavailable('unmounted')
+        self.assertEqual(['unmounted'] * 2, [
+            problem.reason for problem in
+            self.engine.reconcile([refused, running(1)], [])])
+        self.hosts.side_effect = None
+        self.call.side_effect = apply.EnforcementError('locked')
+        self.assertEqual(['locked'] * 2, [
+            problem.reason for problem in
+            self.engine.reconcile([refused, running(1)], [])])
+
+    def test_a_domain_that_has_just_ended_is_left_out(self):
+        self.engine.reconcile([running(1), running(2, domain_id=-1)], [])
+        wanted = self.call.call_args.args[2]
+        self.assertEqual([UUID.format(1)],
+                         [domain.uuid for domain in wanted.domains])
+
+    def test_groups_of_others_shrink_what_guests_may_have(self):
+        self.assertEqual(31, self.engine.describe().control_groups)
+        for name in ('pqos', 'qemu-5-plain-vcpus_0', 'ghsched-' +
+                     UUID.format(1), 'info'):
+            self.group(name)
+        self.assertEqual(30, self.engine.describe().control_groups)
+        self.call.return_value = reconcile.Report(
+            foreign=('pqos', 'qemu-5-plain-vcpus_0'))
+        self.engine.reconcile([running()], [])
+        self.assertEqual(29, self.engine.describe().control_groups)
+        self.options.set_override('reserved_control_groups', 3, 'ghsched')
+        self.assertEqual(28, self.engine.describe().control_groups)
+
+    def test_all_threads_are_moved_when_a_guest_starts(self):
+        self.options.set_override('control_threads', 'all', 'ghsched')
+        self.call.return_value = reconcile.Report(
+            (drift.Action('make group', 'g', 'none'),))
+        self.assertTrue(self.engine.enforce(1, running().xml))
+        self.assertTrue(self.call.call_args.args[2].all_threads)
+        self.call.return_value = reconcile.Report(
+            problems=(drift.Problem('u', 'g', 'no room'),))
+        error = self.assertRaises(apply.EnforcementError,
+                                  self.engine.enforce, 1, running().xml)
+        self.assertIn('no room', str(error))

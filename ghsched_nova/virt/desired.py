@@ -1,0 +1,110 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A running domain's XML -> what its control group must hold (pure)."""
+
+from dataclasses import dataclass
+
+from lxml import etree
+
+from ghsched_nova.guest import cpulist
+from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import plan
+
+
+class DomainError(ValueError):
+    """The XML of a running domain makes no sense; says why."""
+
+
+#: Why a guest can have no desired state.
+NOT_DESIRED = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
+               plan.PolicyNotHeld, DomainError)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A domain that runs.
+
+    :param xml: its live XML; empty when it has no policy.
+    """
+
+    domain: drift.Domain
+    xml: str = ''
+
+
+def has_policy(xml: str) -> bool:
+    """Whether the XML can have a policy; quick, and true in doubt."""
+    return metadata.NAMESPACE in xml
+
+
+def controlled(xml: str) -> bool:
+    """Whether a domain has a policy that needs a control group.
+
+    :raises MetadataError: when its policy can not be read.
+    """
+    if not has_policy(xml):
+        return False
+    domain = metadata.read(xml)
+    return domain is not None and domain.policy.controlled
+
+
+def read(host: resctrl_host.ResctrlHost, running: Running) -> drift.Guest:
+    """The desired state of a domain that :func:`controlled` is true of.
+
+    :raises NOT_DESIRED: when its policy can not be read, or not be held.
+    """
+    policy = metadata.read(running.xml)
+    if policy is None:
+        raise DomainError('the domain has no policy')
+    root = etree.fromstring(running.xml)
+    maker, vcpus = _maker(root)
+    settings = plan.resolve(host, policy.policy, policy.host_nodes)
+    most, online = _vcpus(root)
+    vcpus = frozenset(range(most)) if vcpus is None else vcpus
+    if not vcpus:
+        raise DomainError('the domain has no vCPU to control')
+    return drift.Guest(running.domain, vcpus, min(online, len(vcpus)),
+                       plan.desired_lines(host, settings), maker)
+
+
+def _maker(root: etree._Element
+           ) -> tuple[drift.Maker, frozenset[int] | None]:
+    """Who made the group, and for which vCPUs; None for all.
+
+    From 12.8 on libvirt takes a <memorytune> without vcpus for the whole
+    process (docs/formatdomain, "CPU Tuning").
+    """
+    tunes = [tune for tune in root.findall('cputune/memorytune')
+             if tune.find('node') is not None]
+    if not tunes:
+        return 'ghsched', None
+    if len(tunes) > 1:
+        raise DomainError('the domain has more than one memorytune')
+    text = tunes[0].get('vcpus')
+    if text is None:
+        return 'libvirt-process', None
+    try:
+        return 'libvirt', cpulist.parse(text)
+    except cpulist.CpuListError as error:
+        raise DomainError(f'memorytune: {error}') from error
+
+
+def _vcpus(root: etree._Element) -> tuple[int, int]:
+    """How many vCPUs the domain can have, and how many it has now."""
+    element = root.find('vcpu')
+    text = (element.text or '') if element is not None else ''
+    current = element.get('current', text) if element is not None else ''
+    if not text.strip().isdecimal() or not current.strip().isdecimal():
+        raise DomainError('the domain has no number of vCPUs')
+    return int(text), int(current)
