@@ -1,0 +1,259 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-host``: what a compute host's control groups should be.
+
+Runs as root on the host, beside nova-compute or without it: it reads Nova's
+configuration files for ``[ghsched]`` and asks libvirt for the domains that
+run. nova-compute and this command take the same lock, so each sees what the
+other has done.
+
+The keys of the JSON are stable: none is renamed or removed.
+
+host
+    ``dialect``, ``control_groups`` (those that there can be beside the
+    kernel's own) and ``foreign``, the names of groups that are nobody's here;
+    ``dialect`` is null without a guest that has a policy.
+guests
+    ``uuid``, ``name``, ``id`` and ``group`` of each guest with a policy.
+actions
+    ``kind`` (``make group``, ``write line``, ``move threads`` or ``remove
+    group``), ``group``, ``guest`` (UUID, null for a removal), ``line``,
+    ``threads`` and ``reason``.
+problems
+    ``guest`` (UUID or null), ``group`` and ``reason``.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Sequence
+import json
+from pathlib import Path
+import sys
+from typing import Any
+from typing import NoReturn
+
+from oslo_config import cfg
+import prettytable
+
+from ghsched_nova import conf
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import reconcile
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import engine
+
+EXIT_DONE = 0
+EXIT_ERROR = 1
+EXIT_TO_DO = 2
+
+_URI = 'qemu:///system'
+
+
+class HostError(Exception):
+    """The state of the host can not be learnt; says why."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with 1 on wrong usage, because 2 is a host with drift."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_ERROR, f'{self.prog}: {message}\n')
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``ghsched-host``."""
+    top = _Parser(prog='ghsched-host', description=(
+        'Compare the control groups of this compute host with the policies '
+        'of the guests that run on it.'))
+    commands = top.add_subparsers(dest='command', metavar='COMMAND',
+                                  required=True)
+    _add(commands, 'plan', _plan,
+         'show what reconcile would do, and change nothing; exit status 0: '
+         'nothing, 1: an error or a guest that can not be helped, 2: '
+         'something')
+    _add(commands, 'reconcile', _reconcile,
+         'make the control groups what they should be; exit status 0: they '
+         'are now, 1: an error or a guest that can not be helped')
+    return top
+
+
+def _add(commands: Any, name: str, run: Callable[..., int],
+         text: str) -> None:
+    command = commands.add_parser(name, help=text, description=text)
+    command.add_argument('--format', choices=('table', 'json'),
+                         default='table')
+    command.add_argument(
+        '--config-file', action='append', metavar='FILE',
+        help='configuration of nova-compute, may be given again; the default '
+             'is what nova-compute itself would read')
+    command.add_argument('--connect', default=_URI, metavar='URI',
+                         help=f'libvirt to ask ({_URI})')
+    command.set_defaults(run=run)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Console script; its result is the exit status."""
+    arguments = parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except (HostError, resctrl_host.ResctrlUnavailable,
+            apply.EnforcementError, cfg.Error, ValueError) as error:
+        print(f'ghsched-host: {error}', file=sys.stderr)
+        return EXIT_ERROR
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    report = _run(arguments, reconcile.look)
+    if report.problems:
+        return EXIT_ERROR
+    return EXIT_TO_DO if report.actions else EXIT_DONE
+
+
+def _reconcile(arguments: argparse.Namespace) -> int:
+    report = _run(arguments, reconcile.reconcile)
+    return EXIT_ERROR if report.problems else EXIT_DONE
+
+
+def _run(arguments: argparse.Namespace,
+         work: Callable[..., reconcile.Report]) -> reconcile.Report:
+    section = _section(arguments.config_file)
+    host = engine.HostEngine(section)
+    before = host.groups()
+    wanted, refused = host.wanted(running(arguments.connect), before)
+    drift.check(wanted)
+    report = reconcile.Report(foreign=tuple(sorted(drift.foreign(before))))
+    if wanted.guests or wanted.removable:
+        report = work(reconcile.Place(Path(section.resctrl_path),
+                                      Path(section.libvirt_run_path)), wanted)
+    report = reconcile.Report(
+        report.actions, (*refused, *report.problems), report.foreign)
+    show = _as_json if arguments.format == 'json' else _as_table
+    print(show(wanted, report, _host(host, wanted)))
+    return report
+
+
+def _section(files: Sequence[str] | None) -> Any:
+    """``[ghsched]`` of the configuration that nova-compute has."""
+    options = cfg.ConfigOpts()
+    conf.register(options)
+    if files is None:
+        options([], project='nova', prog='nova-compute')
+    else:
+        options([], project='nova', default_config_files=list(files),
+                default_config_dirs=[])
+    return options.ghsched
+
+
+def running(uri: str) -> list[desired.Running]:
+    """The domains that run, with their XML.
+
+    :raises HostError: when libvirt does not answer.
+    """
+    try:
+        import libvirt
+    except ImportError as error:
+        raise HostError('the Python binding of libvirt is needed: '
+                        f'{error}') from error
+    # Errors come as exceptions; without this they are printed as well.
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    try:
+        connection = libvirt.openReadOnly(uri)
+    except libvirt.libvirtError as error:
+        raise HostError(f'libvirt ({uri}): {error}') from error
+    try:
+        return [_running(domain, libvirt.libvirtError) for domain in
+                connection.listAllDomains(
+                    libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)]
+    except libvirt.libvirtError as error:
+        raise HostError(f'libvirt ({uri}): {error}') from error
+    finally:
+        connection.close()
+
+
+def _running(domain: Any, gone: type[Exception]) -> desired.Running:
+    found = drift.Domain(domain.UUIDString(), domain.ID(), domain.name())
+    try:
+        return desired.Running(found, domain.XMLDesc(0))
+    except gone:
+        if domain.isActive():
+            raise
+        return desired.Running(found)
+
+
+# -- output -------------------------------------------------------------------
+
+
+def _host(host: engine.HostEngine,
+          wanted: drift.Wanted) -> resctrl_host.ResctrlHost | None:
+    """What the kernel offers; a host without a policy may offer nothing."""
+    return host.host() if wanted.guests else None
+
+
+def _as_json(wanted: drift.Wanted, report: reconcile.Report,
+             host: resctrl_host.ResctrlHost | None) -> str:
+    return json.dumps({
+        'host': {
+            'dialect': host.dialect.name if host else None,
+            'control_groups': host.num_closids - 1 if host else None,
+            'foreign': list(report.foreign)},
+        'guests': [{'uuid': guest.domain.uuid, 'name': guest.domain.name,
+                    'id': guest.domain.id, 'group': guest.group}
+                   for guest in wanted.guests],
+        'actions': [{'kind': action.kind, 'group': action.group,
+                     'guest': action.guest or None,
+                     'line': action.line.strip() or None,
+                     'threads': list(action.threads),
+                     'reason': action.reason}
+                    for action in report.actions],
+        'problems': [{'guest': problem.guest or None,
+                      'group': problem.group, 'reason': problem.reason}
+                     for problem in report.problems],
+    }, indent=2)
+
+
+def _as_table(wanted: drift.Wanted, report: reconcile.Report,
+              _host: resctrl_host.ResctrlHost | None) -> str:
+    names = {guest.domain.uuid: guest.domain.name for guest in wanted.guests}
+    parts = []
+    if report.actions:
+        parts.append(_table(
+            ('Action', 'Group', 'What', 'Why'),
+            [(action.kind, action.group, _what(action), action.reason)
+             for action in report.actions]))
+    if report.problems:
+        parts.append(_table(
+            ('Guest', 'Group', 'Problem'),
+            [(names.get(problem.guest, problem.guest), problem.group,
+              problem.reason) for problem in report.problems]))
+    parts.append(
+        f'{len(wanted.guests)} guests with a policy, '
+        f'{len(report.actions)} actions, {len(report.problems)} problems, '
+        f'{len(report.foreign)} control groups of others')
+    return '\n'.join(parts)
+
+
+def _what(action: drift.Action) -> str:
+    return action.line.strip() or ', '.join(map(str, action.threads))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    table = prettytable.PrettyTable(header, max_width=60)
+    table.align = 'l'
+    table.add_rows([list(row) for row in rows])
+    return str(table.get_string())
+
+
+if __name__ == '__main__':
+    sys.exit(main())

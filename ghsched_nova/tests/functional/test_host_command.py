@@ -1,0 +1,174 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``ghsched-host`` beside an unmodified libvirtd, on an emulated resctrl."""
+
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.testing import testhost
+from ghsched_nova.tests.functional import test_testhost
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+POLICY = metadata.DomainPolicy(
+    GuestPolicy(nodes=(NodePolicy(maximum=60),)), (1,))
+
+
+def setUpModule():
+    test_testhost.setUpModule()
+
+
+def tearDownModule():
+    test_testhost.tearDownModule()
+
+
+class HostCommandTest(test_testhost.HostTestCase):
+    settings = testhost.Settings(dialect='intel', closids=4)
+
+    def ghsched_host(self, command, *options):
+        """The exit status, and what is printed."""
+        config = os.path.join(self.host.state, 'nova.conf')
+        with open(config, 'w') as stream:
+            stream.write('[ghsched]\n' + '\n'.join(options) + '\n')
+        done = self.host.run(
+            [sys.executable, '-W', 'ignore', '-m', 'ghsched_nova.cmd.host',
+             command, '--format', 'json', '--config-file', config])
+        self.assertEqual('', done.stderr)
+        return done.returncode, json.loads(done.stdout)
+
+    def start(self, name, tune=test_testhost.NODE_1, policy=True):
+        """Start a guest with its policy; returns its UUID."""
+        cpus = self.resctrl('cat', '/sys/devices/system/node/node1/cpulist')
+        xml = test_testhost.DOMAIN.format(name=name, tune=tune,
+                                          cpus=cpus.strip())
+        if not tune:
+            xml = xml.replace("<memorytune vcpus='0-1'></memorytune>", '')
+        if policy:
+            xml = metadata.write(xml, POLICY)
+        number = str(uuid.uuid4())
+        xml = xml.replace('<name>', f'<uuid>{number}</uuid><name>', 1)
+        path = os.path.join(self.host.state, f'{name}.xml')
+        with open(path, 'w') as stream:
+            stream.write(xml)
+        done = self.virsh('create', path)
+        self.assertEqual('', done.stderr)
+        self.addCleanup(self.host.run, [
+            'sh', '-c', 'rmdir /sys/fs/resctrl/ghsched-* '
+                        '/sys/fs/resctrl/pqos-1'])
+        return number
+
+    def in_order(self):
+        self.assertEqual((0, []), self.kinds('plan'))
+
+    def kinds(self, command, *options):
+        status, document = self.ghsched_host(command, *options)
+        self.assertEqual([], document['problems'])
+        return status, [(action['kind'], action['group'])
+                        for action in document['actions']]
+
+    def test_what_libvirt_has_made_is_in_order(self):
+        self.start('a')
+        self.start('b', '', policy=False)
+        self.in_order()
+
+    def test_drift_of_libvirts_group_is_mended(self):
+        self.start('a')
+        group, = self.groups()
+        self.write(f'{group}/schemata', 'MB:1=10')
+        self.assertEqual((2, [('write line', group)]), self.kinds('plan'))
+        self.assertEqual((0, [('write line', group)]),
+                         self.kinds('reconcile'))
+        tid = self.read(f'{group}/tasks').split()[0]
+        self.write('tasks', tid)
+        self.assertEqual((0, [('move threads', group)]),
+                         self.kinds('reconcile'))
+        self.in_order()
+        self.resctrl('rmdir', f'/sys/fs/resctrl/{group}')
+        self.assertEqual('make group', self.kinds('reconcile')[1][0][0])
+        self.in_order()
+        # libvirt finds what was made in its name.
+        self.virsh('destroy', 'a')
+        self.assertEqual([], self.groups())
+
+    def test_a_group_is_made_where_libvirt_makes_none(self):
+        name = 'ghsched-' + self.start('a', '')
+        self.write_foreign()
+        self.assertEqual(('make group', name), self.kinds('reconcile')[1][0])
+        self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'],
+                         self.threads(self.read(f'{name}/tasks')))
+        self.assertIn('MB:0=100;1=60', self.read(f'{name}/schemata'))
+        self.in_order()
+        self.assertEqual((0, [('move threads', name)]), self.kinds(
+            'reconcile', 'control_threads = all'))
+        self.assertIn('qemu-system-x86', ' '.join(
+            self.threads(self.read(f'{name}/tasks'))))
+        self.virsh('destroy', 'a')
+        self.assertEqual((0, [('remove group', name)]),
+                         self.kinds('reconcile'))
+        self.assertEqual(['pqos-1'],
+                         self.ghsched_host('plan')[1]['host']['foreign'])
+
+    def write_foreign(self):
+        self.resctrl('mkdir', '/sys/fs/resctrl/pqos-1')
+
+    def test_what_libvirt_leaks_is_removed(self):
+        self.start('a')
+        leaked, = self.groups()
+        qemu = int(self.resctrl('cat', '/run/libvirt/qemu/a.pid'))
+        self.kill(self.host.pid('libvirtd'))
+        self.kill(qemu)
+        self.host.restart_libvirtd()
+        self.start('b')
+        self.assertIn(leaked, self.groups())
+        self.assertEqual((0, [('remove group', leaked)]),
+                         self.kinds('reconcile'))
+        self.assertEqual(1, len(self.groups()))
+        self.in_order()
+
+    def kill(self, pid):
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                with open(f'/proc/{pid}/stat') as stream:
+                    if stream.read().rpartition(')')[2].split()[0] == 'Z':
+                        return
+            except OSError:
+                return
+            time.sleep(0.02)
+        self.fail(f'process {pid} does not end')
+
+    def test_unmounted_and_mounted_again(self):
+        self.start('a')
+        group, = self.groups()
+        self.host.umount_resctrl()
+        self.addCleanup(self._mount)
+        status, document = self.ghsched_host('reconcile')
+        self.assertEqual(1, status)
+        self.assertIn('is resctrl mounted?',
+                      document['problems'][0]['reason'])
+        self._mount()
+        self.assertEqual(
+            (0, [('make group', group), ('write line', group),
+                 ('move threads', group)]), self.kinds('reconcile'))
+        self.in_order()
+
+    def _mount(self):
+        if not self.host.mounted():
+            self.host.mount_resctrl()
