@@ -62,3 +62,11 @@ class BenchTest(testtools.TestCase):
         out = self.run_bench('top_bench.py', '--count', '2', '--guests', '3',
                              '--domains', '2')
         self.assertIn('simulated host: 3 guests x 2 domains', out)
+
+    def test_reconcile(self):
+        out = self.run_bench('reconcile_bench.py', '--guests', '20',
+                             '--domains', '2', '--count', '2')
+        unchanged, = (line for line in out.splitlines()
+                      if line.startswith('nothing changed'))
+        self.assertTrue(unchanged.endswith('  writes 0'), out)
+        self.assertIn('memory: ', out)

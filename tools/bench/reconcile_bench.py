@@ -1,0 +1,227 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""How long it takes to reconcile a host, and that nothing is written twice.
+
+Guests, control groups and processes are directories and files: what is timed
+is our own work and the file system's, not a kernel's. The guests come as the
+XML that libvirt would give. Three states are measured: groups that are all
+missing, groups that are all right, and one value changed in each tenth group;
+beside them merely reading the same files, in the same run and in turn.
+
+From the top of the source tree::
+
+    PYTHONPATH=. python tools/bench/reconcile_bench.py [--guests N]
+"""
+
+import argparse
+from collections.abc import Callable
+import gc
+from pathlib import Path
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from types import MappingProxyType
+import uuid
+
+_AT_START = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+from ghsched_nova.guest import metadata  # noqa: E402
+from ghsched_nova.resctrl import apply  # noqa: E402
+from ghsched_nova.resctrl import dialects  # noqa: E402
+from ghsched_nova.resctrl import drift  # noqa: E402
+from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
+from ghsched_nova.resctrl import plan  # noqa: E402
+from ghsched_nova.resctrl import reconcile  # noqa: E402
+from ghsched_nova.resctrl import schemata  # noqa: E402
+from ghsched_nova.virt import desired  # noqa: E402
+from ghsched_placement.policy import GuestPolicy  # noqa: E402
+from ghsched_placement.policy import NodePolicy  # noqa: E402
+
+WARM_UP = 2
+VCPUS = 4
+#: Lines of a fresh group of the dialect that is played (openEuler 6.6).
+FRESH = MappingProxyType({'MB': 100, 'MBMIN': 0, 'MBHDL': 1, 'MBPRI': 3})
+
+
+class Files(apply.Files):
+    """A directory tree that takes writes as resctrl does.
+
+    :param domains: how many the lines of a group have.
+    """
+
+    def __init__(self, domains: int) -> None:
+        self.domains = domains
+        self.writes = 0
+
+    def write(self, path: Path, text: str) -> None:
+        self.writes += 1
+        before = path.read_text()
+        if path.name == 'tasks':
+            path.write_text(before + text)
+            return
+        change = schemata.parse(text).lines[0]
+        lines = tuple(
+            schemata.Line(line.name, tuple(
+                {**dict(line.values), **dict(change.values)}.items()))
+            if line.name == change.name else line
+            for line in schemata.parse(before).lines)
+        path.write_text(schemata.render(schemata.Schemata(lines)))
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir()
+        (path / 'tasks').write_text('')
+        (path / 'schemata').write_text(''.join(
+            f'{name}:' + ';'.join(f'{domain}={value}' for domain
+                                  in range(self.domains)) + '\n'
+            for name, value in FRESH.items()))
+
+
+class Host:
+    """A made-up host with its guests.
+
+    :param top: an empty directory.
+    """
+
+    def __init__(self, top: Path, guests: int, domains: int) -> None:
+        self.place = reconcile.Place(top / 'resctrl', top / 'run',
+                                     top / 'proc')
+        self.files = Files(domains)
+        (top / 'resctrl' / 'info').mkdir(parents=True)
+        (top / 'run').mkdir()
+        self.resctrl = resctrl_host.ResctrlHost(
+            dialect=dialects.OPENEULER_66, num_closids=guests + 1,
+            num_rmids=guests, min_bandwidth=1, granularity=1,
+            domains_by_node={node: (node,) for node in range(domains)},
+            monitored=True, priority_default=3)
+        policy = metadata.DomainPolicy(
+            GuestPolicy(nodes=(NodePolicy(minimum=10, maximum=60,
+                                          hardlimit=False,
+                                          priority=5),) * domains),
+            tuple(range(domains)))
+        self.running = [self._start(number, policy)
+                        for number in range(guests)]
+
+    def _start(self, number: int,
+               policy: metadata.DomainPolicy) -> desired.Running:
+        domain = drift.Domain(str(uuid.uuid5(uuid.NAMESPACE_DNS,
+                                             str(number))),
+                              number + 1, f'instance-{number:08x}')
+        process = 100000 + 100 * number
+        proc = self.place.proc
+        for place in range(2 * VCPUS):
+            name = f'CPU {place}/KVM' if place < VCPUS else 'worker'
+            tid = process + place
+            (proc / str(process) / 'task' / str(tid)).mkdir(parents=True)
+            (proc / str(tid)).mkdir(exist_ok=True)
+            (proc / str(tid) / 'comm').write_text(name + '\n')
+        (self.place.run_path / f'{domain.name}.pid').write_text(f'{process}')
+        xml = metadata.write(
+            f'<domain><name>{domain.name}</name><uuid>{domain.uuid}</uuid>'
+            f'<vcpu>{VCPUS}</vcpu></domain>', policy)
+        return desired.Running(domain, xml)
+
+    def wanted(self) -> drift.Wanted:
+        """From the XML of all guests."""
+        guests = tuple(desired.read(self.resctrl, one)
+                       for one in self.running if desired.controlled(one.xml))
+        return drift.Wanted(
+            guests, tuple(one.domain for one in self.running),
+            frozenset(self.files.directories(self.place.root)),
+            plan.other_domains(self.resctrl))
+
+    def reconcile(self) -> int:
+        """Once; how much was written."""
+        before = self.files.writes
+        report = reconcile.reconcile(self.place, self.wanted(), self.files)
+        if report.problems:
+            raise SystemExit(str(report.problems[0]))
+        return self.files.writes - before
+
+    def disturb(self) -> None:
+        """Somebody changes a value in each tenth group."""
+        groups = self.files.directories(self.place.root)
+        for name in [name for name in groups if name != 'info'][::10]:
+            self.files.write(self.place.root / name / 'schemata',
+                             'MBPRI:0=7\n')
+
+    def read_files(self) -> int:
+        """What reconcile reads, and nothing done with it."""
+        size = 0
+        for top, names in ((self.place.root, ('schemata', 'tasks')),
+                           (self.place.proc, ('comm',))):
+            for directory in top.iterdir():
+                for name in names:
+                    file = directory / name
+                    if file.exists():
+                        size += len(file.read_text())
+        for file in self.place.run_path.iterdir():
+            size += len(file.read_text())
+        return size
+
+
+def timed(task: Callable[[], int]) -> tuple[float, int]:
+    begin = time.perf_counter()
+    result = task()
+    return time.perf_counter() - begin, result
+
+
+def measure(host: Host, count: int) -> dict[str, list[tuple[float, int]]]:
+    """Seconds and writes of each run after the warm-up, by name."""
+    found: dict[str, list[tuple[float, int]]] = {
+        'all groups missing': [timed(host.reconcile)],
+        'merely reading the files': [], 'nothing changed': [],
+        'a tenth changed': []}
+    for _ in range(WARM_UP + count):
+        gc.collect()
+        found['merely reading the files'].append(
+            (timed(host.read_files)[0], 0))
+        found['nothing changed'].append(timed(host.reconcile))
+        host.disturb()
+        found['a tenth changed'].append(timed(host.reconcile))
+    return {name: values[WARM_UP:] or values
+            for name, values in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--guests', type=int, default=512)
+    parser.add_argument('--domains', type=int, default=8)
+    parser.add_argument('--count', type=int, default=10,
+                        help='runs that count (10)')
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as top:
+        host = Host(Path(top), options.guests, options.domains)
+        times = measure(host, options.count)
+    print(f'simulated host: {options.guests} guests of {VCPUS} vCPUs, '
+          f'{options.domains} domains; a plain directory tree')
+    print(f'n = {options.count} of each but the first, {WARM_UP} discarded '
+          f'before as warm-up; Python {platform.python_version()}, '
+          f'{platform.machine()}')
+    base = statistics.median(seconds for seconds, _writes
+                             in times['merely reading the files'])
+    for name, values in times.items():
+        seconds = [one for one, _writes in values]
+        median = statistics.median(seconds)
+        print(f'{name:26} median {median * 1e3:8.1f} ms  max '
+              f'{max(seconds) * 1e3:8.1f} ms  ratio {median / base:.2f}  '
+              f'writes {max(writes for _seconds, writes in values)}')
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f'memory: {(peak - _AT_START) / 1024:.1f} MiB above the '
+          f'interpreter, which has {_AT_START / 1024:.1f}')
+
+
+if __name__ == '__main__':
+    main()
