@@ -22,10 +22,13 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import functools
 from typing import Any
 from typing import TypeAlias
 
+from nova.compute import api as compute_api
+from nova.compute import resource_tracker
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 import nova.conf
@@ -45,6 +48,9 @@ from ghsched_nova import conf
 from ghsched_placement import names
 
 LOG = logging.getLogger(__name__)
+
+#: Marks a function of Nova's that has one of ours around it.
+_OURS = '_ghsched_wrapped'
 
 #: Nova has no type hints for these.
 InstanceNUMATopology: TypeAlias = Any
@@ -99,6 +105,10 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'name_or_uuid', 'resources'),
     'nova.pci.request.get_pci_requests_from_flavor': (
         'flavor', 'affinity_policy'),
+    'nova.compute.api.API.revert_resize': ('self', 'context', 'instance'),
+    'nova.compute.resource_tracker.ResourceTracker._move_claim': (
+        'self', 'context', 'instance', 'new_flavor', 'nodename', 'migration',
+        'allocations', 'move_type', 'image_meta', 'limits'),
     'nova.compute.utils.update_pci_request_with_placement_allocations': (
         'context', 'report_client', 'pci_requests', 'provider_mapping'),
     'nova.objects.request_spec.RequestSpec.'
@@ -145,35 +155,84 @@ def extend_pci_requests(function: Callable[..., Any]) -> None:
 
     :param function: takes Nova's function, and then its arguments.
     """
-    original = pci_request.get_pci_requests_from_flavor
-    if hasattr(original, '__wrapped__'):
-        return
-
-    @functools.wraps(original)
-    def extended(flavor: Any, affinity_policy: str | None = None) -> Any:
-        return function(original, flavor, affinity_policy)
-    pci_request.get_pci_requests_from_flavor = extended
+    _wrap(pci_request, 'get_pci_requests_from_flavor', function)
 
 
 def watch_provider_mapping(
-        function: Callable[[Mapping[str, Sequence[str]]], None]) -> None:
+        function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
     """Hear which providers Placement gave to a guest that is to be claimed.
 
-    ``nova.compute.manager.ComputeManager`` looks
+    ``nova.compute.manager.ComputeManager`` and ``nova.conductor`` look
     ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in
     its module right before each claim of a guest with such providers.
+
+    :param function: takes the PCI requests of the instance, after Nova's
+        function is done with them, and the providers by group suffix.
     """
-    original = compute_utils.update_pci_request_with_placement_allocations
-    if hasattr(original, '__wrapped__'):
+    def watched(original: Callable[..., Any], context: Any,
+                report_client: Any, pci_requests: Any,
+                provider_mapping: Any) -> Any:
+        result = original(context, report_client, pci_requests,
+                          provider_mapping)
+        function(pci_requests, provider_mapping)
+        return result
+    _wrap(compute_utils, 'update_pci_request_with_placement_allocations',
+          watched)
+
+
+def around_move_claim(
+        function: Callable[[Any], contextlib.AbstractContextManager[None]]
+) -> None:
+    """Have a context of ours around each claim of a move.
+
+    :param function: takes the instance that is claimed.
+    """
+    def claimed(original: Callable[..., Any], tracker: Any, context: Any,
+                instance: Any, *args: Any, **kwargs: Any) -> Any:
+        with function(instance):
+            return original(tracker, context, instance, *args, **kwargs)
+    _wrap(resource_tracker.ResourceTracker, '_move_claim', claimed)
+
+
+def repair_reverted_requests(concerns: Callable[[Any], bool]) -> None:
+    """Let the request of a reverted resize ask for the old devices again.
+
+    ``nova.compute.api.API.revert_resize`` puts flavor and NUMA topology of
+    the RequestSpec back and forgets its PCI requests, which later moves are
+    scheduled with.
+
+    :param concerns: whether a flavor is one that this matters for.
+    """
+    def reverted(original: Callable[..., Any], api: Any, context: Any,
+                 instance: Any, *args: Any, **kwargs: Any) -> Any:
+        moved = instance.migration_context
+        repair = moved is not None and any(
+            flavor is not None and concerns(flavor)
+            for flavor in (instance.flavor, instance.old_flavor))
+        result = original(api, context, instance, *args, **kwargs)
+        if repair:
+            spec = objects.RequestSpec.get_by_instance_uuid(
+                context, instance.uuid)
+            spec.pci_requests = moved.old_pci_requests
+            spec.save()
+        return result
+    _wrap(compute_api.API, 'revert_resize', reverted)
+
+
+def _wrap(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    """Put a function of ours around one of Nova's, once.
+
+    :param function: takes Nova's function, and then its arguments.
+    """
+    original = getattr(owner, name)
+    if getattr(original, _OURS, False):
         return
 
     @functools.wraps(original)
-    def watched(context: Any, report_client: Any, pci_requests: Any,
-                provider_mapping: Any) -> Any:
-        function(provider_mapping)
-        return original(context, report_client, pci_requests,
-                        provider_mapping)
-    compute_utils.update_pci_request_with_placement_allocations = watched
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+    setattr(wrapper, _OURS, True)
+    setattr(owner, name, wrapper)
 
 
 class _NamingGroup(request_spec.RequestGroup):
@@ -261,14 +320,10 @@ def steer_fit() -> None:
     takes host cells as they come when there are no more of them than guest
     cells, so it is given those that the limits name, in their order.
     """
-    original = hardware.numa_fit_instance_to_host
-    if hasattr(original, '__wrapped__'):
-        return
-
-    @functools.wraps(original)
-    def steered(host_topology: Any, instance_topology: Any,
-                provider_mapping: Any, limits: Any = None,
-                pci_requests: Any = None, pci_stats: Any = None) -> Any:
+    def steered(original: Callable[..., Any], host_topology: Any,
+                instance_topology: Any, provider_mapping: Any,
+                limits: Any = None, pci_requests: Any = None,
+                pci_stats: Any = None) -> Any:
         order = limits_order(limits)
         if order is not None and host_topology and instance_topology:
             host_topology = _in_order(host_topology, order)
@@ -279,7 +334,7 @@ def steer_fit() -> None:
         # With the first order failing Nova tries the others.
         follows = order is None or tuple(host_cells(fitted)) == order
         return fitted if follows else None
-    hardware.numa_fit_instance_to_host = steered
+    _wrap(hardware, 'numa_fit_instance_to_host', steered)
 
 
 def limits_order(limits: Any) -> tuple[int, ...] | None:

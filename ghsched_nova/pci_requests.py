@@ -23,8 +23,10 @@ for them. Which guest node a request is for is written into its
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import re
 import threading
 from typing import Any
@@ -43,9 +45,8 @@ _REQUESTER = re.compile(r'ghsched-vfs-node(\d+)')
 #: Suffix of Nova's request group for one device: request id and number.
 _SUFFIX = re.compile(r'(.{36})-\d+')
 
-#: Providers that Placement gave, by request group suffix, for the move that
-#: this thread is about to claim.
-_moving = threading.local()
+#: What this thread is about to claim, see :func:`claiming`.
+_claims = threading.local()
 
 
 class BadVfs(exception.PciInvalidAlias):
@@ -68,16 +69,17 @@ def of(requests: Iterable[Any] | None) -> list[Any]:
 
 def told(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
     """What PCI requests of ours ask for."""
-    return tuple(policies.Vfs(guest_node_of(request) or 0,
-                              request.alias_name, request.count)
-                 for request in requests)
+    return tuple(policies.Vfs(node, request.alias_name, request.count)
+                 for request in requests
+                 if (node := guest_node_of(request)) is not None)
 
 
 def nodes_of(instance: Any) -> list[tuple[int, int | None]]:
     """Guest NUMA node and host NUMA node of each VF that was claimed."""
     requests = instance.pci_requests
-    guest_nodes = {request.request_id: guest_node_of(request) or 0
-                   for request in of(requests and requests.requests)}
+    guest_nodes = {request.request_id: node
+                   for request in of(requests and requests.requests)
+                   if (node := guest_node_of(request)) is not None}
     return [(guest_nodes[device.request_id], device.numa_node)
             for device in instance.pci_devices or ()
             if device.request_id in guest_nodes]
@@ -104,7 +106,7 @@ def with_vfs(original: Callable[..., Any], flavor: Any,
         for request in more.requests:
             request.requester_id = f'ghsched-vfs-node{vfs.guest_node}'
             found.requests.append(request)
-    _follow(found.requests)
+    _follow(found.requests, getattr(_claims, 'moving', None))
     return found
 
 
@@ -120,36 +122,63 @@ def _vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
         raise BadVfs(reason=str(error)) from error
 
 
-def remember(mapping: Mapping[str, Sequence[str]]) -> None:
-    """Keep the providers of a move for :func:`with_vfs` of this thread.
+def remember(requests: Sequence[Any],
+             mapping: Mapping[str, Sequence[str]]) -> None:
+    """Tell PCI requests of ours which PFs Placement gave, whatever their ids.
 
-    The resource tracker of the host that a guest moves to makes the PCI
-    requests of the flavor anew, with new request ids and without the
-    providers that Placement has given, which nova-compute has put into the
-    old ones (``ResourceTracker._move_claim``, ``ComputeManager._prep_resize``
-    in Nova).
+    Nova goes by the request id, and the ids of an instance that has been
+    moved are not those of its RequestSpec: the resource tracker of the host
+    that a guest moves to makes the requests anew
+    (``ResourceTracker._move_claim``).
+
+    :param requests: those of the instance.
+    :param mapping: providers by request group suffix.
     """
-    _moving.mapping = mapping
+    _follow(requests, mapping)
+    _claims.given = requests, mapping
 
 
-def _follow(requests: Sequence[Any]) -> None:
-    """Tell our requests of a move which PFs their VFs are to be of.
+@contextlib.contextmanager
+def claiming(instance: Any) -> Iterator[None]:
+    """While the resource tracker makes the requests of a move anew.
 
-    They are made in the same order wherever they are made.
+    In there :func:`with_vfs` tells them the PFs that :func:`remember` was
+    told for the same instance.
     """
-    mapping, _moving.mapping = getattr(_moving, 'mapping', None), None
+    given, _claims.given = getattr(_claims, 'given', None), None
+    own = instance.pci_requests and instance.pci_requests.requests
+    _claims.moving = given[1] if given and given[0] is own else None
+    try:
+        yield
+    finally:
+        _claims.moving = None
+
+
+def _follow(requests: Sequence[Any],
+            mapping: Mapping[str, Sequence[str]] | None) -> None:
+    """Tell our requests which PFs their VFs are to be of.
+
+    They are in the same order wherever they were made, so the order tells
+    which is which.
+    """
     providers: dict[str, list[str]] = {}
     for suffix, uuids in (mapping or {}).items():
         match = _SUFFIX.fullmatch(suffix)
         if match:
             providers.setdefault(match[1], []).extend(uuids)
     given = list(providers.values())
+    asked = [request for request in requests if request.alias_name]
     if [len(uuids) for uuids in given] != [
-            request.count for request in requests]:
-        return      # no move, or of another flavor
-    for request, uuids in zip(requests, given, strict=True):
+            request.count for request in asked]:
+        return      # of another flavor
+    for request, uuids in zip(asked, given, strict=True):
         if guest_node_of(request) is not None:
             request.spec[0]['rp_uuids'] = ','.join(uuids)
+
+
+def _has_vfs(flavor: Any) -> bool:
+    return 'extra_specs' in flavor and any(
+        key.startswith(keys.VFS.extra_spec) for key in flavor.extra_specs)
 
 
 def register() -> None:
@@ -157,7 +186,14 @@ def register() -> None:
     compat.extend_pci_requests(with_vfs)
 
 
-def register_moves() -> None:
+def register_api() -> None:
+    """The same in nova-api."""
+    register()
+    compat.repair_reverted_requests(_has_vfs)
+
+
+def register_compute() -> None:
     """The same in nova-compute, where guests move to."""
     register()
     compat.watch_provider_mapping(remember)
+    compat.around_move_claim(claiming)

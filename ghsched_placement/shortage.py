@@ -72,9 +72,11 @@ def find(policy: GuestPolicy, accounting: Accounting, ask: Ask,
         *_bandwidth(policy, accounting, ask), *_control_groups(policy, ask),
         *_vfs(policy, pfs or {})]
     if not missing and policy.vfs:
+        where = (' on the right NUMA nodes'
+                 if policy.vfs_locality == 'node' or policy.nodes else '')
         missing.append(Shortage(
-            'no host has all that the flavor needs on the right NUMA nodes, '
-            'though each of its ghsched keys alone can be met'))
+            f'no host has all that the flavor needs{where}, though each of '
+            'its ghsched keys alone can be met'))
     return missing
 
 

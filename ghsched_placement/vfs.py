@@ -17,10 +17,17 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
+import itertools
 from typing import Any
+from typing import TypeAlias
 
+from ghsched_placement.policy import Vfs
 from ghsched_placement.request import Devices
+
+#: Number of VFs from each PF, by guest NUMA node and alias.
+Sizes: TypeAlias = Mapping[tuple[int, str], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -74,19 +81,76 @@ def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
             for place, free in places.items()}
 
 
-def splits(count: int, pools: Iterable[Sequence[int]],
-           most: int) -> list[tuple[int, ...]]:
-    """Ways to take VFs of several PFs, those of the fewest PFs first.
+def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
+         locality: str, most: int) -> list[Sizes]:
+    """Ways to take VFs of several PFs that some host has room for.
 
-    :param count: how many VFs.
-    :param pools: free VFs of the PFs of each place, the most first.
+    Those with the fewest parts come first, then those that the most hosts
+    have room for. A way with all VFs of a guest node from one PF is none: it
+    has been tried.
+
+    :param needs: of one guest.
+    :param pfs: by alias.
     :param most: how many ways to return at most.
-    :returns: the number of VFs of each PF.
     """
-    ways = {tuple(_greedy(count, pool)) for pool in pools
-            if sum(pool) >= count}
-    return sorted((way for way in ways if len(way) > 1),
-                  key=lambda way: (len(way), way))[:most]
+    found: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    for root in {pf.root for of_alias in pfs.values() for pf in of_alias}:
+        of_host = {alias: [pf for pf in of_alias if pf.root == root]
+                   for alias, of_alias in pfs.items()}
+        found.update(set(_of_host(needs, of_host, locality)))
+    ready = sorted(
+        (way for way in found if any(len(sizes) > 1 for sizes in way)),
+        key=lambda way: (sum(map(len, way)), -found[way], way))
+    return [{(need.guest_node, need.alias): sizes
+             for need, sizes in zip(needs, way, strict=True)}
+            for way in ready[:most]]
+
+
+def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
+             locality: str) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """For each way to give places of a host to the guest nodes."""
+    places = {alias: by_place(of_alias, locality)
+              for alias, of_alias in pfs.items()}
+    nodes = sorted({need.guest_node for need in needs})
+    known = sorted({place for of_alias in places.values()
+                    for place in of_alias})
+    # Anywhere on the host is one place for all of them.
+    taken: Iterator[tuple[str, ...]] = itertools.permutations(
+        known, len(nodes))
+    if locality != 'node':
+        taken = iter([tuple(known[:1]) * len(nodes)])
+    for chosen in itertools.islice(taken, _MOST_PLACES):
+        place_of = dict(zip(nodes, chosen, strict=True)) if chosen else {}
+        way = _take(needs, places, place_of)
+        if way is not None:
+            yield way
+
+
+#: Ways to give places to guest nodes that are looked at for one host.
+_MOST_PLACES = 1000
+
+
+def _take(needs: Sequence[Vfs],
+          places: Mapping[str, Mapping[str, Sequence[int]]],
+          place_of: Mapping[int, str],
+          ) -> tuple[tuple[int, ...], ...] | None:
+    """VFs of each need, one after the other; None when they do not suffice.
+    """
+    left = {alias: {place: sorted(free, reverse=True)
+                    for place, free in of_alias.items()}
+            for alias, of_alias in places.items()}
+    way = []
+    for need in needs:
+        pool = left.get(need.alias, {}).get(
+            place_of.get(need.guest_node, ''), [])
+        sizes = tuple(_greedy(need.count, pool))
+        if sum(sizes) < need.count:
+            return None
+        for position, size in enumerate(sizes):
+            pool[position] -= size
+        pool.sort(reverse=True)
+        way.append(sizes)
+    return tuple(way)
 
 
 def combinations(parts: Mapping[str, int],
@@ -105,7 +169,7 @@ def combinations(parts: Mapping[str, int],
 
 def _greedy(count: int, pool: Sequence[int]) -> Iterator[int]:
     for free in pool:
-        if count <= 0:
+        if count <= 0 or free <= 0:
             return
         yield min(free, count)
         count -= free

@@ -55,7 +55,7 @@ class Validator(base.ExtraSpecValidator):
 
 def register() -> list[base.ExtraSpecValidator]:
     """All validators; nova-api calls it once, when it starts."""
-    pci_requests.register()
+    pci_requests.register_api()
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))

@@ -12,6 +12,7 @@
 
 """Allocation candidates -> the host NUMA nodes they stand for (pure)."""
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -27,6 +28,13 @@ from typing import TypeAlias
 from ghsched_nova.scheduler.refusals import Refusal
 from ghsched_placement import names
 from ghsched_placement.request import LOCALITIES
+
+#: Whether CPUs and memory of a host node suffice for a guest node: guest
+#: node, host node.
+HasRoom: TypeAlias = Callable[[int, int], bool]
+
+#: How many VFs are off a node, and off its socket, by host NUMA node.
+_Far: TypeAlias = Mapping[int, tuple[int, int]]
 
 ONE_NODE_FOR_TWO = Refusal(
     'two guest NUMA nodes would get their memory bandwidth or VFs from one '
@@ -167,18 +175,24 @@ def fan_out(candidates: Sequence[Mapping[str, Any]],
                     mappings[suffix] = list(provider)
 
 
+def _always(_guest_node: int, _node: int) -> bool:
+    return True
+
+
 def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
-          host: Host) -> tuple[list[Placed], Refusal | None]:
+          host: Host, has_room: HasRoom | None = None,
+          ) -> tuple[list[Placed], Refusal | None]:
     """Candidates worth a try, in order, and why there is none.
 
     :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``,
         after :func:`fan_out`.
+    :param has_room: left out, every host node has.
     """
     most = max(1, MAX_PLACED // max(1, len(candidates)))
     placed: list[Placed] = []
     refusals: Counter[Refusal] = Counter()
     for candidate in candidates:
-        found = _place(candidate, wanted, host)
+        found = _place(candidate, wanted, host, has_room or _always)
         if isinstance(found, Refusal):
             refusals[found] += 1
         else:
@@ -186,23 +200,35 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     placed.sort(key=lambda item: item.rank)
     if placed:
         return placed, None
-    return [], next((refusal for refusal in _TELLING if refusal in refusals),
-                    UNKNOWN_NODES)
+    if not refusals:
+        return [], UNKNOWN_NODES
+    return [], min(refusals, key=lambda refusal: (
+        _TELLING.index(refusal) if refusal in _TELLING else -1,
+        -refusals[refusal], refusal.reason))
 
 
 #: Most that is looked at of one host; there is more where neither bandwidth
 #: nor locality says on which of many nodes a guest node is.
 MAX_PLACED = 20000
 
-#: The one to tell first: it says most about the request.
-_TELLING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES)
-
-#: How many VFs are off a node, and off its socket, by host NUMA node.
-_Far: TypeAlias = Mapping[int, tuple[int, int]]
+#: The one to tell first says most about the request; what is not in here
+#: (nodes that are full) says even more.
+_TELLING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES, UNKNOWN_NODES)
 
 
-def _place(candidate: Mapping[str, Any], wanted: Wanted,
-           host: Host) -> Iterator[Placed] | Refusal:
+def no_room(nodes: Iterable[int]) -> Refusal:
+    """Host nodes that have all but what Nova looks after."""
+    numbers = sorted(set(nodes))
+    who = ('host NUMA node {} has' if len(numbers) == 1
+           else 'host NUMA nodes {} have').format(
+               ', '.join(map(str, numbers)))
+    return Refusal(f'{who} the memory bandwidth and VFs, but not the CPUs, '
+                   'memory, networks or other devices that the guest needs '
+                   'with them')
+
+
+def _place(candidate: Mapping[str, Any], wanted: Wanted, host: Host,
+           has_room: HasRoom) -> Iterator[Placed] | Refusal:
     mappings = candidate['mappings']
     nodes = _nodes(mappings, wanted, host.node_of_numa)
     if nodes is None:
@@ -212,13 +238,18 @@ def _place(candidate: Mapping[str, Any], wanted: Wanted,
     of_vfs = tuple(itertools.chain.from_iterable(pfs.values()))
     if not host.node_of_pf.keys() >= set(of_vfs):
         return UNKNOWN_DEVICES
-    choices = {
+    choices: dict[int, _Far] = {
         guest_node: _choices(known, host, wanted.locality, Counter(
             host.node_of_pf[pf] for vf, found in pfs.items()
             if vf.guest_node == guest_node for pf in found))
         for guest_node, known in nodes.items()}
     if not all(choices.values()):
         return TOO_FAR
+    for guest_node, near in choices.items():
+        choices[guest_node] = {node: far for node, far in near.items()
+                               if has_room(guest_node, node)}
+        if not choices[guest_node]:
+            return no_room(near)
     ways = _assign(choices)
     first = next(ways, None)
     if first is None:

@@ -113,7 +113,6 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             view = HostStateView(host_state)
             refusal = self._keep_one(view, spec, wanted)
             if refusal is None:
-                found_a_host(spec)
                 yield view
             else:
                 refused.add(host_state.host, refusal)
@@ -129,9 +128,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         requests = spec.pci_requests and spec.pci_requests.requests
         wanted = Wanted(
             request.node_suffixes(policy, section.bandwidth_accounting),
-            [VfRequest(vfs.guest_node, pci_request.request_id, vfs.count)
-             for vfs, pci_request in zip(
-                 policy.vfs, pci_requests.of(requests), strict=False)],
+            vf_requests(spec),
             request_filter.try_of(spec, policy).locality,
             guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
@@ -151,8 +148,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                                           spec.image.properties):
             return CPU_POLICY
         candidates.fan_out(view.allocation_candidates, wanted.vfs)
+        room = _Room(view, spec)
         placed, refusal = candidates.place(view.allocation_candidates, wanted,
-                                           _host(view))
+                                           _host(view), room.holds)
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
@@ -168,12 +166,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         """
         limit = compat.config().ghsched.max_candidates_per_host
         refusal: Refusal | None = None
-        free, room = _Free(view.uuid), _Room(view, spec)
+        free = _Free(view.uuid)
         for items in candidates.by_nodes(placed, wanted):
-            full = room.lacking(items[0].nodes)
-            if full:
-                refusal = refusal or _too_little(full, False)
-                continue
             if view.claimed:
                 items = [item for item in items if free.holds(item.candidate)]
                 if not items:
@@ -200,13 +194,11 @@ class _Room:
         self._view, self._spec = view, spec
         self._known: dict[tuple[int, int], bool] = {}
 
-    def lacking(self, nodes: Mapping[int, int]) -> list[int]:
-        """Host nodes that are too full for their guest nodes."""
-        for pair in nodes.items():
-            if pair not in self._known:
-                self._known[pair] = compat.has_room(self._view, self._spec,
-                                                    *pair)
-        return [pair[1] for pair in nodes.items() if not self._known[pair]]
+    def holds(self, guest_node: int, node: int) -> bool:
+        pair = guest_node, node
+        if pair not in self._known:
+            self._known[pair] = compat.has_room(self._view, self._spec, *pair)
+        return self._known[pair]
 
 
 def _host(view: HostStateView) -> candidates.Host:
@@ -249,17 +241,11 @@ def _too_little(nodes: Sequence[int], devices: str | bool) -> Refusal:
     :param nodes: host nodes of a candidate, which may be none.
     :param devices: those that have to be near.
     """
-    needs = 'the CPUs, memory, networks or other devices that the guest needs'
-    who = ('host NUMA node {} has' if len(nodes) == 1
-           else 'host NUMA nodes {} have').format(_list(nodes))
-    reason = (f'{who} the memory bandwidth and VFs, but not {needs} with '
-              'them' if nodes else f'no NUMA node has {needs}')
+    reason = (candidates.no_room(nodes).reason if nodes
+              else 'no NUMA node has the CPUs, memory, networks or other '
+                   'devices that the guest needs')
     return Refusal(f'{reason}; of the devices to be on the same node, '
                    f'{devices}' if devices else reason)
-
-
-def _list(nodes: Sequence[int]) -> str:
-    return ', '.join(map(str, nodes))
 
 
 class _Free:
@@ -311,20 +297,25 @@ class _Free:
                 for name, record in records.items()}
 
 
-def found_a_host(spec: compat.RequestSpec) -> None:
-    """Note on a request that some host could have taken it."""
-    spec.__dict__['_ghsched_found'] = True
-
-
-def had_a_host(spec: compat.RequestSpec) -> bool:
-    """Whether it was not for want of a host that a request failed."""
-    return bool(spec.__dict__.get('_ghsched_found'))
+def vf_requests(spec: compat.RequestSpec) -> list[VfRequest]:
+    """The VFs of ours that a request asks for."""
+    requests = spec.pci_requests and spec.pci_requests.requests
+    return [VfRequest(node, pci_request.request_id, pci_request.count)
+            for pci_request in requests or ()
+            if (node := pci_requests.guest_node_of(pci_request)) is not None]
 
 
 def _log_once(spec: compat.RequestSpec, lines: Sequence[str]) -> None:
-    """Log each reason once per request, however many instances it has."""
-    told: set[str] = spec.__dict__.setdefault('_ghsched_told', set())
+    """Log each reason once per request, however many instances it has.
+
+    Our own manager takes them, because it may try the request again.
+    """
+    told = request_filter.told_of(spec)
+    if told is not None:
+        told.extend(lines)
+        return
+    known: set[str] = spec.__dict__.setdefault('_ghsched_logged', set())
     for line in lines:
-        if line not in told:
-            told.add(line)
+        if line not in known:
+            known.add(line)
             LOG.info(line)

@@ -33,7 +33,6 @@ class HostStateView(host_manager.HostState):
     def __init__(self, state: host_manager.HostState) -> None:
         self.__dict__.update(state.__dict__)
         self.limits = dict(state.limits)
-        self.claimed = False
         self.consumed = False
         self.claimed = False
         candidates: list[Any] = state.allocation_candidates

@@ -21,9 +21,13 @@ all PFs. It is chosen by starting nova-scheduler as
 ``ghsched-nova-scheduler``; everything else works with Nova's own.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections import Counter
+import itertools
+import threading
 from typing import Any
 from urllib import parse
 
@@ -33,6 +37,7 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from ghsched_nova import compat
+from ghsched_nova.scheduler import candidates
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import policy as policies
@@ -48,32 +53,73 @@ _MICROVERSION = '1.35'
 #: How often a request is scheduled when others are faster.
 ATTEMPTS = 3
 
-#: How many ways to share the VFs of a guest among PFs are tried, of those
-#: that some host has room for.
-SPLITS = 3
+#: How many ways to share the VFs of a guest among PFs are tried for each
+#: locality, of those that some host has room for.
+WAYS = 4
 
 #: Placement goes through every way to give the PFs of a host to the groups of
 #: a request; with more ways than this it would take too long.
 _MAX_COMBINATIONS = 20000
 
-#: How many hosts Placement is asked for to find those ways.
-_MAX_HOSTS = 1000
+#: How many PFs with a free VF Placement is asked for to find those ways.
+_MAX_PFS = 10000
+
+#: What Nova says when it has nothing to say.
+_NO_REASON = ('', 'There are not enough hosts available.')
+
+
+class _Claims(threading.local):
+    """Whether this thread has lost a race for a host."""
+
+    lost = False
+
+
+class _NotingClient:
+    """A Placement client that notes when a claim was refused."""
+
+    def __init__(self, client: Any, claims: _Claims) -> None:
+        self._client, self._claims = client, claims
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def claim_resources(self, *args: Any, **kwargs: Any) -> Any:
+        claimed = self._client.claim_resources(*args, **kwargs)
+        self._claims.lost = self._claims.lost or not claimed
+        return claimed
 
 
 class GhschedSchedulerManager(manager.SchedulerManager):
     """Nova's scheduler manager; a NoValidHost of ours carries its reason."""
 
+    _claims = _Claims()
+
+    @property
+    def placement_client(self) -> Any:
+        return _NotingClient(super().placement_client, self._claims)
+
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
         spec = kwargs.get('spec_obj')
-        if spec is None or not request_filter.is_ours(spec):
+        if (spec is None or compat.is_rebuild(spec)
+                or not request_filter.is_ours(spec)):
             return self._select(context, *args, **kwargs)
+        told: list[str] = []
         for attempt in self._tries(spec):
+            # Why hosts were refused matters for the last way that was tried.
+            _log(told, LOG.debug)
+            told = []
             try:
-                return self._select_again(context, attempt, *args, **kwargs)
+                found = self._select_again(context, attempt, told, *args,
+                                           **kwargs)
+                _log(told, LOG.info)
+                return found
             except exception.NoValidHost as error:
                 refused = error
+        _log(told, LOG.info)
+        if refused.kwargs.get('reason', '') not in _NO_REASON:
+            raise refused
         reason = self._reason(spec)
         if reason:
             raise exception.NoValidHost(reason=reason) from None
@@ -83,42 +129,54 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                ) -> Iterator[request_filter.Try | None]:
         """Ways to ask Placement for a request, the best first.
 
-        With all VFs of a guest node from one PF first, because then there
-        are few candidates; then as some host could share them among PFs. For
-        each, the nearest first.
+        The nearest VFs first. For each locality with all VFs of a guest node
+        from one PF, because then there are few candidates, and then as some
+        host could share them among PFs.
         """
         policy = _policy(spec)
         if policy is None or not policy.vfs:
             yield None
             return
+        pfs: Mapping[str, list[vfs.Pf]] | None = None
         last = requests.LOCALITIES.index(policy.vfs_locality)
-        localities = requests.LOCALITIES[:last + 1]
-        for locality in localities:
+        for locality in requests.LOCALITIES[:last + 1]:
             yield request_filter.Try(locality)
-        pfs = self._pfs(spec, policy)
-        for locality in localities:
-            for sizes in _sizes(policy, pfs, locality):
-                yield request_filter.Try(locality, sizes)
+            pfs = self._pfs(spec, policy) if pfs is None else pfs
+            for sizes in vfs.ways(policy.vfs, pfs, locality, WAYS):
+                if _is_feasible(policy, pfs, sizes):
+                    yield request_filter.Try(locality, sizes)
 
-    def _select_again(self, context: Any,
-                      how: request_filter.Try | None, *args: Any,
-                      **kwargs: Any) -> Any:
+    def _select_again(self, context: Any, how: request_filter.Try | None,
+                      told: list[str], *args: Any, **kwargs: Any) -> Any:
         """Schedule a request, more than once if others are faster."""
         spec = kwargs['spec_obj']
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in itertools.count(1):
             tried = kwargs['spec_obj'] = spec.obj_clone()
-            if how is not None:
-                request_filter.set_try(tried, how)
+            request_filter.set_try(tried, how, told)
+            self._claims.lost = False
             try:
                 return self._select(context, *args, **kwargs)
             except exception.NoValidHost:
                 # Nova claims one candidate per host, and so do its rivals:
                 # in Placement's next answer another NUMA node has its turn.
-                if attempt == ATTEMPTS or not filters.had_a_host(tried):
+                if attempt == ATTEMPTS or not self._claims.lost:
                     raise
                 LOG.info('ghsched: other requests were faster, flavor %s is '
                          'scheduled again', spec.flavor.name)
-        return None     # not reached
+
+    def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
+                          index: int) -> Any:
+        """With candidates as conductor expects them on a forced host, too.
+
+        No filter runs for such a host.
+        """
+        hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
+        if not compat.is_rebuild(spec_obj) and request_filter.is_ours(
+                spec_obj):
+            for host in hosts:
+                candidates.fan_out(host.allocation_candidates,
+                                   filters.vf_requests(spec_obj))
+        return hosts
 
     def _select(self, *args: Any, **kwargs: Any) -> Any:
         """The parent's method, without what its decorator does to errors."""
@@ -156,7 +214,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         found: dict[str, list[vfs.Pf]] = {}
         for need, item in zip(policy.vfs, devices, strict=True):
             if need.alias not in found:
-                answer = self._candidates(vfs.query(item), _MAX_HOSTS)
+                answer = self._candidates(vfs.query(item), _MAX_PFS)
                 found[need.alias] = vfs.read(answer['provider_summaries'],
                                              item)
         return found
@@ -188,23 +246,20 @@ def _policy(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
         return None
 
 
-def _sizes(policy: policies.GuestPolicy, pfs: Mapping[str, list[vfs.Pf]],
-           locality: str) -> Iterator[dict[tuple[str, int], tuple[int, ...]]]:
-    """Ways to share the VFs of each guest node among PFs."""
-    ways = {}
+def _is_feasible(policy: policies.GuestPolicy,
+                 pfs: Mapping[str, list[vfs.Pf]], sizes: vfs.Sizes) -> bool:
+    """Whether Placement can go through the ways to share VFs so."""
+    parts = Counter[str]()
     for need in policy.vfs:
-        pools = vfs.by_place(pfs.get(need.alias, ()), locality).values()
-        found = vfs.splits(need.count, pools, SPLITS)
-        if found:
-            ways[need.alias, need.count] = found
-    for number in range(max(map(len, ways.values()), default=0)):
-        sizes = {key: found[min(number, len(found) - 1)]
-                 for key, found in ways.items()}
-        parts = Counter[str]()
-        for need in policy.vfs:
-            parts[need.alias] += len(sizes.get((need.alias, need.count), '.'))
-        if vfs.combinations(parts, pfs) <= _MAX_COMBINATIONS:
-            yield sizes
-        else:
-            LOG.info('ghsched: the VFs of the flavor are not shared among '
-                     'PFs as %s: Placement would have too many ways', sizes)
+        parts[need.alias] += len(sizes[need.guest_node, need.alias])
+    if vfs.combinations(parts, pfs) <= _MAX_COMBINATIONS:
+        return True
+    LOG.info('ghsched: the VFs of the flavor are not shared among PFs as '
+             '%s: Placement would have too many ways', sizes)
+    return False
+
+
+def _log(lines: Iterable[str], log: Callable[[str], None]) -> None:
+    """Log each line once."""
+    for line in dict.fromkeys(lines):
+        log(line)

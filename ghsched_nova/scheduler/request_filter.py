@@ -12,7 +12,6 @@
 
 """Scheduler request pre-filter: flavor keys -> Placement request groups."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
@@ -26,6 +25,7 @@ from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 from ghsched_placement import request
+from ghsched_placement import vfs
 
 LOG = logging.getLogger(__name__)
 
@@ -53,18 +53,28 @@ class Try:
 
     :param locality: how far they may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
-    :param sizes: how to share a number of VFs of one alias among PFs;
-        numbers left out are to come from one PF.
+    :param sizes: how to share the VFs of a guest node among PFs, by guest
+        node and alias; those left out are to come from one PF.
     """
 
     locality: str
-    sizes: Mapping[tuple[str, int], tuple[int, ...]] = field(
-        default_factory=dict)
+    sizes: vfs.Sizes = field(default_factory=dict)
 
 
-def set_try(spec: compat.RequestSpec, attempt: Try) -> None:
-    """Say how to ask for the VFs of a request; see :func:`try_of`."""
+def set_try(spec: compat.RequestSpec, attempt: Try | None,
+            told: list[str]) -> None:
+    """Say how to ask for the VFs of a request; see :func:`try_of`.
+
+    :param told: takes the reasons that hosts are refused for.
+    """
     spec.__dict__['_ghsched_try'] = attempt
+    spec.__dict__['_ghsched_told'] = told
+
+
+def told_of(spec: compat.RequestSpec) -> list[str] | None:
+    """Where reasons go; None when nobody asked for them."""
+    found: list[str] | None = spec.__dict__.get('_ghsched_told')
+    return found
 
 
 def try_of(spec: compat.RequestSpec, policy: policies.GuestPolicy) -> Try:
@@ -113,26 +123,31 @@ def devices_of(spec: compat.RequestSpec, policy: policies.GuestPolicy,
     if pci_requests.told(ours) != policy.vfs:
         raise policies.PolicyError(
             keys.VFS.extra_spec,
-            'nova-api asks for other VFs; is this extension installed there, '
-            'and does the flavor say hw:numa_nodes?')
-    if ours and not compat.pci_in_placement():
-        raise policies.PolicyError(
-            keys.VFS.extra_spec,
-            'nova-scheduler needs [filter_scheduler]pci_in_placement')
-    return [_devices(spec, vfs, pci_request, attempt)
-            for vfs, pci_request in zip(policy.vfs, ours, strict=True)]
+            'nova-api asked for other VFs; is this extension installed there, '
+            'does the flavor say hw:numa_nodes, and was a resize reverted '
+            'without it?')
+    return [_devices(spec, need, pci_request, attempt)
+            for need, pci_request in zip(policy.vfs, ours, strict=True)]
 
 
-def _devices(spec: compat.RequestSpec, vfs: policies.Vfs, pci_request: Any,
+def _devices(spec: compat.RequestSpec, need: policies.Vfs, pci_request: Any,
              attempt: Try) -> request.Devices:
     first = names.vf_suffix(pci_request.request_id, 0)
-    group = next(group for group in spec.requested_resources
-                 if group.requester_id == first)
+    groups = (spec.requested_resources
+              if 'requested_resources' in spec else None) or ()
+    group = next((group for group in groups if group.requester_id == first),
+                 None)
+    if group is None:
+        raise policies.PolicyError(
+            keys.VFS.extra_spec,
+            'nova-api, nova-conductor and nova-scheduler need '
+            '[filter_scheduler]pci_in_placement')
     (resource_class,) = group.resources
     return request.Devices(
-        guest_node=vfs.guest_node, request_id=pci_request.request_id,
+        guest_node=need.guest_node, request_id=pci_request.request_id,
         resource_class=resource_class,
-        sizes=attempt.sizes.get((vfs.alias, vfs.count), (vfs.count,)),
+        sizes=attempt.sizes.get((need.guest_node, need.alias),
+                                (need.count,)),
         required=frozenset(group.required_traits))
 
 
@@ -141,10 +156,10 @@ def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
 
     A reschedule brings the same request again.
     """
-    vfs = tuple(f'{pci_request.request_id}-' for pci_request in
-                pci_requests.of(spec.pci_requests.requests
-                                if spec.pci_requests else ()))
-    ours = (names.GROUP_PREFIX, *vfs)
+    of_vfs = tuple(f'{pci_request.request_id}-' for pci_request in
+                   pci_requests.of(spec.pci_requests.requests
+                                   if spec.pci_requests else ()))
+    ours = (names.GROUP_PREFIX, *of_vfs)
     groups = (spec.requested_resources
               if 'requested_resources' in spec else None) or []
     spec.requested_resources = [

@@ -57,7 +57,7 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-pci_requests.register_moves()
+pci_requests.register_compute()
 compat.steer_fit()
 
 #: What keeps a policy from being held, as our modules raise it.

@@ -11,8 +11,11 @@
 # under the License.
 
 
+from hypothesis import given
+from hypothesis import strategies as st
 import testtools
 
+from ghsched_placement import policy
 from ghsched_placement import request
 from ghsched_placement import vfs
 
@@ -54,10 +57,10 @@ class SplitsTest(testtools.TestCase):
     def test_the_fewest_pfs_come_first(self):
         self.assertEqual(
             [(5, 3), (4, 2, 2)],
-            vfs.splits(8, [[4, 2, 2], [5, 3], [3, 3]], 3))
+            self.sizes(8, [4, 2, 2], [5, 3], [3, 3]))
 
     def test_one_pf_needs_no_split(self):
-        self.assertEqual([], vfs.splits(8, [[9, 9], [8]], 3))
+        self.assertEqual([], self.sizes(8, [9, 9], [8]))
 
     def test_ways_grow_with_the_number_of_groups(self):
         pfs = {'nic': [vfs.Pf('a', 'a0', 1)] * 4 + [vfs.Pf('b', 'b0', 1)] * 2,
@@ -67,5 +70,43 @@ class SplitsTest(testtools.TestCase):
         self.assertEqual(0, vfs.combinations({'other': 1}, pfs))
 
     def test_no_more_than_asked_for(self):
-        pools = [[9, left, 9] for left in range(1, 9)]
-        self.assertEqual(2, len(vfs.splits(12, map(sorted, pools), 2)))
+        pools = [[8, 4], [7, 5], [6, 6]]
+        self.assertEqual(2, len(self.sizes(12, *pools, most=2)))
+
+    def test_each_guest_node_is_shared_as_its_node_needs_it(self):
+        pfs = [vfs.Pf('a', 'a0', 2), vfs.Pf('a', 'a0', 2),
+               vfs.Pf('a', 'a1', 3), vfs.Pf('a', 'a1', 1)]
+        needs = [policy.Vfs(0, 'nic', 4), policy.Vfs(1, 'nic', 4)]
+        self.assertEqual(
+            [{(0, 'nic'): (2, 2), (1, 'nic'): (3, 1)},
+             {(0, 'nic'): (3, 1), (1, 'nic'): (2, 2)}],
+            vfs.ways(needs, {'nic': pfs}, 'node', 9))
+
+    def test_guest_nodes_take_of_the_same_pfs_one_after_the_other(self):
+        pfs = [vfs.Pf('a', 'a0', 4), vfs.Pf('a', 'a1', 2)]
+        needs = [policy.Vfs(0, 'nic', 3), policy.Vfs(1, 'nic', 3)]
+        self.assertEqual([{(0, 'nic'): (3,), (1, 'nic'): (2, 1)}],
+                         vfs.ways(needs, {'nic': pfs}, 'any', 9))
+
+    @given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('01'),
+                              st.integers(0, 9)), max_size=6),
+           st.lists(st.integers(1, 12), min_size=1, max_size=2),
+           st.sampled_from(['node', 'any']))
+    def test_a_way_has_all_vfs_and_some_host_has_room_for_it(
+            self, hosts, counts, locality):
+        pfs = [vfs.Pf(root, root + node, free) for root, node, free in hosts]
+        needs = [policy.Vfs(node, 'nic', count)
+                 for node, count in enumerate(counts)]
+        for way in vfs.ways(needs, {'nic': pfs}, locality, 99):
+            self.assertEqual(counts, [sum(way[need.guest_node, 'nic'])
+                                      for need in needs])
+            most = max(sum(pf.free for pf in pfs if pf.root == root)
+                       for root in 'ab')
+            self.assertLessEqual(sum(counts), most)
+
+    def sizes(self, count, *pools, most=9):
+        pfs = [vfs.Pf(str(root), 'node', free)
+               for root, pool in enumerate(pools) for free in pool]
+        pfs = [vfs.Pf(pf.root, pf.root + pf.parent, pf.free) for pf in pfs]
+        return [way[0, 'nic'] for way in vfs.ways(
+            [policy.Vfs(0, 'nic', count)], {'nic': pfs}, 'node', most)]

@@ -112,7 +112,7 @@ class ReferenceTest(test_vfs.VfsTestCase):
         server = self.boot(flavor, state='ERROR')
         self.assertEqual({}, self.allocated(server))
         self.assertIn('on the right NUMA nodes', self.fault(server))
-        self.assertIn('host NUMA nodes 0, 1 have the memory bandwidth and '
+        self.assertIn('host NUMA node 0 has the memory bandwidth and '
                       'VFs, but not the CPUs, memory', self.logger.output)
 
     def test_a_nic_on_each_socket_serves_two_if_near_is_a_must(self):

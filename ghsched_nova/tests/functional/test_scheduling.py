@@ -13,6 +13,7 @@
 """Boot: Placement's choice of host NUMA nodes is what the guest gets."""
 
 import fixtures
+from nova.scheduler.client import report
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
@@ -182,17 +183,17 @@ class BootTest(nova_base.GhschedTestCase):
 
     def test_a_request_that_lost_its_node_to_a_rival_takes_another(self):
         self.start_host()
-        from nova.scheduler import utils
-        claim, lost = utils.claim_resources, []
+        claim, lost = report.SchedulerReportClient.claim_resources, []
 
-        def rival_first(context, client, spec, uuid, candidate, **kwargs):
+        def rival_first(client, *args, **kwargs):
             if not lost:
-                lost.append(candidate)
+                lost.append(args)
                 return False
-            return claim(context, client, spec, uuid, candidate, **kwargs)
+            return claim(client, *args, **kwargs)
 
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.scheduler.utils.claim_resources', rival_first))
+            'nova.scheduler.client.report.SchedulerReportClient.'
+            'claim_resources', rival_first))
         server = self.boot(self.flavor(mem_bw_min=60))
         self.assert_agreement(server, 'host_a', [60])
         self.assertIn('other requests were faster', self.log.output)
@@ -292,7 +293,6 @@ class ProviderTest(nova_base.GhschedTestCase):
             written.append(url)
             return real[client._noted](client, url, *args, **kwargs)
 
-        from nova.scheduler.client import report
         real = {}
         for verb in ('put', 'post', 'delete'):
             method = getattr(report.SchedulerReportClient, verb)

@@ -186,6 +186,38 @@ class NodeTest(VfsTestCase):
         self.assertEqual({'host_a_0000:82:00.0': 3, 'host_a_0000:83:00.0': 2},
                          self.allocated(server))
 
+    def test_guest_nodes_are_shared_among_pfs_each_in_its_own_way(self):
+        self.start((0, 2), (0, 2), (1, 3), (1, 1), nodes=2, sockets=1)
+        server = self.boot(self.flavor(nodes=2, vfs='nic:8',
+                                       vfs_locality='node'))
+        self.assertEqual({0: [0] * 4, 1: [1] * 4}, self.vf_nodes(server))
+
+    def test_guest_nodes_share_pfs_where_vfs_may_be_anywhere(self):
+        self.start((0, 4), (0, 2), nodes=2, sockets=1)
+        server = self.boot(self.flavor(nodes=2, vfs='nic:6'))
+        self.assertEqual({0: [0] * 3, 1: [0] * 3}, self.vf_nodes(server))
+
+    def test_a_forced_host_gets_its_vfs(self):
+        self.start((0, 4), nodes=2, sockets=1)
+        server = self.boot(self.flavor(vfs='nic:2'), az='nova:host_a')
+        self.assertEqual({0: [0, 0]}, self.vf_nodes(server))
+
+    def test_a_rebuild_keeps_them(self):
+        self.start((0, 4), nodes=2, sockets=1)
+        server = self.boot(self.flavor(vfs='nic:2'))
+        before = self.claimed_addresses(server)
+        self._rebuild_server(server, 'a2459075-d96c-40d5-893e-577ff92e721c')
+        self.assertEqual(before, self.claimed_addresses(server))
+
+    def test_full_nodes_do_not_hide_the_others(self):
+        # 256 candidates, all with the VFs on a node without a free CPU.
+        self.start(*[(0, 4)] * 4, *[(0, 4, '1520')] * 4)
+        self.boot(self.flavor(vcpus=3, vfs='nic:1', vfs_locality='node'))
+        server = self.boot(self.flavor(
+            vcpus=3, nodes=3, ram=768, vfs__0='nic:2,fast:2',
+            vfs__1='nic:2,fast:2'))
+        self.assertEqual({1, 2, 3}, set(self.host_nodes(server)))
+
     def test_all_instances_of_one_request_find_their_node(self):
         self.start((0, 2), (1, 2), nodes=2, sockets=1)
         body = self._build_server(
@@ -276,6 +308,40 @@ class MoveTest(VfsTestCase):
         server = self._confirm_resize(server)
         self.assert_placed(server, self.other(host))
 
+    def test_evacuation_after_a_reverted_resize(self):
+        self.start_two()
+        server = self.boot(self.flavor(vfs='nic:1', vfs_locality='node'))
+        host = server['OS-EXT-SRV-ATTR:host']
+        self.move_disk()
+        server = self._resize_server(server, self.big())
+        server = self._revert_resize(server)
+        self.computes[host].stop()
+        self.api.put_service(self.computes[host].service_ref.uuid,
+                             {'forced_down': True})
+        server = self._evacuate_server(
+            server, expected_host=self.other(host))
+        self.assertEqual([1, 1], list(self.allocated(server).values()))
+
+    def test_unshelving_after_a_cold_migration(self):
+        self.flags(shelved_offload_time=0)
+        for name in ('host_a', 'host_b'):
+            self.start((1, 8), (0, 8), name=name, nodes=2, sockets=1)
+        server = self.boot(self.big())
+        self.move_disk()
+        server = self._confirm_resize(self._migrate_server(server))
+        host = server['OS-EXT-SRV-ATTR:host']
+        self._shelve_server(server)
+        # Nova frees devices of a guest that was migrated so late.
+        self._run_periodics()
+        self.api.put_service(self.computes[host].service_ref.uuid,
+                             {'status': 'disabled'})
+        server = self._unshelve_server(server)
+        self.assertEqual(self.other(host), server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual({0: [0, 0], 1: [1, 1]}, self.vf_nodes(server))
+        self.assertEqual({f'{self.other(host)}_0000:81:00.0': 2,
+                          f'{self.other(host)}_0000:82:00.0': 2},
+                         self.allocated(server))
+
     def test_evacuation(self):
         self.start_two()
         server = self.boot(self.big())
@@ -313,6 +379,14 @@ class LocalityTest(VfsTestCase):
         third = self.boot(self.flavor(vcpus=3, vfs='nic:2'))
         self.assertIn(self.host_nodes(third), ([2], [3]))
         self.assertEqual({0: [0, 0]}, self.vf_nodes(third))
+
+    def test_a_near_pair_of_pfs_goes_before_a_far_one(self):
+        self.start((1, 9), name='host_b', nodes=2, sockets=1)
+        self.boot(self.flavor(vcpus=6, vfs='nic:3', vfs_locality='node'))
+        self.start((0, 2), (0, 2), name='host_a', nodes=2, sockets=1)
+        server = self.boot(self.flavor(vcpus=6, vfs='nic:4'))
+        self.assertEqual('host_a', server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual({0: [0] * 4}, self.vf_nodes(server))
 
     def test_socket_stops_at_the_socket(self):
         self.start((0, 8))
@@ -370,6 +444,20 @@ class RefusalTest(VfsTestCase):
         self.assertIn(
             'all that the flavor needs on the right NUMA nodes',
             self.refused(vfs='nic:1', mem_bw_min=50, vfs_locality='node'))
+
+    def test_too_many_servers_are_not_tried_again(self):
+        log = self.useFixture(fixtures.FakeLogger('ghsched_nova.scheduler'))
+        self.start((0, 4), (1, 4), nodes=2, sockets=1)
+        body = self._build_server(
+            flavor_id=self.flavor(vcpus=6, vfs='nic:1', vfs_locality='node'),
+            networks='none')
+        body['min_count'] = body['max_count'] = 3
+        self.api.post_server({'server': body})
+        for server in self.api.get_servers():
+            self._wait_for_state_change(server, 'ERROR')
+        self.assertNotIn('others were faster', log.output)
+        lines = log.output.splitlines()
+        self.assertEqual(len(set(lines)), len(lines))
 
     def test_without_devices_in_placement(self):
         self.start((0, 4), nodes=2, sockets=1)
