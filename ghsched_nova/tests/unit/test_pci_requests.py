@@ -14,7 +14,6 @@
 from nova import exception
 from nova import objects
 from nova.pci import request as nova_request
-from nova.tests.unit import fake_flavor
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel
 from oslotest import base
@@ -84,7 +83,7 @@ class WithVfsTest(base.BaseTestCase):
         self.assertEqual([], pci_requests.of([port]))
         self.assertEqual([], pci_requests.of(None))
         self.assertEqual([], self.requests())
-        flavor = fake_flavor.fake_flavor_obj(None, expected_attrs=[])
+        flavor = objects.Flavor(name='plain')
         self.assertEqual(
             [], nova_request.get_pci_requests_from_flavor(flavor).requests)
 
