@@ -24,23 +24,16 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
-import os
 from pathlib import Path
 import re
 from typing import NamedTuple
 
-from ghsched_nova.guest import cpulist
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import sysfs as sysfs_files
 
 _NUMBER = re.compile(r'[0-9]{1,9}')
-_NODE = re.compile(r'node([0-9]{1,5})')
-
-#: Bytes per second of the unit of read_bandwidth in sysfs.
-_SYSFS_UNIT = 2 ** 20
-#: Bytes per second of the unit in which an admin gives a bandwidth.
-_TOLD_UNIT = 10 ** 6
 
 #: Host NUMA nodes, ascending; more than one where a figure is of all of them
 #: together, none where they are not known.
@@ -105,10 +98,12 @@ def read_host(resctrl: Path, sysfs: Path,
         raise MonitorUnavailable(
             'this host reports no memory bandwidth: neither info/L3_MON nor '
             f'info/MB_MON of {resctrl} offers it')
-    cpus = {node: _cpus(path / 'cpulist') for node, path in _nodes(sysfs)}
+    nodes = dict(sysfs_files.nodes(sysfs))
+    cpus = {node: sysfs_files.cpus_of(path) for node, path in nodes.items()}
     l3 = {node: _l3_caches(sysfs, of) for node, of in cpus.items() if of}
-    capacity = {node: told[node] * _TOLD_UNIT if node in told
-                else _rated(path) for node, path in _nodes(sysfs)}
+    capacity = {node: told[node] * resctrl_host.TOLD_UNIT if node in told
+                else sysfs_files.rated_bandwidth(path)
+                for node, path in nodes.items()}
     control, no_cap = _control(resctrl, sysfs, told, dialect, l3)
     return Host(
         title=dialect.title if dialect else 'an unknown kind of resctrl',
@@ -165,7 +160,8 @@ def _nodes_of(domain: int, host: Host) -> Nodes:
 def _dialect(resctrl: Path,
              info: Mapping[str, str]) -> dialects.Dialect | None:
     try:
-        root = schemata.read(_text(resctrl / 'schemata'))
+        root = schemata.read(
+            sysfs_files.text(resctrl / 'schemata') or '')
     except schemata.SchemataError:
         return None
     return dialects.detect(info, root, frozenset(_names(resctrl)))
@@ -205,72 +201,18 @@ def _control(
     return dict(host.domains_by_node), host.no_cap
 
 
-# -- sysfs and files ----------------------------------------------------------
-
-
 def _read_info(resctrl: Path) -> dict[str, str]:
-    top = resctrl / 'info'
-    if not os.path.isdir(top):      # False for a dead mount, too
-        raise MonitorUnavailable(
-            f'there is no {top}; is resctrl mounted? '
-            f'(mount -t resctrl resctrl {resctrl})')
-    return {f'{directory}/{name}': _text(top / directory / name)
-            for directory in _names(top)
-            for name in _names(top / directory)}
-
-
-def _nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
-    top = sysfs / 'devices' / 'system' / 'node'
-    for name in _names(top):
-        match = _NODE.fullmatch(name)
-        if match:
-            yield int(match[1]), top / name
-
-
-def _cpus(path: Path) -> frozenset[int]:
     try:
-        return cpulist.parse(_text(path))
-    except cpulist.CpuListError:
-        return frozenset()
+        return resctrl_host.read_info(resctrl)
+    except resctrl_host.ResctrlUnavailable as error:
+        raise MonitorUnavailable(error.reason) from error
 
 
 def _l3_caches(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
     """Ids of the L3 caches of some CPUs, as far as they are known."""
-    found = set()
-    rest = set(cpus)
-    while rest:
-        cpu = min(rest)
-        cache = (sysfs / 'devices' / 'system' / 'cpu' / f'cpu{cpu}' / 'cache'
-                 / 'index3')
-        number = _text(cache / 'id').strip()
-        if _NUMBER.fullmatch(number):
-            found.add(int(number))
-        rest -= _cpus(cache / 'shared_cpu_list') | {cpu}
-    return frozenset(found)
-
-
-def _rated(node: Path) -> int:
-    """Bytes per second that a node can deliver by the firmware; or 0.
-
-    ACPI HMAT; class 1 is that of CPUs, see
-    Documentation/admin-guide/mm/numaperf.rst.
-    """
-    for access in ('access1', 'access0'):
-        text = _text(node / access / 'initiators' / 'read_bandwidth').strip()
-        if _NUMBER.fullmatch(text) and int(text):
-            return int(text) * _SYSFS_UNIT
-    return 0
+    return frozenset(number for number in sysfs_files.l3_caches(sysfs, cpus)
+                     if number is not None)
 
 
 def _names(path: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding='utf-8', errors='replace')
-    except OSError:
-        return ''
+    return [entry.name for entry in sysfs_files.entries(path)]

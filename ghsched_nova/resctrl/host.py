@@ -22,7 +22,6 @@ of AMD's MB line is no such figure: it is the end of a field (256 GB/s), the
 same on every L3 cache whatever is behind it.
 """
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
@@ -35,17 +34,13 @@ from typing import Literal
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import steps
+from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import host as placement_host
 
 _NUMBER = re.compile(r'[0-9]{1,18}')
-_RANGE = re.compile(r'([0-9]{1,5})(?:-([0-9]{1,5}))?')
-_NODE = re.compile(r'node([0-9]{1,5})')
 
-
-#: Bytes per second of the unit of read_bandwidth in sysfs.
-_SYSFS_UNIT = 2 ** 20
 #: Bytes per second of the unit of Told.node_bandwidth.
-_TOLD_UNIT = 10 ** 6
+TOLD_UNIT = 10 ** 6
 
 
 class ResctrlUnavailable(Exception):  # noqa: N818
@@ -153,7 +148,7 @@ def read_host(resctrl: Path, sysfs: Path,
     :raises ResctrlUnavailable: when resctrl is not mounted, offers no control
         of memory bandwidth, or speaks a dialect that is not known.
     """
-    info = _read_info(resctrl)
+    info = _read_control(resctrl)
     root = _read_root(resctrl)
     dialect = _dialect(resctrl, info, root, told)
     minimum = _info_number(info, 'MB/min_bandwidth', lowest=0)
@@ -183,7 +178,7 @@ def read_host(resctrl: Path, sysfs: Path,
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
              told: Told) -> dialects.Dialect:
     """The dialect, with the monitor that this host has or none."""
-    files = frozenset(path.name for path in _entries(resctrl)
+    files = frozenset(path.name for path in sysfs_files.entries(resctrl)
                       if os.path.isfile(path))
     dialect = dialects.detect(info, root, files)
     if dialect is None:
@@ -202,27 +197,35 @@ def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
 # -- info/ and the root group -------------------------------------------------
 
 
-def _read_info(resctrl: Path) -> dict[str, str]:
+def read_info(resctrl: Path) -> dict[str, str]:
+    """The files of info/, by their path in there.
+
+    :raises ResctrlUnavailable: when no resctrl is mounted there.
+    """
     top = resctrl / 'info'
     if not os.path.isdir(top):  # False for a dead mount, too
         raise ResctrlUnavailable(
             f'there is no {top}; is resctrl mounted? '
             f'(mount -t resctrl resctrl {resctrl})')
-    info = {}
-    for directory in _entries(top):
-        for file in _entries(directory):
-            if os.path.isfile(file):
-                info[f'{directory.name}/{file.name}'] = _text(file) or ''
+    return {f'{directory.name}/{file.name}': sysfs_files.text(file) or ''
+            for directory in sysfs_files.entries(top)
+            for file in sysfs_files.entries(directory)
+            if os.path.isfile(file)}
+
+
+def _read_control(resctrl: Path) -> dict[str, str]:
+    """The same, of a kernel that controls memory bandwidth."""
+    info = read_info(resctrl)
     if not any(name.startswith('MB/') for name in info):
         raise ResctrlUnavailable(
-            f'there is no {top / "MB"}: this processor, or its kernel, has '
-            'no control of memory bandwidth')
+            f'there is no {resctrl / "info" / "MB"}: this processor, or its '
+            'kernel, has no control of memory bandwidth')
     return info
 
 
 def _read_root(resctrl: Path) -> schemata.Schemata:
     path = resctrl / 'schemata'
-    text = _text(path)
+    text = sysfs_files.text(path)
     if text is None:
         raise ResctrlUnavailable(f'{path} can not be read')
     try:
@@ -352,7 +355,7 @@ def _map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
     # A kind fits when each node with CPUs has its domains, and each domain is
     # something of that kind.
     kinds = ((_map_kind('numa', domains, sysfs),
-              {node for node, _path in _nodes(sysfs)}),
+              {node for node, _path in sysfs_files.nodes(sysfs)}),
              (_map_kind('l3', domains, sysfs), _all_l3(sysfs)))
     maps = [mapped for mapped, ids in kinds
             if mapped[0] and domains <= ids
@@ -371,8 +374,8 @@ def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
               sysfs: Path) -> _NodeMap:
     by_node: dict[int, tuple[int, ...]] = {}
     left_out: dict[int, str] = {}
-    for node, path in _nodes(sysfs):
-        cpus = _cpu_list(_text(path / 'cpulist') or '')
+    for node, path in sysfs_files.nodes(sysfs):
+        cpus = sysfs_files.cpus_of(path)
         if not cpus:
             left_out[node] = _NO_CPU
             continue
@@ -389,8 +392,8 @@ def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
 
 def _all_l3(sysfs: Path) -> set[int]:
     found: set[int] = set()
-    for _node, path in _nodes(sysfs):
-        cpus = _cpu_list(_text(path / 'cpulist') or '')
+    for _node, path in sysfs_files.nodes(sysfs):
+        cpus = sysfs_files.cpus_of(path)
         found |= _l3_domains(sysfs, cpus) or set()
     return found
 
@@ -407,8 +410,9 @@ def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
     """Bytes per second by node; nodes without are moved to those left out."""
     speeds = {}
     for node in list(by_node):
-        speed = (told.node_bandwidth.get(node, 0) * _TOLD_UNIT
-                 or _rated(sysfs, node))
+        speed = (told.node_bandwidth.get(node, 0) * TOLD_UNIT
+                 or sysfs_files.rated_bandwidth(
+                     sysfs_files.node_path(sysfs, node)))
         if speed:
             speeds[node] = speed
         else:
@@ -421,71 +425,11 @@ def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
     return speeds
 
 
-def _rated(sysfs: Path, node: int) -> int:
-    """What the firmware says that a node can deliver; 0 when nothing.
-
-    Access class 1 is that of CPUs, class 0 that of whatever is nearest.
-    """
-    top = sysfs / 'devices' / 'system' / 'node' / f'node{node}'
-    for access in ('access1', 'access0'):
-        text = _text(top / access / 'initiators' / 'read_bandwidth') or ''
-        if _NUMBER.fullmatch(text.strip()) and int(text):
-            return int(text) * _SYSFS_UNIT
-    return 0
-
-
-def _nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
-    for path in _entries(sysfs / 'devices' / 'system' / 'node'):
-        match = _NODE.fullmatch(path.name)
-        if match:
-            yield int(match[1]), path
-
-
 def _l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
     """Ids of the L3 caches of some CPUs; None when one is not known."""
-    domains = set()
-    rest = set(cpus)
-    while rest:
-        cpu = min(rest)
-        cache = (sysfs / 'devices' / 'system' / 'cpu' / f'cpu{cpu}' / 'cache'
-                 / 'index3')
-        number = (_text(cache / 'id') or '').strip()
-        if not _NUMBER.fullmatch(number):
+    found: set[int] = set()
+    for number in sysfs_files.l3_caches(sysfs, cpus):
+        if number is None:
             return None
-        domains.add(int(number))
-        shared = _cpu_list(_text(cache / 'shared_cpu_list') or '')
-        rest -= shared | {cpu}
-    return domains
-
-
-def _cpu_list(text: str) -> frozenset[int]:
-    """A list in the kernel's format ("0-3,8"); empty when it is none."""
-    cpus: set[int] = set()
-    for part in text.strip().split(','):
-        match = _RANGE.fullmatch(part)
-        if not match:
-            return frozenset()
-        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return frozenset(cpus)
-
-
-# -- files --------------------------------------------------------------------
-
-
-def _entries(path: Path) -> list[Path]:
-    try:
-        return sorted(path.iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str | None:
-    """Content of a file, None when it can not be read.
-
-    Some files of info/ refuse to be read on some hosts; that they are there
-    is a fact all the same.
-    """
-    try:
-        return path.read_text(encoding='utf-8', errors='replace')
-    except OSError:
-        return None
+        found.add(number)
+    return found

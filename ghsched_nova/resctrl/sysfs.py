@@ -1,0 +1,105 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What sysfs tells of NUMA nodes, their caches and their memory.
+
+A file that can not be read, or makes no sense, tells nothing; what follows
+from that is for the caller to say.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+import re
+
+_NUMBER = re.compile(r'[0-9]{1,18}')
+_RANGE = re.compile(r'([0-9]{1,5})(?:-([0-9]{1,5}))?')
+_NODE = re.compile(r'node([0-9]{1,5})')
+
+#: Bytes per second of the unit of read_bandwidth (MiB/s).
+_BANDWIDTH_UNIT = 2 ** 20
+
+
+def node_path(sysfs: Path, node: int) -> Path:
+    """Directory of one NUMA node."""
+    return sysfs / 'devices' / 'system' / 'node' / f'node{node}'
+
+
+def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
+    """The host's NUMA nodes and their directories."""
+    for path in entries(sysfs / 'devices' / 'system' / 'node'):
+        match = _NODE.fullmatch(path.name)
+        if match:
+            yield int(match[1]), path
+
+
+def cpus_of(node: Path) -> frozenset[int]:
+    """CPUs of a node."""
+    return _cpu_list(node / 'cpulist')
+
+
+def rated_bandwidth(node: Path) -> int:
+    """What the firmware says that a node can deliver, in bytes per second.
+
+    ACPI HMAT, see Documentation/admin-guide/mm/numaperf.rst. Access class 1
+    is that of CPUs, class 0 that of whatever is nearest.
+
+    :returns: 0 when it says nothing.
+    """
+    for access in ('access1', 'access0'):
+        found = (text(node / access / 'initiators' / 'read_bandwidth')
+                 or '').strip()
+        if _NUMBER.fullmatch(found) and int(found):
+            return int(found) * _BANDWIDTH_UNIT
+    return 0
+
+
+def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
+    """Id of each L3 cache of some CPUs; None for one that has no id."""
+    rest = set(cpus)
+    while rest:
+        cpu = min(rest)
+        cache = (sysfs / 'devices' / 'system' / 'cpu' / f'cpu{cpu}' / 'cache'
+                 / 'index3')
+        number = (text(cache / 'id') or '').strip()
+        yield int(number) if _NUMBER.fullmatch(number) else None
+        rest -= _cpu_list(cache / 'shared_cpu_list') | {cpu}
+
+
+def _cpu_list(path: Path) -> frozenset[int]:
+    """A list in the kernel's format ("0-3,8"); empty when it is none."""
+    cpus: set[int] = set()
+    for part in (text(path) or '').strip().split(','):
+        match = _RANGE.fullmatch(part)
+        if not match:
+            return frozenset()
+        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(cpus)
+
+
+def entries(path: Path) -> list[Path]:
+    """What a directory holds, sorted; nothing when it can not be read."""
+    try:
+        return sorted(path.iterdir())
+    except OSError:
+        return []
+
+
+def text(path: Path) -> str | None:
+    """Content of a file, None when it can not be read.
+
+    Some files refuse to be read on some hosts; that they are there is a fact
+    all the same.
+    """
+    try:
+        return path.read_text(encoding='utf-8', errors='replace')
+    except OSError:
+        return None
