@@ -297,6 +297,15 @@ def is_rebuild(spec: RequestSpec) -> bool:
     return bool(scheduler_utils.request_is_rebuild(spec))
 
 
+def is_forced(spec: RequestSpec) -> bool:
+    """Whether the host is given, so that no filter runs.
+
+    See ``nova.scheduler.host_manager.HostManager.get_filtered_hosts``.
+    """
+    return any(name in spec and getattr(spec, name)
+               for name in ('force_hosts', 'force_nodes'))
+
+
 def is_rebuilt_in_place(instance: Any) -> bool:
     """Whether a guest is made anew on its own host, and not evacuated.
 

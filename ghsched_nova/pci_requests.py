@@ -111,7 +111,7 @@ def with_vfs(original: Callable[..., Any], flavor: Any,
 
 
 def _vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
-    if not any(key.startswith(keys.VFS.extra_spec) for key in extra_specs):
+    if not _asks(extra_specs):
         return ()
     # Nova has checked this key, or will.
     nodes = extra_specs.get('hw:numa_nodes', '1')
@@ -176,9 +176,12 @@ def _follow(requests: Sequence[Any],
             request.spec[0]['rp_uuids'] = ','.join(uuids)
 
 
+def _asks(extra_specs: Iterable[str]) -> bool:
+    return any(key.startswith(keys.VFS.extra_spec) for key in extra_specs)
+
+
 def _has_vfs(flavor: Any) -> bool:
-    return 'extra_specs' in flavor and any(
-        key.startswith(keys.VFS.extra_spec) for key in flavor.extra_specs)
+    return 'extra_specs' in flavor and _asks(flavor.extra_specs)
 
 
 def register() -> None:

@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 
 #: How far VFs are from their guest node; each takes the earlier ones in.
-LOCALITIES = ('node', 'socket', 'any')
+LOCALITIES = keys.VFS_LOCALITY.choices
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,21 @@ def _root_required(policy: GuestPolicy) -> frozenset[str]:
         needed |= {'DEVICE_NUMA'}
     return frozenset(names.CAPABILITY_TRAITS[capability]
                      for capability in needed)
+
+
+def distance(node: int, other: int | None,
+             socket_of: Mapping[int, int | None]) -> int:
+    """Index into :data:`LOCALITIES` of how far apart two host nodes are.
+
+    :param other: None is far from every node.
+    :param socket_of: socket by host NUMA node, None when unknown.
+    """
+    if node == other:
+        return 0
+    socket = socket_of.get(node)
+    near = (other is not None and socket is not None
+            and socket == socket_of.get(other))
+    return 1 if near else 2
 
 
 def node_suffixes(policy: GuestPolicy,

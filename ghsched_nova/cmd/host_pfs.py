@@ -117,7 +117,8 @@ def distance(policy: policies.GuestPolicy, pfs: Sequence[HostPf],
     for vfs in policy.vfs:
         left = vfs.count
         order = sorted(
-            (_apart(nodes[vfs.guest_node], pf.node, sockets), place)
+            (request.distance(nodes[vfs.guest_node], pf.node, sockets),
+             place)
             for place, pf in enumerate(pfs) if pf.alias == vfs.alias)
         for apart, place in order:
             if apart <= reach:
@@ -128,11 +129,3 @@ def distance(policy: policies.GuestPolicy, pfs: Sequence[HostPf],
         if left:
             return None
     return far[2], far[1] + far[2]
-
-
-def _apart(node: int, other: int, sockets: Mapping[int, int | None]) -> int:
-    """Index into request.LOCALITIES of how far apart two nodes are."""
-    if node == other:
-        return 0
-    socket = sockets.get(node)
-    return 1 if socket is not None and socket == sockets.get(other) else 2

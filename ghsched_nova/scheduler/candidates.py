@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 from ghsched_nova.scheduler.refusals import Refusal
 from ghsched_placement import names
+from ghsched_placement import request
 from ghsched_placement.request import LOCALITIES
 
 #: Whether CPUs and memory of a host node suffice for a guest node: guest
@@ -110,13 +111,7 @@ class Host:
 
     def distance(self, node: int, other: int | None) -> int:
         """Index into LOCALITIES of how far apart two nodes are."""
-        if other is None:
-            return 2
-        if node == other:
-            return 0
-        socket = self.socket_of.get(node)
-        same = socket is not None and socket == self.socket_of.get(other)
-        return 1 if same else 2
+        return request.distance(node, other, self.socket_of)
 
 
 @dataclass(frozen=True)

@@ -171,8 +171,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         No filter runs for such a host.
         """
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
-        if not compat.is_rebuild(spec_obj) and request_filter.is_ours(
-                spec_obj):
+        if compat.is_forced(spec_obj) and request_filter.is_ours(spec_obj):
             for host in hosts:
                 candidates.fan_out(host.allocation_candidates,
                                    filters.vf_requests(spec_obj))

@@ -160,6 +160,24 @@ def write_nodes(machine: machines.Machine, target: str) -> None:
             )
 
 
+def write_sysfs(machine: machines.Machine, sysfs: str | os.PathLike[str],
+                speed: int = 0) -> None:
+    """Write what a bare directory needs to be taken for a machine's sysfs.
+
+    :param speed: what the firmware says that each node can deliver, in
+        MiB/s; 0 says nothing.
+    """
+    files = {f'node/{name}': text
+             for name, text in node_files(machine, [], {}).items()}
+    for cpu in machine.cpus:
+        files |= {f'cpu/cpu{cpu}/{name}': text
+                  for name, text in cpu_files(machine, cpu).items()}
+    for node in machine.nodes if speed else ():
+        files[f'node/node{node.id}/access1/initiators/read_bandwidth'] = (
+            f'{speed}\n')
+    _write(os.path.join(sysfs, 'devices', 'system'), files)
+
+
 def _machine_pages(nodes: list[str]) -> dict[str, int]:
     pages: dict[str, int] = {}
     for node in nodes:

@@ -10,15 +10,5 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import os
-
-import hypothesis
-
-# A busy machine must not fail a property, nor a gate find by chance what the
-# change did not do; GHSCHED_HYPOTHESIS=search looks for new examples.
-hypothesis.settings.register_profile(
-    'ghsched', deadline=None, derandomize=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.register_profile('search', deadline=None)
-hypothesis.settings.load_profile(
-    os.environ.get('GHSCHED_HYPOTHESIS', 'ghsched'))
+# How properties are tried, the same for both packages.
+import ghsched_placement.tests  # noqa: F401

@@ -17,6 +17,7 @@ Everything that one says is checked: it ends with status 1 at the first claim
 that does not hold.
 """
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 import sys
 import textwrap
@@ -55,7 +56,7 @@ def claim(text: str, holds: object, seen: object = '') -> None:
     print(f'  ok: {text}', flush=True)
 
 
-class Demonstration:
+class Demonstration(abc.ABC):
     """The steps are a subclass's; these are their common parts."""
 
     #: Options of every flavor, unless it says otherwise.
@@ -76,13 +77,13 @@ class Demonstration:
             self.lab.clean()
         self.nothing_left()
 
+    @abc.abstractmethod
     def steps(self) -> None:
         """What is shown, in order."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def nothing_left(self) -> None:
         """Check what the servers leave behind."""
-        raise NotImplementedError
 
     def flavor(self, name: str, **more: Any) -> None:
         """Make a flavor; extra specs are named as in Lab.flavor."""

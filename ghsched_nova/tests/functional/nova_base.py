@@ -29,6 +29,7 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.libvirt import base
+from oslo_serialization import jsonutils
 
 import ghsched_import_hook
 from ghsched_nova import compat
@@ -246,6 +247,22 @@ class GhschedTestCase(OurParts, base.LibvirtMigrationMixin,
             'nova.compute.manager.ComputeManager.'
             '_live_migration_cleanup_flags',
             lambda *args, **kwargs: (True, True)))
+
+    def track_vfs(self, **aliases):
+        """Have VFs tracked in Placement; to be called before setUp().
+
+        :param aliases: product id by name in [pci]alias.
+        """
+        specs = {name: {'vendor_id': fakelibvirt.PCI_VEND_ID,
+                        'product_id': product}
+                 for name, product in aliases.items()}
+        self.flags(
+            device_spec=[jsonutils.dumps(spec) for spec in specs.values()],
+            alias=[jsonutils.dumps({**spec, 'device_type': 'type-VF',
+                                    'name': name})
+                   for name, spec in specs.items()],
+            report_in_placement=True, group='pci')
+        self.flags(pci_in_placement=True, group='filter_scheduler')
 
     # -- what a test arranges -------------------------------------------------
 

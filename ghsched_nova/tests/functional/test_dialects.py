@@ -41,15 +41,7 @@ class OwnGroupTestCase(testtools.TestCase):
 
     def _sysfs(self, machine):
         sysfs = self.top / machine.dialect
-        system = sysfs / 'devices/system'
-        files = {f'node/{name}': text for name, text
-                 in topology.node_files(machine, [], {}).items()}
-        for cpu in machine.cpus:
-            files |= {f'cpu/cpu{cpu}/{name}': text for name, text
-                      in topology.cpu_files(machine, cpu).items()}
-        for name, text in files.items():
-            (system / name).parent.mkdir(parents=True, exist_ok=True)
-            (system / name).write_text(text)
+        topology.write_sysfs(machine, sysfs)
         return sysfs
 
     def _policy(self, host):

@@ -15,12 +15,11 @@
 
 import fixtures
 from nova.tests.fixtures import libvirt as fakelibvirt
-from oslo_serialization import jsonutils
 
 from ghsched_nova.tests.functional import nova_base
 
 WEIGHER = 'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'
-VENDOR, PRODUCT = fakelibvirt.PCI_VEND_ID, fakelibvirt.VF_PROD_ID
+PRODUCT = fakelibvirt.VF_PROD_ID
 
 
 class FragmentationCase(nova_base.GhschedTestCase):
@@ -161,15 +160,9 @@ class NovasWeighersTest(FragmentationCase):
 class DevicesTest(FragmentationCase):
 
     def setUp(self):
-        spec = {'vendor_id': VENDOR, 'product_id': PRODUCT}
-        self.flags(
-            device_spec=[jsonutils.dumps(spec)],
-            alias=[jsonutils.dumps(
-                {**spec, 'device_type': 'type-VF', 'name': 'vf'})],
-            report_in_placement=True, group='pci')
+        self.track_vfs(vf=PRODUCT)
         # Nova's own weigher of devices keeps guests off such hosts too.
-        self.flags(pci_in_placement=True, pci_weight_multiplier=0.0,
-                   group='filter_scheduler')
+        self.flags(pci_weight_multiplier=0.0, group='filter_scheduler')
         super().setUp()
         self.start('host_a', pfs=1)
         self.start('host_b')

@@ -103,21 +103,10 @@ class _OnEmulator(testtools.TestCase):
         self.root = Path(self.resctrl.path)
         self.sysfs = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.sysfs)
-        self._write_sysfs(machine)
+        topology.write_sysfs(machine, self.sysfs)
         self.host = resctrl_host.read_host(self.root, self.sysfs)
         self.threads = VcpuThreads(VCPUS)
         self.addCleanup(self.threads.end)
-
-    def _write_sysfs(self, machine):
-        system = self.sysfs / 'devices/system'
-        files = {f'node/{name}': text for name, text
-                 in topology.node_files(machine, [], {}).items()}
-        for cpu in machine.cpus:
-            files |= {f'cpu/cpu{cpu}/{name}': text for name, text
-                      in topology.cpu_files(machine, cpu).items()}
-        for name, text in files.items():
-            (system / name).parent.mkdir(parents=True, exist_ok=True)
-            (system / name).write_text(text)
 
     def start_guest(self, mb='0=60', name=GROUP):
         """What libvirt does when it starts a guest with <memorytune>."""

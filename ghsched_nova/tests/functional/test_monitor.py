@@ -80,15 +80,7 @@ class BusyGuestTest(testtools.TestCase):
     def sysfs(self, machine):
         top = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, top)
-        files = {f'node/{name}': text for name, text
-                 in topology.node_files(machine, [], {}).items()}
-        for cpu in machine.cpus:
-            files |= {f'cpu/cpu{cpu}/{name}': text for name, text
-                      in topology.cpu_files(machine, cpu).items()}
-        for name, text in files.items():
-            path = top / 'devices/system' / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        topology.write_sysfs(machine, top)
         return top
 
     def check(self, dialect, share=100, part=1.0):

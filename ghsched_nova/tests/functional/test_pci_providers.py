@@ -19,7 +19,6 @@ from lxml import etree
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
-from oslo_serialization import jsonutils
 
 from ghsched_nova.tests.functional import nova_base
 
@@ -30,13 +29,7 @@ VF_CLASS = f'CUSTOM_PCI_{VENDOR}_{PRODUCT}'
 class PciProviderTest(nova_base.GhschedTestCase):
 
     def setUp(self):
-        spec = {'vendor_id': VENDOR, 'product_id': PRODUCT}
-        self.flags(
-            device_spec=[jsonutils.dumps(spec)],
-            alias=[jsonutils.dumps(
-                {**spec, 'device_type': 'type-VF', 'name': 'vf'})],
-            report_in_placement=True, group='pci')
-        self.flags(pci_in_placement=True, group='filter_scheduler')
+        self.track_vfs(vf=PRODUCT)
         super().setUp()
 
     def start(self, pfs=2):

@@ -22,7 +22,6 @@ from lxml import etree
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
-from oslo_serialization import jsonutils
 
 from ghsched_nova import pci_requests
 from ghsched_nova.tests.functional import nova_base
@@ -39,15 +38,7 @@ class VfsTestCase(nova_base.GhschedTestCase):
     """
 
     def setUp(self):
-        nic = {'vendor_id': VENDOR, 'product_id': PRODUCT}
-        fast = {'vendor_id': VENDOR, 'product_id': '1520'}
-        self.flags(
-            device_spec=[jsonutils.dumps(nic), jsonutils.dumps(fast)],
-            alias=[jsonutils.dumps({**spec, 'device_type': 'type-VF',
-                                    'name': name})
-                   for name, spec in (('nic', nic), ('fast', fast))],
-            report_in_placement=True, group='pci')
-        self.flags(pci_in_placement=True, group='filter_scheduler')
+        self.track_vfs(nic=PRODUCT, fast='1520')
         # As many as fakelibvirt lets a host have.
         self.flags(num_pcie_ports=8, hw_machine_type='x86_64=q35',
                    group='libvirt')

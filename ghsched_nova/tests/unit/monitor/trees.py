@@ -82,20 +82,8 @@ class Host:
         shutil.rmtree(self.top)
 
     def _sysfs(self):
-        machine = self.model.machine
-        system = self.top / 'sysfs' / 'devices' / 'system'
-        files = {f'node/{name}': text for name, text
-                 in topology.node_files(machine, [], {}).items()}
-        for cpu in machine.cpus:
-            files |= {f'cpu/cpu{cpu}/{name}': text for name, text
-                      in topology.cpu_files(machine, cpu).items()}
-        for node in machine.nodes if self.speed else ():
-            files[f'node/node{node.id}/access1/initiators/'
-                  'read_bandwidth'] = f'{self.speed}\n'
-        for name, text in files.items():
-            path = system / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        topology.write_sysfs(self.model.machine, self.top / 'sysfs',
+                             self.speed)
 
     def sync(self) -> None:
         """Let the files say what the kernel says now."""

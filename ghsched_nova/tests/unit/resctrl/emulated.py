@@ -56,20 +56,7 @@ def write_tree(emulated: kernel.ResctrlModel, top: Path,
     :param speed: read_bandwidth of the nodes in MiB/s; 0 for none.
     """
     _write_directory(emulated, '', top / 'resctrl')
-    machine = emulated.machine
-    system = top / 'sysfs' / 'devices' / 'system'
-    files = {f'node/{name}': text for name, text
-             in topology.node_files(machine, [], {}).items()}
-    for cpu in machine.cpus:
-        files |= {f'cpu/cpu{cpu}/{name}': text for name, text
-                  in topology.cpu_files(machine, cpu).items()}
-    for node in machine.nodes if speed else ():
-        files[f'node/node{node.id}/access1/initiators/read_bandwidth'] = (
-            f'{speed}\n')
-    for name, text in files.items():
-        path = system / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    topology.write_sysfs(emulated.machine, top / 'sysfs', speed)
 
 
 def _write_directory(emulated: kernel.ResctrlModel, path: str,
