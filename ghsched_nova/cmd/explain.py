@@ -17,7 +17,7 @@ It goes the way that a server goes in a cloud: flavor, policy, Placement
 query, a host's provider tree, guest XML, schemata. Each step is done by the
 code that does it in nova-scheduler and nova-compute, except for the two that
 belong to Nova and are told again in :mod:`ghsched_placement.query` and
-:mod:`ghsched_nova.cmd.topology`.
+:mod:`ghsched_placement.topology`.
 """
 
 import argparse
@@ -34,12 +34,12 @@ from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd import output
 from ghsched_nova.cmd import placing
-from ghsched_nova.cmd import topology
 from ghsched_nova.guest import memorytune
 from ghsched_nova.resctrl import plan
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
+from ghsched_placement import topology
 from ghsched_placement import tree
 
 #: What the host can not take ends with this; wrong usage ends with 1.

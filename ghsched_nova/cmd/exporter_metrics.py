@@ -35,11 +35,11 @@ from prometheus_client import core
 from prometheus_client import registry
 
 from ghsched_nova.cmd import top_source
-from ghsched_nova.guest import cpulist
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_placement import cpulist
 
 _GUEST = ('guest_uuid', 'guest_name')
 _FIGURE = ('group', 'kind', 'domain', 'node', *_GUEST)

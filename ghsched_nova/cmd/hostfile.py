@@ -30,10 +30,10 @@ from typing import TypeVar
 import yaml
 
 from ghsched_nova.cmd import host_pfs
-from ghsched_nova.guest import cpulist
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
 from ghsched_nova.resctrl import steps
+from ghsched_placement import cpulist
 from ghsched_placement import tree
 
 _T = TypeVar('_T')

@@ -56,10 +56,10 @@ from urllib import parse
 
 import prettytable
 
-from ghsched_nova.guest import cpulist
 from ghsched_nova.guest import memorytune
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import plan
+from ghsched_placement import cpulist
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement import query
 

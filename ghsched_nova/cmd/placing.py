@@ -21,13 +21,13 @@ import itertools
 
 from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd.hostfile import HostFile
-from ghsched_nova.cmd import topology
-from ghsched_nova.guest import cpulist
 from ghsched_nova.resctrl import plan
+from ghsched_placement import cpulist
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement import topology
 from ghsched_placement import tree
 
 

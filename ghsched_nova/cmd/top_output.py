@@ -48,10 +48,10 @@ from collections.abc import Sequence
 import json
 from typing import Any
 
-from ghsched_nova.guest import cpulist
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_placement import cpulist
 from ghsched_placement.policy import NodePolicy
 
 _MB = 10 ** 6

@@ -30,8 +30,8 @@ import re
 
 from lxml import etree
 
-from ghsched_nova.guest import cpulist
 from ghsched_nova.guest import document
+from ghsched_placement import cpulist
 
 _TAG = 'memorytune'
 _COUNT = re.compile(r'[0-9]{1,9}')

@@ -24,8 +24,8 @@ import json
 import math
 from typing import Any
 
-from ghsched_nova.guest import cpulist
 from ghsched_nova.monitor import view
+from ghsched_placement import cpulist
 
 KEY = 'ghsched_bandwidth'
 

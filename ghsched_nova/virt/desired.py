@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from lxml import etree
 
-from ghsched_nova.guest import cpulist
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
+from ghsched_placement import cpulist
 
 
 class DomainError(ValueError):

@@ -24,11 +24,11 @@ from nova.scheduler import request_filter
 from nova.scheduler import utils
 from nova.virt import hardware
 
-from ghsched_nova.cmd import topology
 from ghsched_nova.scheduler import request_filter as ours
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
+from ghsched_placement import topology
 
 objects.register_all()
 

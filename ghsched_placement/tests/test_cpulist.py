@@ -17,7 +17,7 @@ import unittest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.guest import cpulist
+from ghsched_placement import cpulist
 
 CPUS = st.frozensets(st.integers(0, cpulist.MAX_CPUS - 1), max_size=40)
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import re
 
-from ghsched_nova.guest import cpulist
+from ghsched_placement import cpulist
 
 #: nova.objects.ImageMetaProps.NUMA_NODES_MAX
 _MOST_NODES = 128

@@ -13,7 +13,7 @@
 
 import unittest
 
-from ghsched_nova.cmd import topology
+from ghsched_placement import topology
 
 
 def split(vcpus=4, memory_mb=1024, **specs):
