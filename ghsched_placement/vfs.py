@@ -13,6 +13,7 @@
 
 """How many VFs PFs have left, and how to share a number among them (pure)."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -23,11 +24,21 @@ import itertools
 from typing import Any
 from typing import TypeAlias
 
+from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import Vfs
 from ghsched_placement.request import Devices
+from ghsched_placement.request import LOCALITIES
 
 #: Number of VFs from each PF, by guest NUMA node and alias.
 Sizes: TypeAlias = Mapping[tuple[int, str], tuple[int, ...]]
+
+#: How many ways to share the VFs of a guest among PFs are tried for each
+#: locality, of those that some host has room for.
+WAYS = 4
+
+#: Placement goes through every way to give the PFs of a host to the groups of
+#: a request; with more ways than this it would take too long.
+_MAX_COMBINATIONS = 20000
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,40 @@ def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
         places.setdefault(pf.place(locality), []).append(pf.free)
     return {place: sorted(free, reverse=True)
             for place, free in places.items()}
+
+
+def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
+          too_many: Callable[[Sizes], None] = lambda _sizes: None,
+          ) -> Iterator[tuple[str, Sizes]]:
+    """Ways to ask for the VFs of a guest, the best first.
+
+    The nearest first. For each locality with all VFs of a guest node from
+    one PF (no sizes), because then there are few candidates, and then as
+    some host could share them among PFs.
+
+    :param find: gives the PFs by alias; not called before the first way has
+        been tried.
+    :param too_many: told of a way that Placement would take too long for.
+    """
+    pfs: Mapping[str, Sequence[Pf]] | None = None
+    last = LOCALITIES.index(policy.vfs_locality)
+    for locality in LOCALITIES[:last + 1]:
+        yield locality, {}
+        pfs = find() if pfs is None else pfs
+        for sizes in ways(policy.vfs, pfs, locality, WAYS):
+            if is_feasible(policy.vfs, pfs, sizes):
+                yield locality, sizes
+            else:
+                too_many(sizes)
+
+
+def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
+                sizes: Sizes) -> bool:
+    """Whether Placement can go through the ways to share VFs so."""
+    parts = Counter[str]()
+    for need in needs:
+        parts[need.alias] += len(sizes[need.guest_node, need.alias])
+    return combinations(parts, pfs) <= _MAX_COMBINATIONS
 
 
 def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],

@@ -36,16 +36,16 @@ from oslo_log import log as logging
 from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova import pci_requests
-from ghsched_nova.scheduler import candidates
-from ghsched_nova.scheduler.candidates import Placed
-from ghsched_nova.scheduler.candidates import VfRequest
-from ghsched_nova.scheduler.candidates import Wanted
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
-from ghsched_nova.scheduler.refusals import Gathered
-from ghsched_nova.scheduler.refusals import Refusal
 from ghsched_nova.scheduler import request_filter
+from ghsched_placement import candidates
+from ghsched_placement.candidates import Placed
+from ghsched_placement.candidates import VfRequest
+from ghsched_placement.candidates import Wanted
 from ghsched_placement import names
+from ghsched_placement.refusals import Gathered
+from ghsched_placement.refusals import Refusal
 from ghsched_placement import request
 from ghsched_placement import tree
 

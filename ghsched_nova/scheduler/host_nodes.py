@@ -28,11 +28,11 @@ from nova.pci import utils as pci_utils
 from nova.virt import hardware
 
 from ghsched_nova import compat
-from ghsched_nova.scheduler.fragmentation import DeviceNeed
-from ghsched_nova.scheduler.fragmentation import GuestNode
-from ghsched_nova.scheduler.fragmentation import HostNode
-from ghsched_nova.scheduler.fragmentation import Part
-from ghsched_nova.scheduler.fragmentation import Share
+from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.fragmentation import HostNode
+from ghsched_placement.fragmentation import Part
+from ghsched_placement.fragmentation import Share
 
 #: Nova's PCI pools, by a name for each.
 Pools: TypeAlias = Mapping[str, Mapping[str, Any]]

@@ -24,8 +24,6 @@ all PFs. It is chosen by starting nova-scheduler as
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
-from collections import Counter
 import itertools
 import threading
 from typing import Any
@@ -37,11 +35,10 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from ghsched_nova import compat
-from ghsched_nova.scheduler import candidates
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import request_filter
+from ghsched_placement import candidates
 from ghsched_placement import policy as policies
-from ghsched_placement import request as requests
 from ghsched_placement import shortage
 from ghsched_placement import vfs
 
@@ -52,14 +49,6 @@ _MICROVERSION = '1.35'
 
 #: How often a request is scheduled when others are faster.
 ATTEMPTS = 3
-
-#: How many ways to share the VFs of a guest among PFs are tried for each
-#: locality, of those that some host has room for.
-WAYS = 4
-
-#: Placement goes through every way to give the PFs of a host to the groups of
-#: a request; with more ways than this it would take too long.
-_MAX_COMBINATIONS = 20000
 
 #: How many PFs with a free VF Placement is asked for to find those ways.
 _MAX_PFS = 10000
@@ -137,14 +126,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         if policy is None or not policy.vfs:
             yield None
             return
-        pfs: Mapping[str, list[vfs.Pf]] | None = None
-        last = requests.LOCALITIES.index(policy.vfs_locality)
-        for locality in requests.LOCALITIES[:last + 1]:
-            yield request_filter.Try(locality)
-            pfs = self._pfs(spec, policy) if pfs is None else pfs
-            for sizes in vfs.ways(policy.vfs, pfs, locality, WAYS):
-                if _is_feasible(policy, pfs, sizes):
-                    yield request_filter.Try(locality, sizes)
+        for locality, sizes in vfs.tries(
+                policy, lambda: self._pfs(spec, policy), _too_many):
+            yield request_filter.Try(locality, sizes)
 
     def _select_again(self, context: Any, how: request_filter.Try | None,
                       told: list[str], *args: Any, **kwargs: Any) -> Any:
@@ -245,17 +229,9 @@ def _policy(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
         return None
 
 
-def _is_feasible(policy: policies.GuestPolicy,
-                 pfs: Mapping[str, list[vfs.Pf]], sizes: vfs.Sizes) -> bool:
-    """Whether Placement can go through the ways to share VFs so."""
-    parts = Counter[str]()
-    for need in policy.vfs:
-        parts[need.alias] += len(sizes[need.guest_node, need.alias])
-    if vfs.combinations(parts, pfs) <= _MAX_COMBINATIONS:
-        return True
+def _too_many(sizes: vfs.Sizes) -> None:
     LOG.info('ghsched: the VFs of the flavor are not shared among PFs as '
              '%s: Placement would have too many ways', sizes)
-    return False
 
 
 def _log(lines: Iterable[str], log: Callable[[str], None]) -> None:

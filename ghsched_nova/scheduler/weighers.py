@@ -31,11 +31,11 @@ from nova.scheduler import weights
 from oslo_log import log as logging
 
 from ghsched_nova import compat
-from ghsched_nova.scheduler import fragmentation
-from ghsched_nova.scheduler.fragmentation import Part
-from ghsched_nova.scheduler.fragmentation import Score
 from ghsched_nova.scheduler import host_nodes as read
-from ghsched_nova.scheduler.likely_nodes import likely_nodes
+from ghsched_placement import fragmentation
+from ghsched_placement.fragmentation import Part
+from ghsched_placement.fragmentation import Score
+from ghsched_placement.likely_nodes import likely_nodes
 
 LOG = logging.getLogger(__name__)
 

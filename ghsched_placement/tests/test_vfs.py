@@ -110,3 +110,38 @@ class SplitsTest(testtools.TestCase):
         pfs = [vfs.Pf(pf.root, pf.root + pf.parent, pf.free) for pf in pfs]
         return [way[0, 'nic'] for way in vfs.ways(
             [policy.Vfs(0, 'nic', count)], {'nic': pfs}, 'node', most)]
+
+
+class TriesTest(testtools.TestCase):
+
+    PFS = {'nic': [vfs.Pf('a', 'a0', 5), vfs.Pf('a', 'a0', 3)]}
+
+    def tries(self, pfs=None, **how):
+        wanted = policy.GuestPolicy(vfs=(policy.Vfs(0, 'nic', 8),), **how)
+        return list(vfs.tries(wanted, lambda: pfs or self.PFS))
+
+    def test_the_nearest_come_first_and_one_pf_before_several(self):
+        shared = {(0, 'nic'): (5, 3)}
+        self.assertEqual(
+            [('node', {}), ('node', shared), ('socket', {}),
+             ('socket', shared), ('any', {}), ('any', shared)],
+            self.tries(vfs_locality='any'))
+
+    def test_nothing_is_farther_than_the_policy_allows(self):
+        self.assertEqual(['node', 'node'], [
+            locality for locality, _ in self.tries(vfs_locality='node')])
+
+    def test_pfs_are_asked_for_only_when_one_pf_was_not_enough(self):
+        found = vfs.tries(policy.GuestPolicy(vfs=(
+            policy.Vfs(0, 'nic', 8),)), lambda: self.fail('asked'))
+        self.assertEqual(('node', {}), next(found))
+
+    def test_what_placement_would_take_too_long_for_is_told_and_left_out(
+            self):
+        many = {'nic': [vfs.Pf('a', 'a0', 1)] * 8}
+        told = []
+        wanted = policy.GuestPolicy(vfs=(policy.Vfs(0, 'nic', 8),),
+                                    vfs_locality='node')
+        self.assertEqual([('node', {})], list(vfs.tries(
+            wanted, lambda: many, told.append)))
+        self.assertEqual([{(0, 'nic'): (1,) * 8}], told)

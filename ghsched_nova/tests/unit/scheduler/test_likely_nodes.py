@@ -19,12 +19,12 @@ from nova.virt import hardware
 import testtools
 
 from ghsched_nova import compat
-from ghsched_nova.scheduler.fragmentation import DeviceNeed
-from ghsched_nova.scheduler.fragmentation import GuestNode
 from ghsched_nova.scheduler import host_nodes as read
-from ghsched_nova.scheduler import likely_nodes as likely
-from ghsched_nova.tests.unit.scheduler import machines
 from ghsched_nova.tests.unit.scheduler import states
+from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement import likely_nodes as likely
+from ghsched_placement.tests import machines
 
 node = machines.node
 SMALL = GuestNode(pinned=2, memory=256)

@@ -17,11 +17,11 @@ from nova.scheduler import weights
 import testtools
 
 from ghsched_nova import compat
-from ghsched_nova.scheduler.fragmentation import GuestNode
-from ghsched_nova.scheduler.fragmentation import Share
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import weighers
 from ghsched_nova.tests.unit.scheduler import states
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.fragmentation import Share
 
 cell, host, pool, spec = (states.cell, states.host, states.pool, states.spec)
 

@@ -23,9 +23,9 @@ difference is of interest to it.
 from collections.abc import Sequence
 import itertools
 
-from ghsched_nova.scheduler.fragmentation import DeviceNeed
-from ghsched_nova.scheduler.fragmentation import GuestNode
-from ghsched_nova.scheduler.fragmentation import HostNode
+from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.fragmentation import HostNode
 
 #: Permutations that are looked at for one host.
 MAX_TRIES = 512

@@ -15,10 +15,10 @@
 
 from hypothesis import strategies as st
 
-from ghsched_nova.scheduler.fragmentation import DeviceNeed
-from ghsched_nova.scheduler.fragmentation import GuestNode
-from ghsched_nova.scheduler.fragmentation import HostNode
-from ghsched_nova.scheduler.fragmentation import Share
+from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.fragmentation import HostNode
+from ghsched_placement.fragmentation import Share
 
 POOLS = ('pf0', 'pf1')
 

@@ -15,8 +15,8 @@ import itertools
 
 import testtools
 
-from ghsched_nova.scheduler import candidates
-from ghsched_nova.scheduler import refusals
+from ghsched_placement import candidates
+from ghsched_placement import refusals
 
 SUFFIXES = {0: 'ghsched_bw0', 1: 'ghsched_bw1'}
 NODES = {'rp0': 0, 'rp1': 1, 'rp2': 2}

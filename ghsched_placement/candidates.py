@@ -25,8 +25,8 @@ import itertools
 from typing import Any
 from typing import TypeAlias
 
-from ghsched_nova.scheduler.refusals import Refusal
 from ghsched_placement import names
+from ghsched_placement.refusals import Refusal
 from ghsched_placement import request
 from ghsched_placement.request import LOCALITIES
 

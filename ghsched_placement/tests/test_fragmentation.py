@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 import testtools
 
-from ghsched_nova.scheduler import fragmentation
-from ghsched_nova.scheduler.fragmentation import DeviceNeed
-from ghsched_nova.scheduler.fragmentation import GuestNode
-from ghsched_nova.scheduler.fragmentation import Part
-from ghsched_nova.scheduler.fragmentation import Share
-from ghsched_nova.tests.unit.scheduler import machines
+from ghsched_placement import fragmentation
+from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.fragmentation import Part
+from ghsched_placement.fragmentation import Share
+from ghsched_placement.tests import machines
 
 node = machines.node
 SMALL = GuestNode(pinned=2, memory=256)
