@@ -182,12 +182,13 @@ def _group_inventories(usable: int,
 
     A slot that a guest holds has a name, and nova-compute refuses to start
     when an assigned name is gone (AssignedResourceNotFound), so while
-    anything is used the old total stays and the difference is reserved.
+    anything is used the old total stays and the difference is reserved. No
+    more is reserved than is left, so that the provider is never over its
+    capacity, of which Placement warns.
     """
-    total = usable
-    if current.used:
-        total = max(usable, current.total)
+    capacity = max(usable, current.used)
+    total = max(capacity, current.total) if current.used else usable
     if total == 0:
         return {}
-    record = inventory(total, reserved=total - usable)
+    record = inventory(total, reserved=total - capacity)
     return {names.RESCTRL_GROUP: record}

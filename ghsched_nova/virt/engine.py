@@ -89,9 +89,9 @@ class HostEngine:
                    f'{host.num_closids} control groups, of which others use '
                    f'{len(foreign)}, NUMA nodes '
                    f'{sorted(host.domains_by_node)}')
-        # What others use now is told and not subtracted: they come and go
-        # between two reports, and an admin keeps groups for them.
-        return host.description(self._section.reserved_control_groups)
+        # What is kept for others is there for them to use.
+        return host.description(max(self._section.reserved_control_groups,
+                                    len(foreign)))
 
     def _foreign_groups(self) -> frozenset[str]:
         """Control groups that guests can not have, because others have them.

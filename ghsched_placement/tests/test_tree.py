@@ -121,8 +121,10 @@ class DesiredTreeTest(testtools.TestCase):
             self.assertEqual(0, usable)
         else:
             self.assertGreaterEqual(record['total'], used)
-            self.assertEqual(usable, record['total'] - record['reserved'])
+            self.assertEqual(max(usable, used),
+                             record['total'] - record['reserved'])
             self.assertGreaterEqual(record['reserved'], 0)
+            self.assertEqual(max(0, usable - used), tree.free(record, used))
 
     def test_the_same_arguments_give_the_same_tree(self):
         self.assertEqual(self.desired(), self.desired())

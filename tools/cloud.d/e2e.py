@@ -279,12 +279,23 @@ class EndToEnd:
             self._agrees(again, 10)
 
     def test_groups_taken(self) -> None:
-        """Others took the control groups: ERROR with the reason, no leak."""
+        """Groups that others have are not offered to guests, until freed."""
         taken = self._take_groups()
         try:
-            self._fails('bw60', 'No space left on device', taken)
+            self._offered(0)
+            self._refused('bw60',
+                          'no host has a resctrl control group left')
+            self._nothing_left(but=taken)
         finally:
             self._give_groups_back(taken)
+        self._offered(len(taken))
+        self._active(self.lab.boot('then', 'bw60'))
+
+    def test_group_snatched(self) -> None:
+        """Somebody took the last group just now: ERROR, no leak."""
+        with self._faults({'mkdir': {
+                'error': 'ENOSPC', 'status': 'Out of CLOSIDs'}}):
+            self._fails('bw60', 'No space left on device')
         self._active(self.lab.boot('then', 'bw60'))
 
     def test_write_refused(self) -> None:
@@ -415,7 +426,7 @@ class EndToEnd:
             'domains': self.lab.domains(),
             BANDWIDTH: [self._used(node) for node in (0, 1)],
             CONTROL_GROUP: self.lab.usage(
-                self.lab.providers()[0]).get(CONTROL_GROUP),
+                self.lab.providers()[0]).get(CONTROL_GROUP, 0),
         }, {'control groups': [], 'domains': [], BANDWIDTH: [0, 0],
             CONTROL_GROUP: 0})
 
@@ -582,6 +593,20 @@ class EndToEnd:
         self.checks.equal('groups taken by others', count,
                           self.settings.control_groups - 1)
         return tuple(f'foreign{number}' for number in range(count))
+
+    def _offered(self, count: int) -> None:
+        """Wait until the host has told Placement of so many groups."""
+        root = self.lab.providers()[0]
+
+        def offered() -> int:
+            record = self.lab.inventory(root).get(CONTROL_GROUP)
+            return record['total'] - record['reserved'] if record else 0
+
+        self.lab.until(
+            lambda: offered() == count, 60,
+            lambda: f'the host offers {offered()} control groups and not '
+                    f'{count}')
+        self.checks.equal('groups offered to guests', offered(), count)
 
     def _give_groups_back(self, taken: tuple[str, ...]) -> None:
         self.lab.on_host('sh', '-c', 'cd /sys/fs/resctrl && rmdir '

@@ -127,8 +127,19 @@ class EngineTestCase(testtools.TestCase):
                          [domain.uuid for domain in wanted.domains])
 
     def test_groups_of_others_are_not_what_guests_may_have(self):
+        for name in ('pqos', 'qemu-5-plain-vcpus_0', 'info',
+                     'ghsched-' + UUID.format(1)):
+            self.group(name)
+        self.assertEqual(30, self.engine.describe().control_groups)
+        self.call.return_value = reconcile.Report(
+            foreign=('pqos', 'qemu-5-plain-vcpus_0'))
+        self.engine.reconcile([running()], [])
+        self.assertEqual(29, self.engine.describe().control_groups)
+        os.unlink(os.path.join(self.root, 'pqos', 'tasks'))
+        self.assertEqual(30, self.engine.describe().control_groups)
+
+    def test_others_use_what_is_kept_for_them(self):
         self.group('pqos')
-        self.assertEqual(31, self.engine.describe().control_groups)
         self.options.set_override('reserved_control_groups', 3, 'ghsched')
         self.assertEqual(28, self.engine.describe().control_groups)
 
