@@ -11,35 +11,25 @@
 # under the License.
 
 
-"""Make a guest's control group hold what it should, and prove it.
+"""How control groups are read and written, and how that fails.
 
 The lock, the files and the order of events are those of libvirt: flock on
 the resctrl root directory, one write per line, the kernel's own words on a
 refusal in info/last_cmd_status.
 """
 
-from collections.abc import Collection
 from collections.abc import Iterator
-from collections.abc import Sequence
 import contextlib
-from dataclasses import dataclass
 import errno
 import fcntl
 import os
 from pathlib import Path
 import time
-from types import MappingProxyType
-
-from ghsched_nova.resctrl import groups
-from ghsched_nova.resctrl import plan
-from ghsched_nova.resctrl import schemata
 
 #: Seconds to wait for the lock. libvirt holds it while it makes one group.
 LOCK_TIMEOUT = 10.0
 
 _LOCK_POLL = 0.05
-_NONE: plan.Others = MappingProxyType({})
-_PROC = Path('/proc')
 
 
 class EnforcementError(Exception):
@@ -74,22 +64,6 @@ class EnforcementError(Exception):
         if self.status:
             text += f'; the kernel says: {self.status}'
         return text
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What :func:`enforce` did.
-
-    :param group: name of the control group.
-    :param writes: the lines written, empty when all was well before.
-    :param schemata: the group as it was read back.
-    :param moved: the threads that were put into the group.
-    """
-
-    group: str
-    writes: tuple[str, ...]
-    schemata: schemata.Schemata
-    moved: tuple[int, ...] = ()
 
 
 class Files:
@@ -138,76 +112,6 @@ class Files:
             os.close(descriptor)
 
 
-def enforce(root: Path, domain_id: int, vcpus: Collection[int],
-            desired: plan.Desired, others: plan.Others = _NONE, *,
-            proc: Path = _PROC, files: Files | None = None,
-            lock_timeout: float = LOCK_TIMEOUT) -> Applied:
-    """Make the control group of a running guest hold what it should.
-
-    A group that does so already is not written to.
-
-    :param root: where resctrl is mounted.
-    :param domain_id: libvirt's id of the running domain.
-    :param vcpus: all vCPUs of the guest.
-    :param desired: values by line and domain, see plan.desired_lines.
-    :param others: value of all other domains, by line, see
-        plan.other_domains.
-    :param proc: where procfs is mounted.
-    :param files: access to files, the real one by default.
-    :param lock_timeout: seconds to wait for libvirt or another nova-compute.
-    :raises EnforcementError: when the group is not there, does not hold the
-        vCPU threads, or does not hold the values afterwards.
-    """
-    files = files or Files()
-    with locked(files, root, lock_timeout):
-        group = _find(files, root, domain_id, vcpus, proc)
-        return hold(files, root, group, desired, others)
-
-
-def hold(files: Files, root: Path, group: str, desired: plan.Desired,
-         others: plan.Others) -> Applied:
-    """Write what a group holds otherwise than it should, and read it back.
-
-    The lock must be held.
-
-    :raises EnforcementError: when the kernel refused, or did something else
-        than it was told.
-    """
-    path = root / group / 'schemata'
-    before = _read_schemata(files, path)
-    writes = _plan(path, before, desired, others)
-    for line in writes:
-        write(files, root, path, line)
-    after = _read_schemata(files, path) if writes else before
-    wrong = plan.differences(after, desired, others)
-    if wrong:
-        raise EnforcementError(
-            'the values read back are not those written: '
-            + '; '.join(str(difference) for difference in wrong), str(path))
-    return Applied(group, writes, after)
-
-
-def verify(root: Path, domain_id: int, vcpus: Collection[int],
-           desired: plan.Desired, others: plan.Others = _NONE, *,
-           proc: Path = _PROC, files: Files | None = None,
-           lock_timeout: float = LOCK_TIMEOUT) -> tuple[plan.Difference, ...]:
-    """What a guest's control group holds otherwise than it should.
-
-    The read-only twin of :func:`enforce`, with the same parameters.
-
-    :raises EnforcementError: when the group is not there or does not hold
-        the vCPU threads.
-    """
-    files = files or Files()
-    with locked(files, root, lock_timeout):
-        group = _find(files, root, domain_id, vcpus, proc)
-        current = _read_schemata(files, root / group / 'schemata')
-    return plan.differences(current, desired, others)
-
-
-# -- steps --------------------------------------------------------------------
-
-
 def _lock(descriptor: int, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while True:
@@ -241,70 +145,6 @@ def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
                 'there is no directory info; is resctrl still mounted?',
                 str(root))
         yield
-
-
-def _find(files: Files, root: Path, domain_id: int, vcpus: Collection[int],
-          proc: Path) -> str:
-    try:
-        names = files.directories(root)
-    except OSError as exc:
-        raise os_error('can not be listed', root, exc) from exc
-    try:
-        found = groups.find_groups(names, domain_id, vcpus)
-    except groups.GroupError as exc:
-        raise EnforcementError(str(exc), str(root)) from exc
-    group = _inhabited(files, root, found, proc)
-    path = root / group / 'tasks'
-    try:
-        groups.verify_threads(read(files, path), vcpus, proc)
-    except groups.GroupError as exc:
-        raise EnforcementError(str(exc), str(path)) from exc
-    return group
-
-
-def _inhabited(files: Files, root: Path, found: Sequence[str],
-               proc: Path) -> str:
-    """The group of several that holds vCPU threads; one guest has just one.
-    """
-    if len(found) == 1:
-        return found[0]
-    try:
-        alive = [name for name in found
-                 if groups.vcpu_threads(read(files, root / name / 'tasks'),
-                                        proc)]
-    except groups.GroupError as exc:
-        raise EnforcementError(str(exc), str(root)) from exc
-    if len(alive) != 1:
-        raise EnforcementError(
-            f'{len(alive)} of the control groups {", ".join(found)} hold '
-            'vCPU threads, one should', str(root))
-    return alive[0]
-
-
-def _plan(path: Path, current: schemata.Schemata, desired: plan.Desired,
-          others: plan.Others) -> tuple[str, ...]:
-    try:
-        return plan.plan_writes(current, desired, others)
-    except plan.PolicyNotHeld as exc:
-        raise EnforcementError(exc.reason, str(path)) from exc
-
-
-def read(files: Files, path: Path) -> str:
-    """The content of a file.
-
-    :raises EnforcementError: when it can not be read.
-    """
-    try:
-        return files.read(path)
-    except OSError as exc:
-        raise os_error('can not be read', path, exc) from exc
-
-
-def _read_schemata(files: Files, path: Path) -> schemata.Schemata:
-    try:
-        return schemata.read(read(files, path))
-    except schemata.SchemataError as exc:
-        raise EnforcementError(str(exc), str(path)) from exc
 
 
 def write(files: Files, root: Path, path: Path, line: str) -> None:

@@ -293,12 +293,8 @@ def group_of(guest: Guest, names: Iterable[str]) -> str | None:
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
-    try:
-        found = groups.find_groups(names, guest.domain.id, guest.vcpus)
-    except groups.GroupError:
-        return None
-    alike = [name for name in found
-             if _is_of(_machine(name), guest.domain)]
+    found = groups.find_groups(names, guest.domain.id, guest.vcpus)
+    alike = [name for name in found if _is_of(_machine(name), guest.domain)]
     return alike[0] if len(alike) == 1 else None
 
 

@@ -29,10 +29,6 @@ _THREAD = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
 _TID = re.compile(r'[0-9]{1,10}')
 
 
-class GroupError(LookupError):
-    """The group is not there, or not as it should be; says why."""
-
-
 def canonical_list(numbers: Collection[int]) -> str:
     """Numbers as libvirt writes a bitmap, e.g. ``0-3,8``."""
     runs: list[list[int]] = []
@@ -55,81 +51,33 @@ def find_groups(names: Iterable[str], domain_id: int,
     :param names: the directories below the resctrl root.
     :param domain_id: libvirt's id of the running domain.
     :param vcpus: the vCPUs in the group's <memorytune>.
-    :raises GroupError: when there is none.
     """
     cpus = canonical_list(vcpus)
     pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
                          + re.escape(cpus))
-    found = sorted(name for name in names if pattern.fullmatch(name))
-    if not found:
-        raise GroupError(
-            f'there is no control group of domain {domain_id} for vCPUs '
-            f'{cpus}; libvirt makes it when it starts a guest with '
-            '<memorytune>')
-    return found
+    return sorted(name for name in names if pattern.fullmatch(name))
 
 
-def vcpu_threads(tasks: str, proc: Path = Path('/proc')) -> dict[int, int]:
-    """Thread ids of the vCPU threads in a group, by vCPU.
+def threads(tasks: str) -> frozenset[int]:
+    """Ids of the threads in a ``tasks`` file.
 
-    Other threads in the group are passed over, and so are those that end
-    while this looks at them.
-
-    :param tasks: content of the group's ``tasks`` file.
-    :param proc: where procfs is.
-    :raises GroupError: when a vCPU is there twice or the vCPUs are of more
-        than one process, as in a group that two guests share.
+    openEuler's has entries as ``iommu_group:N``, too; they are passed over.
     """
-    threads: dict[int, int] = {}
-    processes: set[str] = set()
-    for tid in (word for word in tasks.split() if _TID.fullmatch(word)):
-        match = _THREAD.fullmatch(thread_name(proc, int(tid)))
-        if not match:
-            continue
-        vcpu = int(match[1])
-        if vcpu in threads:
-            raise GroupError(f'vCPU {vcpu} is there twice, as threads '
-                             f'{threads[vcpu]} and {tid}')
-        threads[vcpu] = int(tid)
-        processes |= process_of(proc, int(tid))
-    if len(processes) > 1:
-        raise GroupError('the vCPU threads are of more than one process: '
-                         + ', '.join(sorted(processes)))
-    return threads
+    return frozenset(int(word) for word in tasks.split()
+                     if _TID.fullmatch(word))
 
 
-def verify_threads(tasks: str, vcpus: Collection[int],
-                   proc: Path = Path('/proc')) -> dict[int, int]:
-    """Check that a group holds all the vCPU threads of one guest.
-
-    :returns: thread ids by vCPU.
-    :raises GroupError: when a vCPU is missing, or one too many is there.
-    """
-    threads = vcpu_threads(tasks, proc)
-    missing = set(vcpus) - set(threads)
-    if missing:
-        raise GroupError('the threads of vCPUs '
-                         f'{canonical_list(missing)} are not in it')
-    extra = set(threads) - set(vcpus)
-    if extra:
-        raise GroupError(f'threads of vCPUs {canonical_list(extra)}, which '
-                         'do not belong there, are in it')
-    return threads
+def vcpu_threads(tids: Iterable[int],
+                 proc: Path = Path('/proc')) -> frozenset[int]:
+    """Those of some threads that are vCPUs, of whichever guest."""
+    return frozenset(tid for tid in tids
+                     if vcpu_of(thread_name(proc, tid)) is not None)
 
 
 def vcpu_of(name: str) -> int | None:
     """The vCPU that a thread of this name is; None for other threads."""
     match = _THREAD.fullmatch(name)
     return int(match[1]) if match else None
-
-
-def threads_of(proc: Path, process: int) -> list[str]:
-    """Ids of all threads of a process; empty when it has ended."""
-    try:
-        return sorted(entry.name
-                      for entry in (proc / str(process) / 'task').iterdir())
-    except OSError:
-        return []
 
 
 def thread_name(proc: Path, tid: int) -> str:

@@ -11,31 +11,23 @@
 # under the License.
 
 
-"""What nova-compute may have done as root: :mod:`apply`, through privsep.
+"""What nova-compute may have done as root, through privsep.
 
-The functions here have the signatures of those in
-:mod:`ghsched_nova.resctrl.apply` as far as nova-compute needs them. What
-crosses to the daemon and back is made of lists, texts and numbers alone;
+What crosses to the daemon and back is made of lists, texts and numbers alone;
 :class:`apply.EnforcementError` is made again on this side from its arguments.
 
 Whoever is root already (``ghsched`` on a host, the tests) calls
-:mod:`ghsched_nova.resctrl.apply` itself.
+:mod:`ghsched_nova.resctrl.reconcile` itself.
 """
 
-from collections.abc import Collection
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile as reconciling
-from ghsched_nova.resctrl import schemata
-
-_NONE: plan.Others = MappingProxyType({})
 
 #: Desired as it crosses: [line, [[domain, value], ...]], in order.
 _Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
@@ -48,44 +40,6 @@ _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
 _Report = tuple[Sequence[tuple[drift.Kind, str, str, str, str,
                                Sequence[int]]],
                 Sequence[tuple[str, str, str]], Sequence[str]]
-
-
-def enforce(root: Path, domain_id: int, vcpus: Collection[int],
-            desired: plan.Desired,
-            others: plan.Others = _NONE) -> apply.Applied:
-    """:func:`apply.enforce`, done as root.
-
-    :raises apply.EnforcementError: as there.
-    """
-    group, writes, text = _enforce(
-        str(root), domain_id, sorted(vcpus), _packed(desired), dict(others))
-    return apply.Applied(group, tuple(writes), schemata.parse(text))
-
-
-def verify(root: Path, domain_id: int, vcpus: Collection[int],
-           desired: plan.Desired,
-           others: plan.Others = _NONE) -> tuple[plan.Difference, ...]:
-    """:func:`apply.verify`, done as root.
-
-    :raises apply.EnforcementError: as there.
-    """
-    found = _verify(
-        str(root), domain_id, sorted(vcpus), _packed(desired), dict(others))
-    return tuple(plan.Difference(*difference) for difference in found)
-
-
-def enforce_own(root: Path, uuid: str, pid_file: Path,
-                vcpus: Collection[int], desired: plan.Desired,
-                others: plan.Others) -> apply.Applied:
-    """:func:`own.enforce`, done as root.
-
-    :raises apply.EnforcementError: as there.
-    """
-    group, writes, text, moved = _enforce_own(
-        str(root), uuid, str(pid_file), sorted(vcpus), _packed(desired),
-        dict(others))
-    return apply.Applied(group, tuple(writes), schemata.parse(text),
-                         tuple(moved))
 
 
 def remove_own(root: Path, uuid: str) -> bool:
@@ -125,36 +79,8 @@ def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
 
 
 @privsep.context.entrypoint
-def _enforce_own(root: str, uuid: str, pid_file: str, vcpus: list[int],
-                 desired: _Values, others: dict[str, int]
-                 ) -> tuple[str, list[str], str, list[int]]:
-    applied = own.enforce(Path(root), uuid, Path(pid_file), vcpus,
-                          _unpacked(desired), others)
-    return (applied.group, list(applied.writes),
-            schemata.render(applied.schemata), list(applied.moved))
-
-
-@privsep.context.entrypoint
 def _remove_own(root: str, uuid: str) -> bool:
     return own.remove(Path(root), uuid)
-
-
-@privsep.context.entrypoint
-def _enforce(root: str, domain_id: int, vcpus: list[int], desired: _Values,
-             others: dict[str, int]) -> tuple[str, list[str], str]:
-    applied = apply.enforce(Path(root), domain_id, vcpus, _unpacked(desired),
-                            others)
-    return (applied.group, list(applied.writes),
-            schemata.render(applied.schemata))
-
-
-@privsep.context.entrypoint
-def _verify(root: str, domain_id: int, vcpus: list[int], desired: _Values,
-            others: dict[str, int]
-            ) -> list[tuple[str, int, int, str | None]]:
-    return [(wrong.line, wrong.domain, wrong.wanted, wrong.found)
-            for wrong in apply.verify(Path(root), domain_id, vcpus,
-                                      _unpacked(desired), others)]
 
 
 def _packed(desired: plan.Desired) -> list[tuple[str, list[tuple[int, int]]]]:

@@ -69,7 +69,7 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
 def _group(files: apply.Files,
            path: Path) -> tuple[drift.Group, frozenset[int]]:
     try:
-        tasks = _tasks(files.read(path / 'tasks'))
+        tasks = groups.threads(files.read(path / 'tasks'))
         text = files.read(path / 'schemata')
         return drift.Group(tasks, schemata.read(text)), tasks
     except schemata.SchemataError as exc:
@@ -81,10 +81,10 @@ def _group(files: apply.Files,
 
 def _loose(files: apply.Files, path: Path, proc: Path) -> drift.Group:
     try:
-        tasks = _tasks(files.read(path / 'tasks'))
+        tasks = groups.threads(files.read(path / 'tasks'))
     except OSError as exc:
         return drift.Group(error=f'can not be read: {exc.strerror or exc}')
-    return drift.Group(tasks, vcpu_threads=_vcpu_threads(tasks, proc))
+    return drift.Group(tasks, vcpu_threads=groups.vcpu_threads(tasks, proc))
 
 
 def _with_strangers(group: drift.Group, mine: Mapping[int, str],
@@ -93,18 +93,7 @@ def _with_strangers(group: drift.Group, mine: Mapping[int, str],
     if not strange or not mine:
         return group
     return drift.Group(group.tasks, group.schemata, group.error,
-                       _vcpu_threads(strange, proc))
-
-
-def _vcpu_threads(tasks: Iterable[int], proc: Path) -> frozenset[int]:
-    return frozenset(
-        tid for tid in tasks
-        if groups.vcpu_of(groups.thread_name(proc, tid)) is not None)
-
-
-def _tasks(text: str) -> frozenset[int]:
-    # openEuler's list has entries as iommu_group:N, too.
-    return frozenset(int(word) for word in text.split() if word.isdecimal())
+                       groups.vcpu_threads(strange, proc))
 
 
 # -- processes ----------------------------------------------------------------
@@ -121,7 +110,7 @@ def _process(run_path: Path, name: str) -> int:
 
 def _process_in(proc: Path, tasks: Iterable[int]) -> int:
     """The process of the vCPUs in a group; 0 unless it is just one."""
-    found = {process for tid in _vcpu_threads(tasks, proc)
+    found = {process for tid in groups.vcpu_threads(tasks, proc)
              for process in groups.process_of(proc, tid)}
     number = found.pop() if len(found) == 1 else ''
     return int(number) if number.isdecimal() else 0

@@ -198,9 +198,11 @@ class HostEngine:
     def enforce(self, domain_id: int, xml: str) -> bool:
         """Make the control group of a running domain as its policy says.
 
+        As :meth:`reconcile`, of one guest; no group is removed.
+
         :param domain_id: libvirt's number of the running domain.
         :param xml: its domain XML, with the policy in the metadata.
-        :returns: whether anything had to be written.
+        :returns: whether anything had to be done.
         :raises ResctrlUnavailable: when the host lost its resctrl.
         :raises PolicyNotHeld: when it can not hold the policy.
         :raises EnforcementError: when the kernel refused, with its reason.
@@ -212,25 +214,10 @@ class HostEngine:
         if not desired.controlled(xml):
             return False
         host = self.host()
-        guest = desired.read(host, running)
-        others = plan.other_domains(host)
-        if guest.maker == 'libvirt-process' or self._all_threads:
-            return self._settle(guest, others)
-        if guest.maker == 'libvirt':
-            applied = privileged.enforce(self._root, domain_id, guest.vcpus,
-                                         guest.desired, others)
-        else:
-            applied = privileged.enforce_own(
-                self._root, domain.uuid, self._run_path / f'{domain.name}.pid',
-                guest.vcpus, guest.desired, others)
-        _tell_writes(applied)
-        return bool(applied.writes or applied.moved)
-
-    def _settle(self, guest: drift.Guest, others: plan.Others) -> bool:
-        """One guest that more than its vCPUs are controlled of."""
         report = privileged.reconcile(
             self._root, self._run_path, drift.Wanted(
-                (guest,), (guest.domain,), others=others,
+                (desired.read(host, running),), (domain,),
+                others=plan.other_domains(host),
                 all_threads=self._all_threads))
         _tell_actions(report)
         for problem in report.problems:
@@ -338,15 +325,6 @@ def _tell_actions(report: reconciling.Report) -> None:
     for action in report.actions:
         LOG.info('ghsched: %(action)s, because %(reason)s',
                  {'action': action, 'reason': action.reason})
-
-
-def _tell_writes(applied: apply.Applied) -> None:
-    for write in applied.writes:
-        LOG.info('ghsched: %(group)s: wrote %(line)s',
-                 {'group': applied.group, 'line': write.strip()})
-    if applied.moved:
-        LOG.info('ghsched: %(group)s: put in threads %(threads)s',
-                 {'group': applied.group, 'threads': applied.moved})
 
 
 def _vcpus(xml: str) -> frozenset[int]:

@@ -88,7 +88,7 @@ class FakeKernel(fixtures.Fixture):
     :ivar enforced: (domain id, vcpus, desired lines) in order; the UUID in
         place of the domain id where nova-compute makes the group.
     :ivar error: raised by the next enforcement when set.
-    :ivar reconciled: how often the whole host was.
+    :ivar reconciled: how often guests were, one or all.
     """
 
     def __init__(self, nodes=2, closids=32):
@@ -100,11 +100,6 @@ class FakeKernel(fixtures.Fixture):
     def _setUp(self):
         self.path = self.useFixture(fixtures.TempDir()).path
         self.write()
-        self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.virt.engine.privileged.enforce', self._enforce))
-        self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.virt.engine.privileged.enforce_own',
-            self._enforce_own))
         self.useFixture(fixtures.MockPatch(
             'ghsched_nova.virt.engine.privileged.remove_own',
             self._remove_own))
@@ -149,11 +144,6 @@ class FakeKernel(fixtures.Fixture):
         return sorted(name for name in os.listdir(self.path)
                       if name.startswith(own.PREFIX))
 
-    def _enforce_own(self, root, uuid, pid_file, vcpus, desired, *args):
-        os.makedirs(os.path.join(self.path, own.group_name(uuid)),
-                    exist_ok=True)
-        return self._enforce(root, uuid, vcpus, desired)
-
     def _remove_own(self, root, uuid):
         os.rmdir(os.path.join(self.path, own.group_name(uuid)))
         return True
@@ -169,9 +159,8 @@ class FakeKernel(fixtures.Fixture):
                 os.makedirs(os.path.join(self.path, guest.group),
                             exist_ok=True)
             try:
-                self._enforce(root, guest.domain.uuid if ours
-                              else guest.domain.id, guest.vcpus,
-                              guest.desired)
+                self._enforce(guest.domain.uuid if ours
+                              else guest.domain.id, guest)
             except apply.EnforcementError as error:
                 problems.append(drift.Problem(guest.domain.uuid, guest.group,
                                               str(error)))
@@ -181,12 +170,10 @@ class FakeKernel(fixtures.Fixture):
                 os.rmdir(os.path.join(self.path, name))
         return reconcile.Report((), tuple(problems))
 
-    def _enforce(self, root, domain_id, vcpus, desired, *args):
-        self.enforced.append((domain_id, sorted(vcpus), desired))
+    def _enforce(self, domain, guest):
+        self.enforced.append((domain, sorted(guest.vcpus), guest.desired))
         if self.error:
             raise self.error
-        return apply.Applied(group=f'qemu-{domain_id}', writes=(),
-                             schemata='')
 
 
 class OurParts:

@@ -18,9 +18,11 @@ import tempfile
 
 import testtools
 
+from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import reconcile
 from ghsched_nova.testing import fixtures
 from ghsched_nova.testing import machines
 from ghsched_nova.testing import topology
@@ -61,18 +63,22 @@ class OwnGroupTestCase(testtools.TestCase):
             host, plan.resolve(host, self._policy(host), (1,)))
         threads = test_host_engine.VcpuThreads(VCPUS)
         self.addCleanup(threads.end)
-        pid_file = self.top / f'{machine.dialect}.pid'
-        pid_file.write_text(f'{threads.pid}\n')
-
-        def enforce():
-            return own.enforce(root, UUID, pid_file, VCPUS, desired,
-                               plan.other_domains(host))
-
-        first = enforce()
-        self.assertTrue(first.writes)
-        self.assertEqual(set(threads.tids.values()), set(first.moved))
-        again = enforce()
-        self.assertEqual(((), ()), (again.writes, again.moved))
+        (self.top / f'{machine.dialect}.pid').write_text(f'{threads.pid}\n')
+        domain = drift.Domain(UUID, 1, machine.dialect)
+        wanted = drift.Wanted(
+            (drift.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
+                         'ghsched'),), (domain,),
+            others=plan.other_domains(host))
+        place = reconcile.Place(root, self.top)
+        first = reconcile.reconcile(place, wanted)
+        self.assertEqual((), first.problems)
+        self.assertEqual(
+            ['make group', *['write line'] * len(desired), 'move threads'],
+            [action.kind for action in first.actions])
+        self.assertEqual(set(threads.tids.values()),
+                         set(first.actions[-1].threads))
+        self.assertEqual(reconcile.Report(),
+                         reconcile.reconcile(place, wanted))
         self.assertFalse(own.remove(root, UUID))
         threads.end()
         self.assertTrue(own.remove(root, UUID))

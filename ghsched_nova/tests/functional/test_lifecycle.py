@@ -70,16 +70,16 @@ class FailureTest(nova_base.GhschedTestCase):
     def test_the_next_host_is_tried(self):
         self.start_host('host_b')
         self.kernel.error = apply.EnforcementError('refused')
-        enforce = self.kernel._enforce
+        reconcile = self.kernel._reconcile
 
         def once(*args):
             try:
-                return enforce(*args)
+                return reconcile(*args)
             finally:
                 self.kernel.error = None
 
         self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.virt.engine.privileged.enforce', once))
+            'ghsched_nova.virt.engine.privileged.reconcile', once))
         server = self.boot(self.flavor(mem_bw_min=60))
         host = self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
         self.assert_agreement(server, host, [60])

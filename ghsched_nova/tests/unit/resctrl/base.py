@@ -20,7 +20,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
@@ -107,35 +106,3 @@ def add_threads(proc: Path, process: int, threads: Mapping[int, str]) -> None:
         (proc / str(tid) / 'comm').write_text(name + '\n')
         (proc / str(tid) / 'status').write_text(
             f'Name:\t{name}\nTgid:\t{process}\nPid:\t{tid}\n')
-
-
-class ModelFiles(apply.Files):
-    """A directory whose schemata are those of a model.
-
-    :param model: the one group.
-    :param refuse: error number and last_cmd_status by line name.
-    """
-
-    def __init__(self, model: Model,
-                 refuse: Mapping[str, tuple[int, str]] | None = None):
-        self.model = model
-        self.refuse = refuse or {}
-        self.status = 'ok'
-        self.writes: list[str] = []
-        self.deaf = False
-
-    def read(self, path: Path) -> str:
-        if path.name == 'last_cmd_status':
-            return self.status + '\n'
-        if path.name == 'schemata':
-            return self.model.text()
-        return super().read(path)
-
-    def write(self, path: Path, text: str) -> None:
-        self.writes.append(text)
-        name = text.partition(':')[0]
-        if name in self.refuse:
-            number, self.status = self.refuse[name]
-            raise OSError(number, 'refused', str(path))
-        if not self.deaf:
-            self.model.write(text)

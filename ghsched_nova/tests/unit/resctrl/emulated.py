@@ -16,14 +16,10 @@
 import contextlib
 from pathlib import Path
 
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.testing import kernel
 from ghsched_nova.testing import machines
 from ghsched_nova.testing import topology
-
-#: Where the model is, for what works on paths.
-ROOT = Path('/model')
 
 #: Four CPUs a node, and a node of memory alone.
 NODES = '0=0-3;1=4-7;2='
@@ -76,39 +72,3 @@ def read_host(
     write_tree(emulated, top, speed)
     return resctrl_host.read_host(
         top / 'resctrl', top / 'sysfs', told or resctrl_host.Told())
-
-
-class Files(apply.Files):
-    """A model in place of the file system below ROOT."""
-
-    def __init__(self, emulated: kernel.ResctrlModel):
-        self.model = emulated
-        self.writes: list[str] = []
-
-    def _path(self, path: Path) -> str:
-        return '/' + str(path.relative_to(ROOT)).removeprefix('.')
-
-    def read(self, path: Path) -> str:
-        with _os_error(path):
-            return self.model.read(self._path(path))
-
-    def write(self, path: Path, text: str) -> None:
-        self.writes.append(text)
-        with _os_error(path):
-            self.model.write(self._path(path), text)
-
-    def make_directory(self, path: Path) -> None:
-        with _os_error(path):
-            self.model.mkdir(self._path(path))
-
-    def remove_directory(self, path: Path) -> None:
-        with _os_error(path):
-            self.model.rmdir(self._path(path))
-
-
-@contextlib.contextmanager
-def _os_error(path: Path):
-    try:
-        yield
-    except kernel.ResctrlError as exc:
-        raise OSError(exc.number, 'refused', str(path)) from exc

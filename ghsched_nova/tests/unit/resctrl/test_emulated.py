@@ -13,6 +13,7 @@
 
 """The host engine against every emulated kernel."""
 
+from dataclasses import replace
 import functools
 from pathlib import Path
 import tempfile
@@ -23,14 +24,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import testtools
 
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.testing import machines
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.tests.unit.resctrl import emulated
+from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
@@ -51,6 +53,8 @@ SPEAKS = {
     'nvidia-vera': ('nvidia-mpam', 'nvidia-vera'),
 }
 SPEED = 195312      # MiB/s
+#: That of the one guest of a world.
+GROUP = own.group_name(world.UUID.format(0))
 
 
 @functools.cache
@@ -142,38 +146,53 @@ def _other_lines(model, group, knobs):
     return [line for line in parsed.lines if line.name not in knobs]
 
 
-class RoundTripTestCase(testtools.TestCase):
+class _OneGuest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self._top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self._world = functools.cache(self._new_world)
+
+    def _new_world(self, dialect):
+        """A host on which one guest runs, whose group is there."""
+        made = world.World(self._top / 'worlds' / dialect, dialect,
+                           ('ghsched',))
+        made.reconcile()
+        return made
+
+
+class RoundTripTestCase(_OneGuest):
     """Parse, plan, apply and read back: nothing is left to do."""
+
+    def _hold(self, held, desired):
+        held.guests[0] = replace(held.guests[0], desired=desired)
+        self.assertEqual((), held.reconcile().problems)
 
     def _check(self, data, dialect):
         host = read(dialect)
-        model = emulated.model(dialect)
+        held = self._world(dialect)
         nodes = data.draw(st.lists(_policies(host), min_size=1, max_size=2))
         if dialect == 'intel-snc-cdp':      # both nodes are in one domain
             nodes = nodes[:1] * len(nodes)
         places = data.draw(st.permutations((0, 1)))[:len(nodes)]
-        model.mkdir('/g')
-        _disorder(data, model, 'g')
+        _disorder(data, held.model, GROUP)
         knobs = _lines(host)
-        others = _other_lines(model, 'g', knobs)
+        others = _other_lines(held.model, GROUP, knobs)
         settings_ = plan.resolve(host, GuestPolicy(nodes=tuple(nodes)),
                                  places)
         desired = plan.desired_lines(host, settings_)
-        defaults = plan.other_domains(host)
-        files = emulated.Files(model)
-        applied = apply.hold(files, emulated.ROOT, 'g', desired, defaults)
-        self.assertEqual((), plan.differences(applied.schemata, desired,
-                                              defaults))
+        self._hold(held, desired)
+        self.assertEqual((), plan.differences(
+            held.schemata(GROUP), desired, plan.other_domains(host)))
         for setting in settings_:
             self.assertGreaterEqual(setting.maximum_percent,
                                     setting.asked.maximum)
             if setting.minimum is not None:
                 self.assertTrue(setting.asked.minimum <= setting.minimum
                                 <= setting.maximum)
-        self.assertEqual(others, _other_lines(model, 'g', knobs))
-        files.writes.clear()
-        apply.hold(files, emulated.ROOT, 'g', desired, defaults)
-        self.assertEqual([], files.writes)
+        self.assertEqual(others, _other_lines(held.model, GROUP, knobs))
+        self._hold(held, desired)
+        self.assertEqual([], held.files.operations)
 
     @settings(deadline=None, max_examples=200)
     @given(st.data(), st.sampled_from(sorted(SPEAKS)))
@@ -183,16 +202,13 @@ class RoundTripTestCase(testtools.TestCase):
     def test_each_cap_and_guarantee_by_itself(self):
         for dialect in SPEAKS:
             host = read(dialect)
-            model = emulated.model(dialect)
-            model.mkdir('/g')
-            files = emulated.Files(model)
+            held = self._world(dialect)
             least = 'MEM_BW_MIN' in host.capabilities()
             for share in range(1, 101):
                 asked = NodePolicy(maximum=share, minimum=share * least)
                 desired = plan.desired_lines(host, plan.resolve(
                     host, GuestPolicy(nodes=(asked,)), (1,)))
-                apply.hold(files, emulated.ROOT, 'g', desired,
-                           plan.other_domains(host))
+                self._hold(held, desired)
 
     def test_lines_that_are_not_ours_are_kept(self):
         for dialect, line in (('kunpeng950', 'L3MAX:1=50\n'),
@@ -201,15 +217,14 @@ class RoundTripTestCase(testtools.TestCase):
                               ('amd', 'SMBA:9=64\n'),
                               ('openeuler510', 'L3PBM:1=3\n')):
             host = read(dialect)
-            model = emulated.model(dialect)
-            model.mkdir('/g')
-            model.write('/g/schemata', line)
-            before = _other_lines(model, 'g', _lines(host))
+            held = self._world(dialect)
+            held.model.write(f'/{GROUP}/schemata', line)
+            before = _other_lines(held.model, GROUP, _lines(host))
             desired = plan.desired_lines(host, plan.resolve(
                 host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
-            apply.hold(emulated.Files(model), emulated.ROOT, 'g', desired,
-                       plan.other_domains(host))
-            self.assertEqual(before, _other_lines(model, 'g', _lines(host)))
+            self._hold(held, desired)
+            self.assertEqual(before, _other_lines(held.model, GROUP,
+                                                  _lines(host)))
 
 
 _JUNK = (st.binary(max_size=60) | st.sampled_from(
@@ -227,11 +242,7 @@ def _whole(text, desired):
         return False
 
 
-class FuzzTestCase(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self._top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+class FuzzTestCase(_OneGuest):
 
     def _tree(self, dialect):
         """A tree of an emulated machine, and its files."""
@@ -273,14 +284,18 @@ class FuzzTestCase(testtools.TestCase):
     @given(st.sampled_from(sorted(SPEAKS)), _JUNK)
     def test_a_group_that_shows_junk_is_not_written_to(self, dialect, junk):
         host = read(dialect)
-        files = emulated.Files(emulated.model(dialect))
-        files.model.mkdir('/g')
+        held = self._world(dialect)
         text = junk.decode(errors='replace')
-        files.read = lambda _path: text
         desired = plan.desired_lines(host, plan.resolve(
             host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
         assume(not _whole(text, desired))
-        self.assertRaises(apply.EnforcementError, apply.hold, files,
-                          emulated.ROOT, 'g', desired,
-                          plan.other_domains(host))
-        self.assertEqual([], files.writes)
+        held.guests[0] = replace(held.guests[0], desired=desired)
+        read_file = held.files.read
+        held.files.read = lambda path: (
+            text if path.name == 'schemata' else read_file(path))
+        try:
+            problem, = held.reconcile().problems
+        finally:
+            del held.files.read
+        self.assertTrue(problem.reason)
+        self.assertEqual([], held.files.operations)

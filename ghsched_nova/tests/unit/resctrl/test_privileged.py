@@ -22,14 +22,11 @@ import testtools
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
-from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.resctrl import schemata
 
 ROOT = Path('/sys/fs/resctrl')
 DESIRED = {'MBPRI': {1: 5, 0: 4}, 'MB': {1: 60}}
-TEXT = 'MB:0=100;1=60\nMBPRI:0=4;1=5\n'
 
 
 def _over_the_wire(thing):
@@ -55,23 +52,6 @@ class PrivilegedTestCase(testtools.TestCase):
         patch = mock.patch.object(privsep.context, 'channel', channel)
         patch.start()
         self.addCleanup(patch.stop)
-
-    def test_enforce_crosses_whole(self):
-        done = apply.Applied('group', ('MB:1=60\n',), schemata.parse(TEXT))
-        with mock.patch.object(apply, 'enforce', return_value=done) as call:
-            self.assertEqual(done, privileged.enforce(
-                ROOT, 3, {1, 0}, DESIRED, {'MB': 100}))
-        root, domain, vcpus, desired, others = call.call_args.args
-        self.assertEqual((ROOT, 3, (0, 1), DESIRED, {'MB': 100}),
-                         (root, domain, vcpus, desired, others))
-        self.assertEqual(['MBPRI', 'MB'], list(desired))
-
-    def test_verify_crosses_whole(self):
-        wrong = (plan.Difference('MB', 1, 60, '0000100'),
-                 plan.Difference('MBHDL', 0, 1, None))
-        with mock.patch.object(apply, 'verify', return_value=wrong):
-            self.assertEqual(wrong,
-                             privileged.verify(ROOT, 3, {0}, DESIRED))
 
     def _wanted(self, **more):
         domain = drift.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 3, 'x')
@@ -109,9 +89,10 @@ class PrivilegedTestCase(testtools.TestCase):
 
     def test_errors_cross_with_all_they_say(self):
         sent = apply.EnforcementError('no', '/p', 'MB:0=1', errno.EINVAL, 'x')
-        with mock.patch.object(apply, 'enforce', side_effect=sent):
-            got = self.assertRaises(apply.EnforcementError,
-                                    privileged.enforce, ROOT, 3, {0}, DESIRED)
+        with mock.patch.object(reconcile, 'reconcile', side_effect=sent):
+            got = self.assertRaises(
+                apply.EnforcementError, privileged.reconcile, ROOT,
+                Path('/run'), self._wanted())
         self.assertIsNot(sent, got)
         self.assertEqual(str(sent), str(got))
         self.assertEqual(vars(sent), vars(got))

@@ -20,6 +20,7 @@ from pathlib import Path
 import shutil
 import tempfile
 
+from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
@@ -60,7 +61,15 @@ class Threads(emulated.NoThreads):
         return 1
 
 
-class Files(emulated.Files):
+@contextlib.contextmanager
+def _os_error(path):
+    try:
+        yield
+    except kernel.ResctrlError as exc:
+        raise OSError(exc.number, 'refused', str(path)) from exc
+
+
+class Files(apply.Files):
     """The kernel below the root; a test can come between.
 
     :ivar operations: (what, group, text) of everything that changes.
@@ -68,8 +77,7 @@ class Files(emulated.Files):
     """
 
     def __init__(self, model, root):
-        super().__init__(model)
-        self.root, self.operations = root, []
+        self.model, self.root, self.operations = model, root, []
         self.before = lambda *operation: None
 
     def _path(self, path):
@@ -80,17 +88,24 @@ class Files(emulated.Files):
         self.operations.append((what, group.name, text))
         self.before(what, group.name, text)
 
+    def read(self, path):
+        with _os_error(path):
+            return self.model.read(self._path(path))
+
     def write(self, path, text):
         self._note(path.name, path, text)
-        super().write(path, text)
+        with _os_error(path):
+            self.model.write(self._path(path), text)
 
     def make_directory(self, path):
         self._note('mkdir', path)
-        super().make_directory(path)
+        with _os_error(path):
+            self.model.mkdir(self._path(path))
 
     def remove_directory(self, path):
         self._note('rmdir', path)
-        super().remove_directory(path)
+        with _os_error(path):
+            self.model.rmdir(self._path(path))
 
     def directories(self, path):
         entries = self.model.lookup(self._path(path)).children()

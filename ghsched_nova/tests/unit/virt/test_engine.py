@@ -143,6 +143,18 @@ class EngineTestCase(testtools.TestCase):
         self.options.set_override('reserved_control_groups', 3, 'ghsched')
         self.assertEqual(28, self.engine.describe().control_groups)
 
+    def test_a_guest_that_starts_is_looked_after_by_itself(self):
+        self.assertFalse(self.engine.enforce(1, running().xml))
+        wanted = self.call.call_args.args[2]
+        self.assertEqual([running().domain],
+                         [guest.domain for guest in wanted.guests])
+        self.assertEqual((running().domain,), wanted.domains)
+        self.assertEqual(frozenset(), wanted.removable)
+        self.assertFalse(wanted.all_threads)
+        self.call.reset_mock()
+        self.assertFalse(self.engine.enforce(1, running(policy=False).xml))
+        self.call.assert_not_called()
+
     def test_all_threads_are_moved_when_a_guest_starts(self):
         self.options.set_override('control_threads', 'all', 'ghsched')
         self.call.return_value = reconcile.Report(
