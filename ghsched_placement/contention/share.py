@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How one memory controller or link divides what it can carry (pure).
+
+The rules are those of the openEuler kernel's manual of MPAM
+(Documentation/arch/arm64/mpam.md of OLK-6.6):
+
+#. Below its ``MBMIN`` a group has its priority raised: guarantees come before
+   all else. More guarantees than there is bandwidth shrink alike.
+#. Then the higher ``MBPRI`` wins, up to the cap of each.
+#. What is idle after that goes beyond the caps of those with ``MBHDL`` 0,
+   again by priority.
+
+Among equals nobody is preferred: each gets in proportion to what it asks for,
+as in a queue that is served in the order of arrival. What a group has by its
+guarantee counts towards its part, so a guarantee below that part changes
+nothing. Hence the manual's advice to give one of n equal guests more than
+100/n.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import math
+
+#: ``MBPRI`` of a group that nobody gave one.
+DEFAULT_PRIORITY = 3
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one group asks of a controller; all figures in MB/s.
+
+    :param demand: what it would move if it were alone and had no cap.
+    :param minimum: guarantee.
+    :param maximum: cap.
+    :param hardlimit: whether the cap holds while bandwidth is idle.
+    :param priority: the higher wins.
+    """
+
+    demand: float
+    minimum: float = 0.0
+    maximum: float = math.inf
+    hardlimit: bool = True
+    priority: int = DEFAULT_PRIORITY
+
+    @property
+    def capped(self) -> float:
+        """What it can have while others want bandwidth too."""
+        return min(self.demand, self.maximum)
+
+    @property
+    def most(self) -> float:
+        """What it can have at all."""
+        return self.capped if self.hardlimit else self.demand
+
+    @property
+    def raised(self) -> float:
+        """The part of its demand that goes before all others."""
+        return min(self.capped, self.minimum)
+
+
+@dataclass(frozen=True)
+class _Need:
+    """One claim in one round: from ``floor`` up to ``top``."""
+
+    index: int
+    floor: float
+    top: float
+    weight: float
+
+
+def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
+    """What each claim gets, in MB/s.
+
+    The sum is at most the capacity. It is the capacity, or all that the
+    claims can take.
+    """
+    got = [0.0] * len(claims)
+    _fill(capacity, got, [(number, claim.raised, claim.raised)
+                          for number, claim in enumerate(claims)])
+    ranks = sorted({claim.priority for claim in claims}, reverse=True)
+    for beyond in (False, True):
+        for rank in ranks:
+            _fill(capacity, got, [
+                (number, claim.most if beyond else claim.capped, claim.demand)
+                for number, claim in enumerate(claims)
+                if claim.priority == rank])
+    return tuple(got)
+
+
+def _fill(capacity: float, got: list[float],
+          wanted: Sequence[tuple[int, float, float]]) -> None:
+    """Raise some claims to their tops, or as far as what is left goes.
+
+    :param wanted: index, top and weight of each.
+    """
+    needs = [_Need(index, got[index], top, weight)
+             for index, top, weight in wanted if top > got[index]]
+    left = max(0.0, capacity - math.fsum(got))
+    if math.fsum(need.top - need.floor for need in needs) <= left:
+        for need in needs:
+            got[need.index] = need.top
+        return
+    level = _level(left, needs)
+    for need in needs:
+        got[need.index] = min(need.top,
+                              max(need.floor, level * need.weight))
+
+
+def _level(left: float, needs: Sequence[_Need]) -> float:
+    """The level, per weight, at which all of what is left is used."""
+    steps = sorted([(need.floor / need.weight, need.weight)
+                    for need in needs]
+                   + [(need.top / need.weight, -need.weight)
+                      for need in needs])
+    level = used = slope = 0.0
+    for at, change in steps:
+        more = (at - level) * slope
+        if used + more >= left and slope > 0:
+            break
+        used, level, slope = used + more, at, slope + change
+    return level + (left - used) / slope if slope > 0 else level
