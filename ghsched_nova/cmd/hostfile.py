@@ -34,6 +34,9 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
 from ghsched_nova.resctrl import steps
 from ghsched_placement import cpulist
+from ghsched_placement.contention.machine import CONTROLS
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention.machine import MachineError
 from ghsched_placement import tree
 
 _T = TypeVar('_T')
@@ -77,6 +80,8 @@ class HostFile:
     :param reserved_groups: control groups kept for others than guests.
     :param tree_config: the host's [ghsched] settings for Placement.
     :param pfs: PFs whose VFs guests may have.
+    :param contention: for the model of contention, None when the file does
+        not tell.
     """
 
     name: str
@@ -86,6 +91,7 @@ class HostFile:
     reserved_groups: int
     tree_config: tree.Config
     pfs: tuple[host_pfs.HostPf, ...] = ()
+    contention: Machine | None = None
 
     @property
     def sockets(self) -> dict[int, int | None]:
@@ -257,8 +263,36 @@ def _host(top: _Mapping) -> HostFile:
     config = _tree_config(settings, known)
     settings.done()
     pfs = _pfs(top.take('pfs', _list(_Mapping), ()), known)
+    machine = _machine(top.take('contention', _any, None), name, nodes,
+                       resctrl, pfs)
     top.done()
-    return HostFile(name, nodes, resctrl, attributes, reserved, config, pfs)
+    return HostFile(name, nodes, resctrl, attributes, reserved, config, pfs,
+                    machine)
+
+
+def _machine(section: Any, name: str, nodes: Sequence[HostNode],
+             resctrl: ResctrlHost,
+             pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
+    """What the model of contention is told; the rest of it is known."""
+    if section is None:
+        return None
+    entry = _Mapping('contention', section)
+    for key in ('name', 'nodes', 'nics', 'controls'):
+        entry.take(key, _refused, None)
+    known = {
+        'name': name, 'nics': [pf.node for pf in pfs],
+        'nodes': [{'id': node.id, 'threads': len(node.cpus),
+                   'memory_mb': node.memory_mb, 'socket': node.socket or 0}
+                  for node in nodes],
+        'controls': resctrl.capabilities() & set(CONTROLS)}
+    try:
+        return Machine.from_mapping(dict(entry.items()) | known)
+    except MachineError as error:
+        raise HostFileError(f'contention.{error}') from None
+
+
+def _refused(name: str, _value: Any) -> None:
+    raise HostFileError(f'{name}: unknown key')
 
 
 def _pfs(entries: Sequence[_Mapping],

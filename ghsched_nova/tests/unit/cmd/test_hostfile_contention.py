@@ -1,0 +1,69 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import pathlib
+
+import ddt
+from oslotest import base
+import yaml
+
+from ghsched_nova.cmd import hostfile
+from ghsched_nova.tests.unit.cmd import test_hostfile
+from ghsched_placement.contention import calibrate
+from ghsched_placement.tests.contention import base as contention
+
+HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
+
+
+def document(**changes):
+    section = {key: value for key, value in contention.mapping().items()
+               if key not in ('name', 'nodes', 'nics')}
+    good = yaml.safe_load(yaml.safe_dump(test_hostfile.GOOD))
+    return yaml.safe_dump(good | {'contention': section | changes})
+
+
+class SectionTest(test_hostfile.LoadTestCase):
+
+    def test_what_the_file_says_elsewhere_is_taken_over(self):
+        machine = self.load(document()).contention
+        self.assertEqual([(0, 2, 8), (1, 2, 9)],
+                         [(node.id, node.threads, node.memory_mb)
+                          for node in machine.nodes])
+        self.assertEqual('h', machine.name)
+        self.assertIn('MEM_BW_MIN', machine.controls)
+
+    def test_it_may_be_left_out(self):
+        self.assertIsNone(
+            self.load(yaml.safe_dump(test_hostfile.GOOD)).contention)
+
+    def test_mistakes(self):
+        self.refused(document(far_mb=7), 'contention.far_mb: must be')
+        self.refused(document(nodes=[]), 'contention.nodes: unknown key')
+        self.refused(document(far=7), 'contention.far: unknown key')
+        self.refused(test_hostfile.changed(7, 'contention'),
+                     'contention: must be a mapping, is a number')
+
+
+@ddt.ddt
+class ShippedTest(base.BaseTestCase):
+
+    @ddt.data('kunpeng920', 'amd-epyc9755')
+    def test_the_fitted_demand_is_that_of_the_fit(self, name):
+        machine = hostfile.load(str(HOSTS / f'{name}.yaml')).contention
+        self.assertEqual('fitted', machine.parameter('demand_mb').basis)
+        self.assertAlmostEqual(calibrate.demand(machine),
+                               machine['demand_mb'], delta=0.1)
+
+    def test_the_fitted_latency_is_that_of_the_fit(self):
+        machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
+        self.assertAlmostEqual(calibrate.far_latency(machine),
+                               machine['far_latency'], places=3)
