@@ -33,10 +33,10 @@ from ghsched_nova.cmd import host_pfs
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
 from ghsched_nova.resctrl import steps
-from ghsched_placement import cpulist
 from ghsched_placement.contention.machine import CONTROLS
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import MachineError
+from ghsched_placement import cpulist
 from ghsched_placement import tree
 
 _T = TypeVar('_T')
