@@ -59,6 +59,7 @@ class Guest:
     :param pcpus: host CPUs of its own, with the one of isolated emulator
         threads.
     :param shared: guest CPUs that share host CPUs.
+    :param dedicated: guest CPU numbers with a host CPU of their own.
     """
 
     vcpus: int
@@ -66,6 +67,7 @@ class Guest:
     cells: tuple[Cell, ...]
     pcpus: int
     shared: int
+    dedicated: frozenset[int] = frozenset()
 
 
 def split(vcpus: int, memory_mb: int,
@@ -90,7 +92,7 @@ def split(vcpus: int, memory_mb: int,
     return Guest(
         vcpus, memory_mb, _cells(nodes, vcpus, memory_mb, extra_specs),
         pcpus=len(dedicated) + isolated if dedicated else 0,
-        shared=vcpus - len(dedicated))
+        shared=vcpus - len(dedicated), dedicated=dedicated)
 
 
 def _dedicated(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:

@@ -25,11 +25,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-from dataclasses import replace
 import sys
 from typing import Any
-import uuid
 
+from ghsched_nova.cmd import described
 from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd import output
@@ -44,8 +43,6 @@ from ghsched_placement import tree
 
 #: What the host can not take ends with this; wrong usage ends with 1.
 EXIT_REFUSED = 2
-
-_NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
 
 
 @dataclass(frozen=True)
@@ -84,16 +81,9 @@ class Explanation:
 
 def explain(question: Question) -> Explanation:
     """Go the whole way, or as far as the guest gets."""
-    host = question.host
-    providers = tree.desired(
-        str(uuid.uuid5(_NAMESPACE, host.name)), host.name,
-        replace(host.resctrl.description(host.reserved_groups),
-                numa_nodes=tuple(node.id for node in host.nodes)),
-        host.tree_config)
     known: dict[str, Any] = {
         'question': question,
-        'providers': (*providers,
-                      *host_pfs.providers(providers[0], host.pfs))}
+        'providers': described.providers(question.host, question.host.name)}
     try:
         for step in (_flavor, _placement, _host):
             known.update(step(Explanation(**known)))

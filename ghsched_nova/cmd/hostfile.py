@@ -68,6 +68,24 @@ class HostNode:
 
 
 @dataclass(frozen=True)
+class Compute:
+    """What nova-compute would report beside NUMA nodes.
+
+    :param dedicated: [compute]cpu_dedicated_set; guests that share CPUs are
+        on the others.
+    :param cpu_ratio: vCPUs for each CPU that is shared; the default is that
+        of [DEFAULT]initial_cpu_allocation_ratio.
+    :param ram_ratio: how many times over memory may be given out.
+    :param disk_gb: GiB for disks of guests; None is not counted.
+    """
+
+    dedicated: frozenset[int] = frozenset()
+    cpu_ratio: float = 4.0
+    ram_ratio: float = 1.0
+    disk_gb: int | None = None
+
+
+@dataclass(frozen=True)
 class HostFile:
     """One host.
 
@@ -82,6 +100,7 @@ class HostFile:
     :param pfs: PFs whose VFs guests may have.
     :param contention: for the model of contention, None when the file does
         not tell.
+    :param compute: other settings of nova-compute.
     """
 
     name: str
@@ -92,6 +111,7 @@ class HostFile:
     tree_config: tree.Config
     pfs: tuple[host_pfs.HostPf, ...] = ()
     contention: Machine | None = None
+    compute: Compute = Compute()
 
     @property
     def sockets(self) -> dict[int, int | None]:
@@ -265,9 +285,10 @@ def _host(top: _Mapping) -> HostFile:
     pfs = _pfs(top.take('pfs', _list(_Mapping), ()), known)
     machine = _machine(top.take('contention', _any, None), name, nodes,
                        resctrl, pfs)
+    compute = _compute(_Mapping('nova', top.take('nova', _any, {})), nodes)
     top.done()
     return HostFile(name, nodes, resctrl, attributes, reserved, config, pfs,
-                    machine)
+                    machine, compute)
 
 
 def _machine(section: Any, name: str, nodes: Sequence[HostNode],
@@ -293,6 +314,23 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
 
 def _refused(name: str, _value: Any) -> None:
     raise HostFileError(f'{name}: unknown key')
+
+
+def _compute(entry: _Mapping, nodes: Sequence[HostNode]) -> Compute:
+    cpus = frozenset[int]().union(*(node.cpus for node in nodes))
+    default = Compute()
+    dedicated = entry.take('dedicated_cpus', _cpus, default.dedicated)
+    if not dedicated <= cpus:
+        raise HostFileError(
+            f'{entry.name("dedicated_cpus")}: no node has CPU '
+            f'{cpulist.render(dedicated - cpus)}')
+    found = Compute(
+        dedicated, entry.take('cpu_allocation_ratio', _ratio,
+                              default.cpu_ratio),
+        entry.take('ram_allocation_ratio', _ratio, default.ram_ratio),
+        entry.take('disk_gb', _number, default.disk_gb))
+    entry.done()
+    return found
 
 
 def _pfs(entries: Sequence[_Mapping],

@@ -123,8 +123,21 @@ class LoadTest(LoadTestCase):
         host = self.load(changed(7, 'nodes', 0, 'cpus'))
         self.assertEqual(frozenset({7}), host.nodes[1].cpus)
 
+    def test_other_settings_of_nova_compute(self):
+        self.assertEqual(hostfile.Compute(),
+                         self.load(yaml.safe_dump(GOOD)).compute)
+        host = self.load(changed(
+            {'dedicated_cpus': '1-2', 'cpu_allocation_ratio': 2,
+             'disk_gb': 100}, 'nova'))
+        self.assertEqual(hostfile.Compute(frozenset({1, 2}), 2.0, 1.0, 100),
+                         host.compute)
+
 
 class RefusalTest(LoadTestCase):
+
+    def test_dedicated_cpus_that_no_node_has(self):
+        self.refused(changed('3-4', 'nova', 'dedicated_cpus'),
+                     'nova.dedicated_cpus: no node has CPU 4')
 
     def test_no_yaml(self):
         self.refused('name: [', 'not YAML')

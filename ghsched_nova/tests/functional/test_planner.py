@@ -1,0 +1,395 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The planner against a real Placement, and against one that is a cloud."""
+
+import dataclasses
+import itertools
+import pathlib
+import random
+
+import testtools
+
+from ghsched_nova.cmd import described
+from ghsched_nova.cmd import hostfile
+from ghsched_placement.planner import client
+from ghsched_placement.planner import cloud
+from ghsched_placement.planner import fill
+from ghsched_placement.planner import flavors
+from ghsched_placement.planner import limits
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner import plan
+from ghsched_placement.planner import private
+from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import State
+
+HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
+ALIASES = {'nic': 'CUSTOM_PCI_19E5_375E'}
+SETTINGS = plan.Settings(aliases=ALIASES)
+ONE_NODE = 'vcpus=2,ram=1024,hw:numa_nodes=1'
+
+
+def host(name='kunpeng920', number=0, **changes):
+    file = hostfile.load(str(HOSTS / f'{name}.yaml'))
+    return described.planned(dataclasses.replace(file, **changes),
+                             f'host{number}')
+
+
+def flavor(text, name='f'):
+    return flavors.parse(f'{name}:{text}')
+
+
+def used(one, amounts):
+    """A host with guests: amount by provider's place and class."""
+    providers = list(one.providers)
+    for (place, name), amount in amounts.items():
+        before = providers[place]
+        providers[place] = dataclasses.replace(
+            before, used={**before.used, name: amount})
+    return dataclasses.replace(one, providers=tuple(providers))
+
+
+def place_of(one, node):
+    return next(place for place, number in one.node_of.items()
+                if number == node)
+
+
+class PlacementCase(testtools.TestCase):
+    """With one Placement for all tests: each loads its own hosts."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.placement = cls.enterClassContext(private.PrivatePlacement())
+
+    def plan_hosts(self, *args, **kwargs):
+        return plan.plan_hosts(*args, placement=self.placement, **kwargs)
+
+
+class CountTest(PlacementCase):
+    """Each number can be found by hand; see kunpeng920.yaml."""
+
+    def plan(self, text, hosts=None, **settings):
+        found = self.plan_hosts(
+            hosts or [host()], [flavor(text)],
+            settings=dataclasses.replace(SETTINGS, **settings))
+        (self.flavor,) = found.flavors
+        return found
+
+    def lacks(self):
+        return {(lack.node, lack.resource, lack.free, lack.needed)
+                for lack in self.flavor.hosts[0].lacks}
+
+    def gains(self):
+        return {(more.node, more.resource): more.guests
+                for more in self.flavor.hosts[0].more}
+
+    def test_bandwidth_binds_on_each_node(self):
+        self.plan(f'{ONE_NODE},ghsched:mem_bw_min=35')
+        self.assertEqual(8, self.flavor.guests)
+        self.assertEqual({(node, limits.BANDWIDTH, 30, 35)
+                          for node in range(4)}, self.lacks())
+        self.assertEqual(
+            {(None, limits.GROUPS): 0,
+             **{(node, limits.BANDWIDTH): 1 for node in range(4)}},
+            self.gains())
+
+    def test_what_is_lost_to_fragmentation(self):
+        self.plan(f'{ONE_NODE},ghsched:mem_bw_min=60')
+        (found,) = self.flavor.hosts
+        self.assertEqual((4, 6), (found.guests, found.pooled))
+        self.assertEqual((4, 0), (found.whole_before, found.whole_after))
+
+    def test_control_groups_bind(self):
+        self.plan(f'{ONE_NODE},ghsched:mem_bw_max=50')
+        self.assertEqual(31, self.flavor.guests)
+        self.assertEqual({(None, limits.GROUPS, 0, 1)}, self.lacks())
+        self.assertEqual({(None, limits.GROUPS): 1}, self.gains())
+
+    def test_vfs_bind(self):
+        self.plan(f'{ONE_NODE},ghsched:vfs=nic:9,ghsched:vfs_locality=node')
+        self.assertEqual(8, self.flavor.guests)
+        self.assertEqual(
+            {(0, 'VFs of nic', 8, 9),
+             *((node, 'VFs of nic', 0, 9) for node in (1, 2, 3))},
+            self.lacks())
+        self.assertEqual({(0, 'VFs of nic'): 1}, self.gains())
+
+    def test_vfs_of_a_host_bind_when_they_may_be_far(self):
+        self.plan(f'{ONE_NODE},ghsched:vfs=nic:9')
+        self.assertEqual(8, self.flavor.guests)
+        self.assertEqual({(None, 'VFs of nic', 8, 9)}, self.lacks())
+        self.assertEqual({(0, 'VFs of nic'): 1}, self.gains())
+
+    def test_bandwidth_of_the_nodes_of_two_pfs_binds(self):
+        # The NICs of this host are on nodes 0 and 2.
+        self.plan(f'{ONE_NODE},ghsched:vfs=nic:1,ghsched:vfs_locality=node,'
+                  'ghsched:mem_bw_min=45', [host('kunpeng920-2nic')])
+        self.assertEqual(4, self.flavor.guests)
+        self.assertIn((0, limits.BANDWIDTH, 10, 45), self.lacks())
+
+    def test_far_vfs_are_taken_when_the_near_ones_are_gone(self):
+        # 40 on node 0, and 40 more for guests on other nodes.
+        self.plan('vcpus=40,ram=61440,hw:numa_nodes=1,ghsched:vfs=nic:20')
+        self.assertEqual(4, self.flavor.guests)
+        self.assertEqual({(None, 'VFs of nic', 0, 20)}, self.lacks())
+
+    def test_vfs_of_several_pfs(self):
+        one = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))
+        (pf,) = one.pfs
+        pfs = tuple(dataclasses.replace(pf, address=f'0000:81:00.{number}',
+                                        vfs=vfs)
+                    for number, vfs in enumerate((5, 4, 3)))
+        self.plan(f'{ONE_NODE},ghsched:vfs=nic:6,ghsched:vfs_locality=node',
+                  [host(pfs=pfs)])
+        self.assertEqual(2, self.flavor.guests)
+
+    def test_memory_of_nodes_binds_the_reference_guest(self):
+        self.plan('vcpus=160,ram=245760,hw:numa_nodes=2,ghsched:vfs.0=nic:40')
+        self.assertEqual(2, self.flavor.guests)
+        self.assertEqual({(None, 'memory', 32768, 245760),
+                          (None, 'VFs of nic', 0, 40)}, self.lacks())
+
+    def test_cpus_of_nodes_bind_where_the_host_has_enough(self):
+        self.plan('vcpus=60,ram=1024,hw:numa_nodes=1,hw:cpu_policy=dedicated',
+                  [host(compute=hostfile.Compute(
+                      dedicated=frozenset(range(320))))])
+        self.assertEqual(4, self.flavor.guests)
+        self.assertEqual({(node, 'dedicated CPUs', 20, 60)
+                          for node in range(4)}, self.lacks())
+
+    def test_a_host_without_the_capability_takes_none(self):
+        self.plan(f'{ONE_NODE},ghsched:mem_bw_min=10', [host('intel-2s')])
+        self.assertEqual(0, self.flavor.guests)
+        self.assertEqual({(None, 'trait CUSTOM_GHSCHED_MEM_BW_MIN', 0, 1)},
+                         self.lacks())
+
+    def test_the_cap_is_counted_where_the_admin_says_so(self):
+        self.plan(f'{ONE_NODE},ghsched:mem_bw_max=50', accounting='max')
+        self.assertEqual(8, self.flavor.guests)
+
+    def test_hosts_that_are_alike_are_one(self):
+        found = self.plan(f'{ONE_NODE},ghsched:mem_bw_min=60',
+                          [host(number=number) for number in range(5)])
+        self.assertEqual((5, 1, 20),
+                         (found.hosts, found.kinds, self.flavor.guests))
+
+    def test_what_is_in_use_counts(self):
+        one = host()
+        busy = used(one, {(place_of(one, 1), 'CUSTOM_MEM_BW_PCT'): 70,
+                          (0, 'CUSTOM_RESCTRL_GROUP'): 1})
+        found = self.plan(f'{ONE_NODE},ghsched:mem_bw_min=35', [one, busy])
+        self.assertEqual(2, found.kinds)
+        self.assertEqual([8, 6], [kind.guests for kind in self.flavor.hosts])
+
+    def test_a_guest_without_keys(self):
+        self.plan('vcpus=4,ram=8192')
+        self.assertEqual(64, self.flavor.guests)
+        self.assertEqual({(None, 'memory', 0, 8192)}, self.lacks())
+
+
+class MixTest(PlacementCase):
+
+    BIG = flavor(f'{ONE_NODE},ghsched:mem_bw_min=60', 'big')
+    HALF = flavor(f'{ONE_NODE},ghsched:mem_bw_min=30', 'half')
+    WIDE = flavor('vcpus=4,ram=2048,hw:numa_nodes=4,ghsched:mem_bw_min=50',
+                  'wide')
+
+    def mix(self, hosts, **weights):
+        known = {one.name: one for one in (self.BIG, self.HALF, self.WIDE)}
+        return self.plan_hosts(
+            [host(number=number) for number in range(hosts)],
+            [known[name] for name in weights], weights,
+            plan.Settings(more=False)).mix
+
+    def test_flavors_share_nodes(self):
+        mix = self.mix(1, big=1, half=1)
+        self.assertEqual({'big': 4, 'half': 4}, mix.guests)
+        self.assertEqual('big', mix.stopped_by)
+
+    def test_the_proportion_is_kept(self):
+        mix = self.mix(3, half=3, big=1)
+        self.assertAlmostEqual(3, mix.guests['half'] / mix.guests['big'],
+                               delta=0.5)
+
+    def test_hosts_are_kept_whole_for_big_guests(self):
+        # Spread over the hosts, the small ones would leave no room for two
+        # wide ones on each of two hosts.
+        mix = self.mix(3, half=1, wide=1)
+        self.assertEqual(4, mix.guests['wide'])
+        self.assertEqual(3, sum(len(kind.hosts) for kind in mix.hosts))
+
+
+class ExactTest(PlacementCase):
+    """The shortcuts against Placement asked for each guest by itself."""
+
+    FLAVORS = (
+        'vcpus=3,ram=3072,hw:numa_nodes=1,ghsched:mem_bw_min=13',
+        'vcpus=8,ram=16384,hw:numa_nodes=2,ghsched:mem_bw_min.0=22,'
+        'ghsched:mem_bw_min.1=31',
+        'vcpus=4,ram=4096,hw:numa_nodes=1,ghsched:vfs=nic:7,'
+        'ghsched:vfs_locality=socket,ghsched:mem_bw_max=80',
+        'vcpus=6,ram=8192,hw:numa_nodes=2,ghsched:vfs=nic:5',
+    )
+
+    def one_by_one(self, need, state):
+        """Claim guest after guest, with all that Placement offers then."""
+        stage = Stage(self.placement)
+        while True:
+            stage.hold([state])
+            offered = ((way, state.place(need, way)) for locality, sizes
+                       in need.tries(lambda: stage.pfs(need))
+                       for way in stage.offers(need, locality, sizes)[0])
+            found = next(((way, nodes) for way, nodes in offered
+                          if nodes is not None), None)
+            if found is None:
+                return state.guests
+            state.take(need, *found)
+
+    def test_the_count_is_the_same(self):
+        chance = random.Random(5)  # noqa: S311
+        one = host('kunpeng920-2nic')
+        for text, _ in itertools.product(self.FLAVORS, range(2)):
+            busy = used(one, {
+                **{(place, 'CUSTOM_MEM_BW_PCT'): chance.randrange(60)
+                   for place in one.node_of},
+                **{(place, ALIASES['nic']): chance.randrange(60)
+                   for place in one.node_below},
+                (0, 'MEMORY_MB'): chance.randrange(400000)})
+            need = needs.of(flavor(text), aliases=ALIASES)
+            state = State(busy)
+            fill.alone(Stage(self.placement), need, [state])
+            self.assertEqual(self.one_by_one(need, State(busy)),
+                             state.guests, text)
+            self.assertGreater(state.guests, 0)
+
+    def test_placement_refuses_the_next(self):
+        need = needs.of(flavor(self.FLAVORS[0]))
+        state = State(host())
+        stage = Stage(self.placement)
+        fill.alone(stage, need, [state])
+        self.assertEqual([[]], stage.offers(need, 'any', {}))
+
+    def test_one_more_buys_what_a_larger_host_has(self):
+        one = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))
+        (pf,) = one.pfs
+        text = f'{ONE_NODE},ghsched:vfs=nic:9,ghsched:vfs_locality=node'
+        counts = [self.plan_hosts(
+            [host(pfs=(dataclasses.replace(pf, vfs=vfs),))], [flavor(text)],
+            settings=SETTINGS).flavors[0] for vfs in (80, 81)]
+        (more,) = counts[0].hosts[0].more
+        self.assertEqual(counts[1].guests - counts[0].guests, more.guests)
+
+
+class LoadTest(PlacementCase):
+    """What is put into Placement's tables is what its API tells."""
+
+    def test_hosts_are_read_as_they_were_loaded(self):
+        one = host('kunpeng920-2nic')
+        one = used(one, {(0, 'VCPU'): 7,
+                         (place_of(one, 3), 'CUSTOM_MEM_BW_PCT'): 20})
+        load(self.placement, [one])
+        (found,) = cloud.read(self.placement, workers=1)
+        self.assertEqual(one.shape()[1], found.shape()[1])
+        self.assertEqual(one.node_of, found.node_of)
+
+    def test_more_than_one_guest_may_have_is_claimed_in_parts(self):
+        # 320 CPUs, four times over: no consumer may have more than 320.
+        need = needs.of(flavor('vcpus=300,ram=1024'))
+        state = State(host())
+        fill.alone(Stage(self.placement), need, [state])
+        self.assertEqual(4, state.guests)
+
+
+def load(placement, hosts):
+    """Let a Placement be a cloud with these hosts."""
+    placement.load([
+        {'uuid': one.uuid, 'name': one.name, 'parent': one.parent,
+         'inventories': one.inventories, 'used': one.used,
+         'traits': sorted(one.traits)}
+        for each in hosts for one in each.providers])
+
+
+class ReadOnly:
+    """A cloud's client as openstacksdk's, which must not be written to."""
+
+    def __init__(self, placement):
+        self._placement = placement
+        self.asked = []
+
+    def get(self, url, *, microversion):
+        self.asked.append(url)
+        return self._placement.get(url, microversion=microversion)
+
+    def _refused(self, *args, **kwargs):
+        raise AssertionError(f'the cloud was written to: {args}')
+
+    put = post = delete = patch = _refused
+
+
+class CloudTest(PlacementCase):
+
+    def setUp(self):
+        super().setUp()
+        one = host(number=0)
+        self.hosts = [one, used(host(number=1), {
+            (place_of(one, 0), 'CUSTOM_MEM_BW_PCT'): 50})]
+        load(self.placement, self.hosts)
+        self.client = ReadOnly(self.placement)
+
+    def test_a_cloud_is_only_read_and_its_use_counts(self):
+        found = plan.plan(self.client, [flavor(
+            f'{ONE_NODE},ghsched:mem_bw_min=60')], {'f': 1})
+        self.assertEqual(7, found.flavors[0].guests)
+        self.assertEqual({'f': 7}, found.mix.guests)
+        self.assertIn(plan.NO_CELLS, found.notes)
+        before = [one.shape()[1] for one in self.hosts]
+        self.assertEqual(before, [one.shape()[1] for one in cloud.read(
+            self.placement, workers=1)])
+
+    def test_only_compute_hosts_are_filled(self):
+        load(self.placement, self.hosts)
+        agent = dataclasses.replace(
+            self.hosts[0].root, name='agent', inventories={},
+            uuid='6e7c0d1e-65d5-5b55-9f0c-2a9f5f1f9d12',
+            traits=frozenset())
+        load(self.placement, [*self.hosts, dataclasses.replace(
+            self.hosts[0], name='agent', providers=(agent,))])
+        self.assertEqual(['host0', 'host1'], [
+            one.name for one in cloud.read(self.placement, workers=1)])
+
+    def test_shared_disks_are_told_and_not_asked_for(self):
+        def without_disk(one):
+            inventories = {name: record for name, record
+                           in one.root.inventories.items()
+                           if name != 'DISK_GB'}
+            return dataclasses.replace(one, providers=(
+                dataclasses.replace(one.root, inventories=inventories),
+                *one.providers[1:]))
+        pool = dataclasses.replace(
+            self.hosts[0].root, name='pool',
+            uuid='6e7c0d1e-65d5-5b55-9f0c-2a9f5f1f9d12',
+            inventories={'DISK_GB':
+                         self.hosts[0].root.inventories['DISK_GB']},
+            traits=frozenset({'MISC_SHARES_VIA_AGGREGATE'}))
+        load(self.placement, [
+            *map(without_disk, self.hosts),
+            dataclasses.replace(self.hosts[0], providers=(pool,))])
+        found = plan.plan(self.client, [flavor(
+            f'{ONE_NODE},disk=10,ghsched:mem_bw_min=60')])
+        self.assertEqual(7, found.flavors[0].guests)
+        self.assertIn('DISK_GB', found.notes[1])
+
+    def test_an_error_of_the_cloud_is_told(self):
+        error = self.assertRaises(client.PlannerError, client.read,
+                                  self.client, '/nowhere')
+        self.assertIn('GET /nowhere: 404', str(error))

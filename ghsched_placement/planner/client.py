@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the planner needs of a Placement client.
+
+``connection.placement`` of openstacksdk and any other keystoneauth adapter
+will do, and so does the planner's own Placement.
+"""
+
+from typing import Any
+from typing import Protocol
+
+from keystoneauth1 import exceptions
+
+#: same_subtree, root_required and groups without resources.
+MICROVERSION = '1.36'
+
+
+class PlannerError(Exception):
+    """The planner can not do its work; says why, for an admin."""
+
+
+class Response(Protocol):
+    """An answer as ``requests`` has it."""
+
+    @property
+    def status_code(self) -> int:
+        """Of HTTP."""
+
+    @property
+    def text(self) -> str:
+        """The body; empty when there is none."""
+
+    def json(self) -> Any:
+        """The document in the body."""
+
+
+class Reader(Protocol):
+    """A client of a cloud; it is only read from."""
+
+    def get(self, url: str, *, microversion: str) -> Response:
+        """One request."""
+
+
+class Client(Reader, Protocol):
+    """A client of a Placement that may be written to."""
+
+    def put(self, url: str, *, json: Any, microversion: str) -> Response:
+        """One request."""
+
+    def post(self, url: str, *, json: Any, microversion: str) -> Response:
+        """One request."""
+
+
+def read(client: Reader, path: str) -> Any:
+    """The JSON document at a path.
+
+    :raises PlannerError: when Placement does not answer, or refuses.
+    """
+    try:
+        answer = client.get(path, microversion=MICROVERSION)
+    except exceptions.ClientException as error:
+        raise PlannerError(f'Placement: GET {path}: {error}') from error
+    return document('GET', path, answer)
+
+
+def document(method: str, path: str, answer: Response) -> Any:
+    """What an answer has in it.
+
+    :raises PlannerError: when it is an error.
+    """
+    if answer.status_code >= 400:
+        raise PlannerError(f'Placement: {method} {path}: '
+                           f'{answer.status_code} {answer.text.strip()}')
+    return answer.json() if answer.text else None

@@ -1,0 +1,162 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The hosts that a plan is made for (pure)."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from functools import cached_property
+import re
+from typing import Any
+
+from ghsched_placement import names
+from ghsched_placement import tree
+
+_NODE = re.compile(r'_NUMA(0|[1-9][0-9]{0,3})')
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A resource provider as Placement has it.
+
+    :param inventories: record by resource class.
+    :param used: allocated amount by resource class.
+    """
+
+    uuid: str
+    name: str
+    parent: str | None
+    inventories: Mapping[str, tree.Inventory] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+
+    def free(self, resource_class: str) -> int:
+        """How much more can be allocated; 0 without an inventory."""
+        record = self.inventories.get(resource_class)
+        used = self.used.get(resource_class, 0)
+        return 0 if record is None else tree.free(record, used)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A host NUMA node as Nova sees it; Placement knows no such thing.
+
+    :param cpus: host CPUs for guests that share them.
+    :param shared: vCPUs that may float there, with the allocation ratio in.
+    :param pinned: host CPUs for guests with dedicated CPUs.
+    :param memory: MiB, with the allocation ratio in.
+    """
+
+    node: int
+    cpus: int
+    shared: int
+    pinned: int
+    memory: int
+    socket: int | None = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """A compute host.
+
+    :param providers: the compute node's own first, then each after its
+        parent.
+    :param cells: its NUMA nodes, ascending; empty where they are not known.
+    """
+
+    name: str
+    providers: tuple[Provider, ...]
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def root(self) -> Provider:
+        return self.providers[0]
+
+    @cached_property
+    def node_of(self) -> dict[int, int]:
+        """Number of the host NUMA node, by place of its own provider."""
+        return {place: number for place, provider
+                in enumerate(self.providers)
+                if (number := _number(self.root, provider)) is not None}
+
+    @cached_property
+    def node_below(self) -> dict[int, int | None]:
+        """Host NUMA node of every other provider but the root, by place."""
+        nodes = self.node_of
+        places = {provider.uuid: place
+                  for place, provider in enumerate(self.providers)}
+        return {place: nodes.get(places[provider.parent])
+                for place, provider in enumerate(self.providers)
+                if provider.parent and place not in nodes}
+
+    @property
+    def sockets(self) -> dict[int, int | None]:
+        """Socket by host NUMA node, where that is known."""
+        return {cell.node: cell.socket for cell in self.cells}
+
+    def shape(self) -> Any:
+        """Equal for hosts that can not be told apart but by their names."""
+        return self.cells, _shape(self, self.root)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Hosts that are alike.
+
+    :param host: one of them.
+    :param names: of all of them, in their order.
+    """
+
+    host: Host
+    names: tuple[str, ...]
+
+
+def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
+    """Hosts grouped by what they have and what is used of it."""
+    groups: dict[Any, list[Host]] = {}
+    for host in hosts:
+        groups.setdefault(host.shape(), []).append(host)
+    return tuple(Group(members[0], tuple(host.name for host in members))
+                 for members in groups.values())
+
+
+def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
+    """Providers of one tree, the root first and each after its parent."""
+    found = [provider for provider in providers if provider.uuid == root]
+    for parent in found:
+        found.extend(sorted((one for one in providers
+                             if one.parent == parent.uuid),
+                            key=lambda one: one.name))
+    return tuple(found)
+
+
+def _number(root: Provider, provider: Provider) -> int | None:
+    """Of the host NUMA node that a provider stands for."""
+    match = _NODE.fullmatch(provider.name.removeprefix(root.name))
+    if match and provider.uuid == names.numa_provider_uuid(root.uuid,
+                                                           int(match[1])):
+        return int(match[1])
+    return None
+
+
+def _shape(host: Host, provider: Provider) -> Any:
+    below = sorted((_shape(host, one) for one in host.providers
+                    if one.parent == provider.uuid), key=repr)
+    return (_number(host.root, provider),
+            tuple(sorted((name, tuple(sorted(record.items())))
+                         for name, record in provider.inventories.items())),
+            tuple(sorted((name, used) for name, used
+                         in provider.used.items() if used)),
+            tuple(sorted(provider.traits)), tuple(below))
