@@ -31,22 +31,15 @@ from typing import Any
 from urllib import parse
 import uuid
 
-from oslo_config import cfg
-from oslo_policy import opts as policy_opts
-from placement import conf as placement_conf
-from placement.db.sqlalchemy import migration
-from placement import db_api
-from placement import deploy
 from placement.objects import allocation_candidate
 from placement.objects import research_context
-import webob
 
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
+from ghsched_placement.planner import wsgi
 from ghsched_placement import tree
 
 VF_CLASS = 'CUSTOM_PCI_15B3_101E'
-MICROVERSION = 'placement latest'
 
 _PROC = '/proc/self/'
 
@@ -86,39 +79,18 @@ class Answer:
     peak: int = 0
 
 
-class Placement:
+class Placement(wsgi.Application):
     """Placement's WSGI application on a database file."""
-
-    def __init__(self, connection: str,
-                 settings: Mapping[tuple[str, str], Any] | None = None,
-                 ) -> None:
-        config = cfg.ConfigOpts()
-        placement_conf.register_opts(config)
-        policy_opts.set_defaults(config, enforce_new_defaults=False)
-        config.set_override('connection', connection, 'placement_database')
-        config.set_override('auth_strategy', 'noauth2', 'api')
-        for (group, name), value in (settings or {}).items():
-            config.set_override(name, value, group)
-        config([], default_config_files=[])
-        db_api.configure(config)
-        self._config = config
-        self._app: Any = None
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One request.
 
         :raises RuntimeError: with the answer, when Placement refuses.
         """
-        self._app = self._app or deploy.loadapp(self._config)
-        request = webob.Request.blank(path, method=method, headers={
-            'X-Auth-Token': 'admin', 'OpenStack-API-Version': MICROVERSION})
-        if body is not None:
-            request.content_type = 'application/json'
-            request.body = json.dumps(body).encode()
-        response = request.get_response(self._app)
-        if response.status_int >= 400:
-            raise RuntimeError(f'{method} {path}: {response.text}')
-        return response.json if response.body else None
+        status, text = self.request(method, path, body)
+        if status >= 400:
+            raise RuntimeError(f'{method} {path}: {text}')
+        return json.loads(text) if text else None
 
     def add_host(self, name: str, shape: Shape) -> None:
         """A compute node as nova-compute with our driver reports it."""
@@ -158,7 +130,7 @@ class Placement:
 
     def prepare(self) -> None:
         """Make the tables, and the classes and traits of our hosts."""
-        migration.create_schema(db_api.get_placement_engine())
+        self.create_schema()
         for name in (VF_CLASS, names.MEM_BW_PCT, names.RESCTRL_GROUP):
             self.call('PUT', f'/resource_classes/{name}')
         for name in (names.NUMA_NODE_TRAIT,
