@@ -18,7 +18,9 @@ _XTRACE_GHSCHED=$(set +o | grep xtrace)
 set +o xtrace
 
 GHSCHED_FILTER=GhschedNUMATopologyFilter
-GHSCHED_WEIGHER=ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher
+GHSCHED_SCHEDULER=ghsched_nova.scheduler
+GHSCHED_FRAGMENTATION=$GHSCHED_SCHEDULER.weighers.GhschedFragmentationWeigher
+GHSCHED_BANDWIDTH=$GHSCHED_SCHEDULER.bandwidth_weigher.GhschedBandwidthWeigher
 GHSCHED_ROOTWRAP=rootwrap.d/ghsched.filters
 
 # setup_develop makes an editable install, in Nova's environment when Nova has
@@ -62,7 +64,7 @@ function configure_ghsched_scheduler {
     iniset_multiline $NOVA_CONF filter_scheduler available_filters \
         nova.scheduler.filters.all_filters \
         ghsched_nova.scheduler.filters.$GHSCHED_FILTER
-    configure_ghsched_weigher
+    configure_ghsched_weighers
     if [[ -n "$GHSCHED_BANDWIDTH_ACCOUNTING" ]]; then
         iniset $NOVA_CONF ghsched bandwidth_accounting \
             $GHSCHED_BANDWIDTH_ACCOUNTING
@@ -70,16 +72,22 @@ function configure_ghsched_scheduler {
 }
 
 # Nova's own weighers stay: without any named, all of them are on.
-function configure_ghsched_weigher {
+function configure_ghsched_weighers {
     local weighers
     weighers=$(iniget $NOVA_CONF filter_scheduler weight_classes)
     weighers=$(tr ',' '\n' <<< "$weighers" |
-        grep -v -x -e $GHSCHED_WEIGHER -e '' | paste -s -d ,)
+        grep -v -x -e $GHSCHED_FRAGMENTATION -e $GHSCHED_BANDWIDTH -e '' |
+        paste -s -d ,)
+    weighers=${weighers:-nova.scheduler.weights.all_weighers}
     iniset $NOVA_CONF filter_scheduler weight_classes \
-        "${weighers:-nova.scheduler.weights.all_weighers},$GHSCHED_WEIGHER"
+        "$weighers,$GHSCHED_FRAGMENTATION,$GHSCHED_BANDWIDTH"
     if [[ -n "$GHSCHED_FRAGMENTATION_MULTIPLIER" ]]; then
         iniset $NOVA_CONF ghsched fragmentation_weight_multiplier \
             $GHSCHED_FRAGMENTATION_MULTIPLIER
+    fi
+    if [[ -n "$GHSCHED_BANDWIDTH_MULTIPLIER" ]]; then
+        iniset $NOVA_CONF ghsched bandwidth_weight_multiplier \
+            $GHSCHED_BANDWIDTH_MULTIPLIER
     fi
 }
 
@@ -94,6 +102,9 @@ function configure_ghsched_compute {
     if [[ -n "$GHSCHED_RESERVED_CONTROL_GROUPS" ]]; then
         iniset $NOVA_CONF ghsched reserved_control_groups \
             $GHSCHED_RESERVED_CONTROL_GROUPS
+    fi
+    if [[ -n "$GHSCHED_NODE_BANDWIDTH" ]]; then
+        iniset $NOVA_CONF ghsched node_bandwidth $GHSCHED_NODE_BANDWIDTH
     fi
     # Nova starts privsep daemons through rootwrap, which knows no context of
     # ours without this.

@@ -198,36 +198,58 @@ def _batch(top: Top, delay: float, count: int | None) -> None:
 
 
 def _interactive(top: Top, delay: float, count: int | None) -> None:
-    with _terminal(sys.stdin.fileno(), sys.stdout.fileno()) as write:
+    with (_wakened() as wakened,
+          _terminal(sys.stdin.fileno(), sys.stdout.fileno()) as write):
         for last in _rounds(count):
             problem = ''
             try:
                 top.read()
             except topology.MonitorUnavailable as error:
                 problem = str(error)    # it may be mounted again
-            if not _show(top, problem, write, 0 if last else delay):
+            if not _show(top, problem, write, 0 if last else delay,
+                         wakened):
                 return
 
 
 def _show(top: Top, problem: str, write: Callable[[str], None],
-          delay: float) -> bool:
+          delay: float, wakened: int) -> bool:
     """Show a frame until the next one; whether to go on.
 
     A key changes how it is shown at once. The figures stay those of the full
     time between two readings.
+
+    :param wakened: can be read after a signal.
     """
     end = time.monotonic() + delay
     while True:
         columns, lines = shutil.get_terminal_size()
         write(screen(problem or top.text(), columns, lines, top.skip))
         ready, _write, _error = select.select(
-            [sys.stdin], [], [], max(0.0, end - time.monotonic()))
+            [sys.stdin, wakened], [], [], max(0.0, end - time.monotonic()))
         if not ready:
             return True
         keys = os.read(sys.stdin.fileno(), 64).decode(errors='replace')
         # No key at all: the terminal is gone.
         if not keys or not all(map(top.key, keys)):
             return False
+
+
+@contextlib.contextmanager
+def _wakened() -> Iterator[int]:
+    """A file that can be read once a signal has come.
+
+    One that comes just before select() does not end it: Python's own handler
+    would run when select() has waited to its end.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reading)
+        os.close(writing)
 
 
 @contextlib.contextmanager

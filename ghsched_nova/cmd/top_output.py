@@ -183,8 +183,7 @@ def as_lines(snapshot: view.Snapshot, when: str, problem: str = '',
         lines.append(printable(f'without libvirt: {problem}'))
     lines += [printable(f'{usage.guest.name}: {usage.guest.problem}')
               for usage in snapshot.guests if usage.guest.problem]
-    lines += ['', *_grid(_NODE_TITLES, [_node_row(node) for node
-                                        in snapshot.nodes], 1)]
+    lines += ['', *_grid(_NODE_TITLES, _node_rows(snapshot), 1)]
     capacity = {node.nodes: node.capacity for node in snapshot.nodes}
     rows = [row for usage in ordered(snapshot.guests, order, reverse)
             for row in _guest_rows(usage, capacity)]
@@ -192,6 +191,24 @@ def as_lines(snapshot: view.Snapshot, when: str, problem: str = '',
              for one in snapshot.others
              for nodes, figure in sorted(one.used.items())]
     return [*lines, '', *_grid(_GUEST_TITLES, rows, 2)]
+
+
+def _node_rows(snapshot: view.Snapshot) -> list[Row]:
+    """A row for each node; where there are several, also one for all."""
+    rows = [_node_row(node) for node in snapshot.nodes]
+    return [*rows, _total_row(snapshot)] if len(rows) > 1 else rows
+
+
+def _total_row(snapshot: view.Snapshot) -> Row:
+    nodes = snapshot.nodes
+    capacities = [node.capacity for node in nodes if node.capacity]
+    return ['all', _figure(snapshot.used),
+            _percent(snapshot.used, sum(capacities)
+                     if len(capacities) == len(nodes) else None),
+            *(_figure(rates.total(parts)) for parts in (
+                [node.default for node in nodes],
+                [node.guests for node in nodes],
+                [node.others for node in nodes])), '-']
 
 
 def _node_row(node: view.NodeUsage) -> Row:

@@ -83,7 +83,7 @@ def _weigh(state: Any, now: float) -> float:
         return 0.0
     share = _share(state, measured)
     threshold = section.bandwidth_weight_threshold / 100
-    score = -min(1.0, max(0.0, (share - threshold) / (1 - threshold)))
+    score = 0.0 - min(1.0, max(0.0, (share - threshold) / (1 - threshold)))
     LOG.debug('ghsched: %(host)s scores %(score).2f for bandwidth: %(share)'
               '.0f %% were used %(age).0f s ago',
               {'host': state.host, 'score': score, 'share': 100 * share,

@@ -23,6 +23,7 @@ import glob
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess  # noqa: S404
 import sys
@@ -176,9 +177,12 @@ def _cover(target: str, beside: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """``STATE CPULIST``: make the mounts, say so, and wait for a signal."""
+    """``STATE CPULIST [HOSTNAME]``: make the mounts, then wait for a signal.
+    """
     state, cpus = argv[1], cpusets.parse_list(argv[2])
     try:
+        for name in argv[3:]:
+            socket.sethostname(name)
         mount_private(state)
         mount_kvm(state)
         mount_sysfs(state)

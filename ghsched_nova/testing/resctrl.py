@@ -58,7 +58,14 @@ _LOGGED = 1000
 
 
 class ProcThreads:
-    """The threads of this machine, from /proc."""
+    """The threads of this machine, from /proc.
+
+    :param namespace: a mount namespace as ``/proc/PID/ns/mnt`` names it; only
+        threads in it count. Empty for all of the machine.
+    """
+
+    def __init__(self, namespace: str = ''):
+        self._namespace = namespace
 
     def sample(self, tid: int) -> kernel.Sample | None:
         """See proc_pid_stat(5): fields 14, 15, 22 and 39."""
@@ -75,7 +82,8 @@ class ProcThreads:
     def all(self) -> set[int]:
         found: set[int] = set()
         for pid in filter(str.isdigit, os.listdir('/proc')):
-            found |= _tids(int(pid))
+            if not self._namespace or self._namespace == namespace_of(pid):
+                found |= _tids(int(pid))
         return found
 
     def offspring(self, tid: int) -> set[int]:
@@ -95,6 +103,14 @@ class ProcThreads:
 
     def now(self) -> int:
         return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+
+
+def namespace_of(pid: int | str) -> str:
+    """The mount namespace of a process; empty when it has ended."""
+    try:
+        return os.readlink(f'/proc/{pid}/ns/mnt')
+    except OSError:
+        return ''
 
 
 def _tids(pid: int) -> set[int]:
@@ -314,15 +330,18 @@ def serve(
     mountpoint: str,
     log: str | None = None,
     faults: str | None = None,
+    own_namespace: bool = False,
 ) -> None:
     """Mount and serve until the file system is unmounted.
 
     :param log: file to which every operation is appended.
     :param faults: fault file, see :mod:`ghsched_nova.testing.faults`.
+    :param own_namespace: whether the threads in the mount namespace of this
+        process are all that there are.
     :raises RuntimeError: libfuse could not mount; it says why on stderr.
     """
     model = kernel.ResctrlModel(
-        machine, ProcThreads(),
+        machine, ProcThreads(namespace_of('self') if own_namespace else ''),
         faults=FaultFile(faults) if faults else faultlib.Faults,
     )
     mfusepy.FUSE(
@@ -374,6 +393,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         '--log', metavar='FILE', help='append one JSON line per operation',
     )
+    parser.add_argument(
+        '--own-namespace', action='store_true',
+        help='only threads in this mount namespace are of the machine',
+    )
     parser.add_argument('mountpoint')
     args = parser.parse_args(argv)
     try:
@@ -384,7 +407,8 @@ def main(argv: list[str] | None = None) -> int:
     except machines.BadMachine as exc:
         parser.error(str(exc))
     try:
-        serve(machine, args.mountpoint, args.log, args.faults)
+        serve(machine, args.mountpoint, args.log, args.faults,
+              args.own_namespace)
     except (OSError, RuntimeError) as exc:
         print(f'{args.mountpoint}: cannot serve: {exc}', file=sys.stderr)
         return 1

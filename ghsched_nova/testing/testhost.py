@@ -82,6 +82,8 @@ class Settings:
     :param without: schemata lines that this machine does not have.
     :param faults: fault file of the resctrl emulator.
     :param log_fs: log each operation on resctrl to ``log/resctrl.log``.
+    :param hostname: what libvirt calls the host; the machine's name if left
+        out. Two hosts of one cloud need names of their own.
     """
 
     nodes: int = 2
@@ -91,6 +93,7 @@ class Settings:
     without: Sequence[str] = ()
     faults: str | None = None
     log_fs: bool = False
+    hostname: str | None = None
 
     def machine(self) -> machines.Machine:
         """The machine, on the CPUs that are online here.
@@ -203,9 +206,10 @@ class Host:
     def _start(self, settings: Settings, machine: machines.Machine) -> None:
         if not self.pid('holder'):
             self._spawn('holder', [
-                'unshare', '--mount', '--propagation', 'private',
+                'unshare', '--mount', '--uts', '--propagation', 'private',
                 sys.executable, '-m', 'ghsched_nova.testing.namespace',
                 self.state, cpusets.format_list(machine.cpus),
+                *filter(None, [settings.hostname]),
             ], inside=False)
             ready = os.path.join(self.log, 'holder.ready')
             self._await('holder', lambda: os.path.exists(ready))
@@ -217,7 +221,7 @@ class Host:
     def _end_all(self) -> None:
         holder = self.pid('holder')
         if holder:
-            self._end_inside(_mount_namespace(holder))
+            self._end_inside(resctrl.namespace_of(holder))
         for name in ('holder', 'resctrl', 'libvirtd'):
             _remove(self._pid_file(name))
         _remove(os.path.join(self.log, 'holder.ready'))
@@ -225,7 +229,7 @@ class Host:
         shutil.rmtree(topology, ignore_errors=True)
 
     def _end_inside(self, inside: str) -> None:
-        if inside == _mount_namespace(os.getpid()):
+        if inside == resctrl.namespace_of(os.getpid()):
             raise HostError('the host cannot be taken down from within')
         # libvirtd first, or it would mourn its guests; the file system last,
         # so that nobody hangs on it.
@@ -288,6 +292,8 @@ class Host:
                 f'{node.id}={cpusets.format_list(node.cpus)}'
                 for node in machine.nodes
             ),
+            # What else this machine does is no load of the host.
+            '--own-namespace',
         ]
         for option, value in (
             ('--closids', settings.closids), ('--rmids', settings.rmids),
@@ -337,8 +343,8 @@ class Host:
         if not holder:
             raise HostError(f'{self.state}: no test host is up there')
         return [
-            'nsenter', '--target', str(holder), '--mount', '--', 'sh', '-c',
-            'cd "$0" && exec "$@"', os.getcwd(), *command,
+            'nsenter', '--target', str(holder), '--mount', '--uts', '--',
+            'sh', '-c', 'cd "$0" && exec "$@"', os.getcwd(), *command,
         ]
 
     def run(
@@ -450,19 +456,12 @@ def _start_time(pid: int) -> int:
     return sample.start if sample else 0
 
 
-def _mount_namespace(pid: int) -> str:
-    try:
-        return os.readlink(f'/proc/{pid}/ns/mnt')
-    except OSError:
-        return ''
-
-
 def _processes(inside: str) -> list[int]:
     """Processes in a mount namespace that have not ended."""
     pids = (int(name) for name in os.listdir('/proc') if name.isdigit())
     return [
         pid for pid in pids
-        if _mount_namespace(pid) == inside and _start_time(pid)
+        if resctrl.namespace_of(pid) == inside and _start_time(pid)
     ]
 
 
@@ -567,6 +566,10 @@ def _parser() -> argparse.ArgumentParser:
     resctrl.add_machine_options(up)
     up.add_argument(
         '--log-fs', action='store_true', help='log operations on resctrl',
+    )
+    up.add_argument(
+        '--hostname', metavar='NAME',
+        help="name of the host (default: the machine's)",
     )
     add('down', _down, 'end the host')
     add('status', _status, 'print what runs, as JSON')

@@ -33,16 +33,20 @@ from aio import host
 from aio.lab import Group
 from aio.lab import Lab
 from aio import process
+from aio import second
 from aio import services
 from aio.settings import CloudError
 from aio.settings import read
 from aio.settings import Settings
+from e2e_load import BUSY
+from e2e_load import Load
 from openstack import exceptions
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 CONTROL_GROUP = 'CUSTOM_RESCTRL_GROUP'
 
 _COMPUTE = 'nova-compute'
+_SCHEDULER = 'nova-scheduler'
 
 #: Traits of a host that Nova gives nothing to, and of one that can hold
 #: ghsched:mem_bw_min.
@@ -365,7 +369,88 @@ class EndToEnd:
         self.lab.flavor('bad', hw__numa_nodes=1, ghsched__mem_bw_min__at__1=5)
         self._refused('bad', 'ghsched:mem_bw_min.1')
 
+    def test_busy_guest(self) -> None:
+        """ghsched-top, the exporter and Nova show a busy guest (simulated)."""
+        server = self._active(self.lab.boot('busy', 'bw10'))
+        node, = self.lab.allocated_nodes(server)
+        load = Load(self.lab)
+        self.lab.tell(server, 'busy')
+        frame = load.busy_frame(server)
+        print(load.top('--batch').rstrip())
+        self._only_on('the guest in ghsched-top',
+                      load.of_guest(frame, server), node)
+        self._only_on('all guests in ghsched-top', load.of_guests(frame),
+                      node)
+        with load.exporter() as address:
+            self._only_on('rate in ghsched-exporter', load.scrape(
+                address, 'ghsched_memory_bytes_per_second', server), node)
+        age, used = self.lab.until(
+            lambda: self._reported_busy(load, node), 60,
+            'the stats of the compute node do not show the load')
+        self.checks.note(0 <= age <= 30, f'age of the stats with {used}: '
+                         f'{age:.1f} s, expected from 0 to 30')
+        self.lab.tell(server, 'idle')
+        self.checks.holds(
+            'the guest in ghsched-top, idle again',
+            load.of_guest(load.idle_frame(server), server),
+            f'less than {BUSY:.0f} bytes/s')
+
+    def test_busy_guest_counted(self) -> None:
+        """So they do where the kernel has counters (simulated)."""
+        with self._dialect('intel'):
+            server = self._active(self.lab.boot('busy', 'cap45'))
+            node, = self._topology_nodes(server)
+            load = Load(self.lab)
+            self.lab.tell(server, 'busy')
+            self._only_on('the guest in ghsched-top', load.of_guest(
+                load.busy_frame(server), server), node)
+            with load.exporter() as address:
+                metric = 'ghsched_memory_bytes_total'
+                before = load.scrape(address, metric, server)
+                load.frame()    # a second or more
+                after = load.scrape(address, metric, server)
+            self._only_on(
+                'counter in ghsched-exporter, increase',
+                {one: after[one] - count for one, count in before.items()},
+                node)
+
+    def test_busy_host(self) -> None:
+        """The scheduler takes the host that has bandwidth left (simulated)."""
+        server = self._active(self.lab.boot('busy', 'bw10'))
+        self.lab.tell(server, 'busy')
+        load, node = Load(self.lab), self.lab.allocated_nodes(server)[0]
+        with second.up(self.settings, self.lab.cloud), self._scheduler(
+                ('DEFAULT', 'debug', 'true'),
+                # Nova's own weigher wants the busy host.
+                ('filter_scheduler', 'ram_weight_multiplier', '-1'),
+                ('ghsched', 'bandwidth_weight_threshold', '5'),
+                ('ghsched', 'bandwidth_weight_multiplier', '20')):
+            self.lab.until(lambda: self._reported_busy(load, node), 60,
+                           'the stats of the compute node do not show it')
+            with self.lab.log_of(_SCHEDULER) as log:
+                other = self.lab.boot('other', 'two-nodes')
+                for words in (('RAMWeigher: normalized',),
+                              ('ghsched: ', 'for bandwidth')):
+                    for line in log.lines(*words):
+                        print('        ' + line.partition(' - ')[2][-200:])
+            self._active(other)
+            self.checks.equal('host of the new guest',
+                              other.compute_host or other.host, second.NAME)
+            self.lab.clean()
+
     # -- parts of tests -------------------------------------------------------
+
+    def _only_on(self, text: str, seen: dict[int, float], node: int) -> None:
+        """Bandwidth is seen on one node, and on no other."""
+        self.checks.note(
+            seen.get(node, 0) >= BUSY
+            and not any(rate for one, rate in seen.items() if one != node),
+            f'{text}, bytes/s by node: {seen}, expected node {node} alone')
+
+    def _reported_busy(self, load: Load, node: int
+                       ) -> tuple[float, dict[int, float]] | None:
+        age, used = load.reported()
+        return (age, used) if used.get(node, 0) >= BUSY else None
 
     def _active(self, server: Any) -> Any:
         """The server, which must be ACTIVE for the test to go on."""
@@ -500,8 +585,18 @@ class EndToEnd:
             return False
         return not set(self.lab.vcpu_threads(server)) & set(before.threads)
 
+    def _restart(self, service: str) -> None:
+        """Restart a service; what it says is shown if that fails."""
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(said):
+                cli.restart(self.settings, [service])
+        except CloudError:
+            print(said.getvalue())
+            raise
+
     def _restart_compute(self, *traits: str) -> None:
-        """Restart it; what "tools/cloud" says is shown if it fails.
+        """Restart nova-compute.
 
         It reports to Nova just before it updates Placement. Where something
         changed meanwhile, the update is waited for: when libvirt was away,
@@ -509,13 +604,7 @@ class EndToEnd:
 
         :param traits: of the host, once it is updated.
         """
-        said = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(said):
-                cli.restart(self.settings, [_COMPUTE])
-        except CloudError:
-            print(said.getvalue())
-            raise
+        self._restart(_COMPUTE)
         self.lab.until(lambda: self._host_has(traits), 60,
                        'Placement does not have the host as it is now')
 
@@ -536,6 +625,19 @@ class EndToEnd:
             for section, key, _value in options:
                 cli.set_option(self.settings, section, key, None)
             self._restart_compute()
+
+    @contextlib.contextmanager
+    def _scheduler(self, *options: tuple[str, str, str]) -> Iterator[None]:
+        """nova-scheduler alone with other options, for a while."""
+        for section, key, value in options:
+            cli.set_option(self.settings, section, key, value)
+        try:
+            self._restart(_SCHEDULER)
+            yield
+        finally:
+            for section, key, _value in options:
+                cli.set_option(self.settings, section, key, None)
+            self._restart(_SCHEDULER)
 
     def _compute_reports(self) -> None:
         """Wait until nova-compute has libvirt again.

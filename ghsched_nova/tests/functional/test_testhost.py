@@ -29,6 +29,7 @@ import unittest
 import fixtures
 import testtools
 
+from ghsched_nova.testing import resctrl
 from ghsched_nova.testing import testhost
 
 REASON = testhost.missing()
@@ -136,7 +137,17 @@ class HostTestCase(testtools.TestCase):
 
 
 class IntelTest(HostTestCase):
-    settings = testhost.Settings(dialect='intel', closids=3, log_fs=True)
+    settings = testhost.Settings(dialect='intel', closids=3, log_fs=True,
+                                 hostname='intel-1')
+
+    def test_host_has_a_name_of_its_own(self):
+        self.assertEqual('intel-1', self.virsh('hostname').stdout.strip())
+        self.assertNotEqual('intel-1', os.uname().nodename)
+
+    def test_default_group_has_the_threads_of_the_host_alone(self):
+        tasks = self.read('tasks').split()
+        self.assertIn(str(self.host.pid('libvirtd')), tasks)
+        self.assertNotIn(str(os.getpid()), tasks)
 
     def test_capabilities_show_nodes_caches_and_bandwidth(self):
         text = self.virsh('capabilities').stdout
@@ -348,7 +359,7 @@ class DownTest(testtools.TestCase):
         sleeper = subprocess.Popen(host.command(['sleep', '600']))
         self.addCleanup(sleeper.wait)
         deadline = time.monotonic() + 60
-        while (testhost._mount_namespace(sleeper.pid) != inside
+        while (resctrl.namespace_of(sleeper.pid) != inside
                and time.monotonic() < deadline):
             time.sleep(0.05)
         host.down()

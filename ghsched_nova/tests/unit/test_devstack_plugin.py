@@ -51,7 +51,8 @@ NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 '''
 
 FILTER = 'GhschedNUMATopologyFilter'
-WEIGHER = 'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'
+WEIGHERS = ('ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher,'
+            'ghsched_nova.scheduler.bandwidth_weigher.GhschedBandwidthWeigher')
 
 
 class TestDevstackPlugin(base.BaseTestCase):
@@ -116,12 +117,12 @@ class TestDevstackPlugin(base.BaseTestCase):
             'iniset /etc/nova/nova.conf filter_scheduler enabled_filters '
             + FILTER, lines)
 
-    def test_our_weigher_comes_beside_those_of_nova(self):
+    def test_our_weighers_come_beside_those_of_nova(self):
         for named, left in (('', 'nova.scheduler.weights.all_weighers'),
-                            (f'{WEIGHER},one.Other', 'one.Other')):
+                            (f'{WEIGHERS},one.Other', 'one.Other')):
             lines = self.phase('stack', 'post-config', WEIGHT_CLASSES=named)
             self.assertIn('iniset /etc/nova/nova.conf filter_scheduler '
-                          f'weight_classes {left},{WEIGHER}', lines)
+                          f'weight_classes {left},{WEIGHERS}', lines)
 
     def test_compute_host_gets_driver_rootwrap_and_resctrl(self):
         lines = self.phase('stack', 'post-config')
@@ -151,8 +152,12 @@ class TestDevstackPlugin(base.BaseTestCase):
         lines = self.phase(
             'stack', 'post-config', GHSCHED_RESERVED_BANDWIDTH='0:10,1:5',
             GHSCHED_BANDWIDTH_ACCOUNTING='max',
-            GHSCHED_RESERVED_CONTROL_GROUPS='2')
+            GHSCHED_RESERVED_CONTROL_GROUPS='2',
+            GHSCHED_BANDWIDTH_MULTIPLIER='3',
+            GHSCHED_NODE_BANDWIDTH='0:230000,1:230000')
         for option in ('reserved_bandwidth 0:10,1:5',
+                       'bandwidth_weight_multiplier 3',
+                       'node_bandwidth 0:230000,1:230000',
                        'bandwidth_accounting max',
                        'reserved_control_groups 2'):
             self.assertIn(f'iniset /etc/nova/nova.conf ghsched {option}',

@@ -16,6 +16,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from aio import host
 from aio.settings import HOST
 from aio.settings import REGION
 from aio.settings import Settings
@@ -263,9 +264,11 @@ def filters() -> Section:
     return {
         'available_filters': ('nova.scheduler.filters.all_filters', ours),
         'enabled_filters': ','.join((*_FILTERS, ours.rpartition('.')[2])),
-        'weight_classes': (
-            'nova.scheduler.weights.all_weighers,'
-            'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'),
+        'weight_classes': ','.join((
+            'nova.scheduler.weights.all_weighers',
+            'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher',
+            'ghsched_nova.scheduler.bandwidth_weigher.'
+            'GhschedBandwidthWeigher')),
     }
 
 
@@ -293,7 +296,8 @@ def compute(settings: Settings) -> Config:
                     'images_type': 'default', 'inject_partition': -2},
         'vnc': {'enabled': False},
         'spice': {'enabled': False},
-        'ghsched': {'resctrl_path': '/sys/fs/resctrl'},
+        'ghsched': {'resctrl_path': '/sys/fs/resctrl',
+                    'node_bandwidth': host.node_bandwidth()},
         **{group: {'helper_command': helper}
            for group in _PRIVSEP_CONTEXTS},
     }

@@ -19,13 +19,28 @@ resctrl file system, and Debian's unmodified libvirtd and QEMU.
 
 from collections.abc import Mapping, Sequence
 import json
+import os
 import subprocess
 
 from aio.settings import CloudError
 from aio.settings import Settings
+from ghsched_nova.testing import kernel
 
 DIALECT = 'openeuler66'
 NODES = 2
+
+
+def node_bandwidth(cpus: int | None = None) -> str:
+    """``[ghsched]node_bandwidth``: all CPUs of a node busy (simulated).
+
+    :param cpus: how many CPUs the nodes have in all; those of this machine
+        by default.
+    """
+    total = cpus or os.cpu_count() or NODES
+    of_one = int(kernel.FULL_RATE / 10 ** 6)
+    bounds = [total * node // NODES for node in range(NODES + 1)]
+    return ','.join(f'{node}:{of_one * (bounds[node + 1] - bounds[node])}'
+                    for node in range(NODES))
 
 
 def _testhost(settings: Settings, command: str, *arguments: str
@@ -54,16 +69,17 @@ def control(settings: Settings, command: str, *arguments: str) -> str:
     return result.stdout
 
 
-def up(settings: Settings, dialect: str = DIALECT) -> None:
+def up(settings: Settings, dialect: str = DIALECT, *options: str) -> None:
     """Start the host.
 
     :param dialect: of its emulated resctrl, see testing.machines.
+    :param options: more options of testing.testhost.
     """
     settings.host_state.mkdir(parents=True, exist_ok=True)
     set_faults(settings, {})
     control(settings, 'up', '--dialect', dialect, '--nodes', str(NODES),
             '--closids', str(settings.control_groups),
-            '--faults', str(settings.faults))
+            '--faults', str(settings.faults), *options)
 
 
 def set_faults(settings: Settings, faults: Mapping[str, object]) -> None:

@@ -189,6 +189,21 @@ class Lab:
             ready, seconds, f'{server.name} does not print GUEST-READY')
         return found
 
+    def tell(self, server: Any, word: str, seconds: float = BOOT) -> None:
+        """Type a word that the guest knows, and wait for its answer.
+
+        :param word: ``busy`` or ``idle``, see guest-init.
+        """
+        answer = f'GUEST-LOAD {word}'
+        before = self.console(server).count(answer)
+        # QEMU looks once a second whether somebody is there, and reads
+        # nothing before it has seen so.
+        self.on_host('sh', '-c', 'exec 3<> "$(virsh ttyconsole "$0")" && '
+                     'echo "$1" >&3 && sleep 2',
+                     self.domain_name(server), word)
+        self.until(lambda: self.console(server).count(answer) > before,
+                   seconds, f'{server.name} is not {word}')
+
     def topology(self, server: Any) -> list[dict[str, Any]]:
         """What Nova has recorded of the guest's NUMA nodes."""
         answer = self.cloud.compute.get(f'/servers/{server.id}/topology',

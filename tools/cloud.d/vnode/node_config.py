@@ -54,6 +54,7 @@ def nova_compute(settings: Settings) -> Config:
                                     if one % per_node == 0),
             'cpu_dedicated_set': _list(one for one in cpus
                                        if one % per_node)},
+        'ghsched': {'node_bandwidth': host.node_bandwidth(len(cpus))},
         'pci': {
             'device_spec': _device_spec(),
             'alias': config.PCI_ALIAS, 'report_in_placement': True},

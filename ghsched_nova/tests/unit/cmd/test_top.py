@@ -250,6 +250,34 @@ class ScreenTestCase(testtools.TestCase):
         self.assertEqual('a?[2J??', top_output.printable('a\x1b[2J\x07\n'))
 
 
+class TotalsTestCase(testtools.TestCase):
+
+    def lines(self, *capacities):
+        """The table of nodes that use 3, 4, ... MB/s."""
+        nodes = tuple(view.NodeUsage(
+            (number,), _mb(3 + number), _mb(1), _mb(2), _mb(number),
+            capacity, 30) for number, capacity in enumerate(capacities))
+        shown = view.Snapshot('x', 'rate_mb', nodes, (), (), rates.total(
+            node.used for node in nodes))
+        return [line.split() for line in
+                top_output.as_lines(shown, 'now')[3:-2]]
+
+    def test_the_last_row_is_of_all_nodes(self):
+        self.assertEqual('all 7.0 35.0 2.0 4.0 1.0 -'.split(),
+                         self.lines(10 ** 7, 10 ** 7)[-1])
+
+    def test_no_share_where_the_bandwidth_of_a_node_is_not_known(self):
+        self.assertEqual('-', self.lines(10 ** 7, None)[-1][2])
+
+    def test_one_node_is_all(self):
+        self.assertEqual([['0', '3.0', '30.0', '1.0', '2.0', '0.0', '30']],
+                         self.lines(10 ** 7))
+
+
+def _mb(rate):
+    return rates.Figure(rates.State.OK, rate * 1e6)
+
+
 class OrderTestCase(testtools.TestCase):
 
     def usage(self, name, rate, minimum, maximum):
