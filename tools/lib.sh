@@ -155,7 +155,8 @@ _disable_units() {
     local unit units
     command -v systemctl > /dev/null || return 0
     units=$(dpkg -L "$@" 2> /dev/null |
-        grep -E '/lib/systemd/system/[^/@]+\.(service|socket)$') || return 0
+        grep -E '/lib/systemd/system/[^/@]+\.(service|socket|timer)$') ||
+        return 0
     for unit in $units; do
         systemctl disable "$(basename "$unit")" 2> /dev/null || true
     done
@@ -176,7 +177,7 @@ _install_missing() {
     after=$(_installed_names)
     # shellcheck disable=SC2046
     _disable_units $(comm -13 <(echo "$before") <(echo "$after") |
-        grep -E '^(mariadb-|rabbitmq-|erlang-|libvirt-|qemu-)')
+        grep -E '^(mariadb-|rabbitmq-|erlang-|libvirt-|qemu-|redis-|sysstat)')
     return 0
 }
 

@@ -19,7 +19,6 @@ import sys
 from typing import NoReturn
 
 from ghsched_nova.cmd import explain
-from ghsched_nova.cmd import plan
 
 EXIT_USAGE = 1
 
@@ -36,10 +35,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``ghsched`` with all its sub-commands."""
     top = _Parser(prog='ghsched', description='Memory bandwidth and NUMA for '
                                               'OpenStack guests.')
-    commands = top.add_subparsers(dest='command', metavar='COMMAND',
-                                  required=True)
-    explain.add_parser(commands)
-    plan.add_parser(commands)
+    explain.add_parser(top.add_subparsers(
+        dest='command', metavar='COMMAND', required=True))
     return top
 
 

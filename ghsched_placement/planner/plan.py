@@ -154,12 +154,11 @@ def plan(client: Reader, flavors: Sequence[Flavor],
     """
     settings = settings or Settings()
     _needs(flavors, settings)
-    hosts = cloud.read(client, cloud.part(progress, 0.0, 0.5))
+    hosts = cloud.read(client, progress)
     shared = cloud.shared_classes(hosts, client)
     settings = Settings(settings.accounting, settings.aliases, settings.more,
                         (*settings.without, *shared))
-    return plan_hosts(hosts, flavors, mix, settings,
-                      cloud.part(progress, 0.5, 1.0), placement)
+    return plan_hosts(hosts, flavors, mix, settings, progress, placement)
 
 
 def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
@@ -180,15 +179,14 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
           else PrivatePlacement()) as ours:
         stage = Stage(ours)
         alone = []
-        parts = len(found) + bool(mix)
         for number, need in enumerate(found.values()):
-            alone.append(_alone(
-                stage, need, groups, settings, cloud.part(
-                    progress, number / parts, (number + 1) / parts)))
-        mixed = mix and _mixed(stage, mix, found, groups, cloud.part(
-            progress, len(found) / parts, 1.0))
+            progress(number / len(found), f'flavor {need.flavor.name}')
+            alone.append(_alone(stage, need, groups, settings))
+        mixed = None
+        if mix:
+            mixed = _mixed(stage, mix, found, groups, progress)
     progress(1.0, 'done')
-    return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
+    return Plan(len(hosts), len(groups), tuple(alone), mixed,
                 tuple(_notes(hosts, flavors, mix, settings)))
 
 
@@ -206,11 +204,10 @@ def _needs(flavors: Iterable[Flavor],
 
 
 def _alone(stage: Stage, need: needs.Need, groups: Sequence[Group],
-           settings: Settings, progress: Progress) -> FlavorPlan:
-    progress(0.0, f'flavor {need.flavor.name}')
+           settings: Settings) -> FlavorPlan:
     states = [State(group.host) for group in groups]
     fill.alone(stage, need, states)
-    bought = (buys(stage, need, states, progress) if settings.more
+    bought = (buys(stage, need, states) if settings.more
               else [()] * len(states))
     found = tuple(
         _host_plan(state, group.names, need, bought[number], True)

@@ -36,7 +36,7 @@ NOVA_SIDE = frozenset(
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('guest', 'icon', 'resctrl', 'testing'))
+    for name in ('bench', 'guest', 'icon', 'resctrl', 'testing'))
 
 #: What joins the pure parts and knows no Nova; they do not know of it.
 JOINING = frozenset({'ghsched_nova.monitor'})

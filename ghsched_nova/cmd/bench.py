@@ -1,0 +1,240 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-bench``: measure a machine, and compare two measurements.
+
+It needs neither Nova nor any service.
+"""
+
+import argparse
+from collections.abc import Sequence
+import dataclasses
+import json
+from pathlib import Path
+import signal
+import sys
+from typing import Any
+from typing import NoReturn
+
+from ghsched_nova.bench import compare
+from ghsched_nova.bench import document
+from ghsched_nova.bench import errors
+from ghsched_nova.bench.machine import Machine
+from ghsched_nova.bench import record
+from ghsched_nova.bench import report
+from ghsched_nova.bench import run
+from ghsched_nova.bench.scenario import Parameter
+from ghsched_nova.bench.scenario import Scenario
+from ghsched_nova.bench import scenarios
+
+EXIT_DONE, EXIT_ERROR, EXIT_SKIPPED = 0, 1, 3
+
+_KINDS = {'before-after': ('before', 'after'), 'host-guest': ('host', 'guest')}
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog='ghsched-bench',
+        description='Measure a machine; compare two measurements.')
+    commands = top.add_subparsers(dest='command', metavar='COMMAND',
+                                  required=True)
+    listed = commands.add_parser('list', help='what can be measured here')
+    listed.set_defaults(run=_list)
+    _add_run(commands.add_parser('run', help='run a scenario'))
+    _add_compare(commands.add_parser('compare', help='compare two reports'))
+    _add_report(commands.add_parser(
+        'report', help='write a report for readers'))
+    return top
+
+
+def _add_run(run_parser: argparse.ArgumentParser) -> None:
+    names = run_parser.add_subparsers(dest='scenario', metavar='SCENARIO',
+                                      required=True)
+    for scenario in scenarios.ALL:
+        sub = names.add_parser(scenario.name, help=scenario.title,
+                               description=scenario.title.capitalize() + '.')
+        for parameter in scenario.parameters:
+            _add_parameter(sub, parameter)
+        sub.add_argument('-o', '--output', type=Path, metavar='FILE',
+                         help='for the report, as JSON')
+        sub.set_defaults(run=_run, record=scenario)
+
+
+def _add_parameter(sub: argparse.ArgumentParser, parameter: Parameter
+                   ) -> None:
+    shown: object = parameter.default
+    choices = parameter.choices
+    if isinstance(shown, bool):
+        shown, choices = 'yes' if shown else 'no', ('yes', 'no')
+    text = parameter.help + (f': {", ".join(choices)}' if choices else '')
+    if shown != '':
+        text += f' ({shown})'
+    sub.add_argument(f'--{parameter.name}', dest=f'set {parameter.name}',
+                     metavar='VALUE', help=text.replace('%', '%%'),
+                     type=lambda value: _parameter(parameter, value))
+
+
+def _parameter(parameter: Parameter, text: str) -> record.Value:
+    try:
+        return parameter.parse(text)
+    except errors.BenchError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _add_compare(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument('first', type=Path, help='a report')
+    sub.add_argument('second', type=Path, help='another one')
+    sub.add_argument('--kind', choices=sorted(_KINDS),
+                     default='before-after',
+                     help='what the two are (%(default)s)')
+    sub.add_argument('--allow', action='append', choices=compare.ASPECTS,
+                     default=[], metavar='ASPECT',
+                     help='may differ, and is said to: '
+                          + ', '.join(compare.ASPECTS))
+    _add_form(sub, ('json',))
+    sub.set_defaults(run=_compare)
+
+
+def _add_report(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument('reports', type=Path, nargs='+', metavar='REPORT',
+                     help='as "run" has written it')
+    sub.add_argument('--no-pictures', action='store_true',
+                     help='leave out the plots, which need matplotlib')
+    _add_form(sub, ())
+    sub.set_defaults(run=_report)
+
+
+def _add_form(sub: argparse.ArgumentParser, more: Sequence[str]) -> None:
+    sub.add_argument('-f', '--format', default='md',
+                     choices=(*document.FORMS, *more),
+                     help='of the output (%(default)s)')
+    sub.add_argument('-o', '--output', type=Path, metavar='FILE',
+                     help='instead of standard output')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Console script; its result is the exit status."""
+    arguments = parser().parse_args(argv)
+    handler = signal.signal(signal.SIGTERM, _end)
+    try:
+        return int(arguments.run(arguments))
+    except errors.BenchError as error:
+        print(f'ghsched-bench: {error}', file=sys.stderr)
+        return EXIT_ERROR
+    except OSError as error:
+        print(f'ghsched-bench: {error.filename}: {error.strerror}',
+              file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print('ghsched-bench: ended; all that it started is ended too',
+              file=sys.stderr)
+        return EXIT_ERROR
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _end(_number: int, _frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _list(_arguments: argparse.Namespace) -> int:
+    """Every scenario with its defaults, and whether it can run here."""
+    machine = Machine()
+    for scenario in scenarios.ALL:
+        reasons = scenario.missing(machine, scenario.values({}))
+        print(f'{scenario.name}: {scenario.title}')
+        for reason in reasons or ('can run here',):
+            print(f'    {reason}')
+    return EXIT_DONE
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    scenario: Scenario = arguments.record
+    given = {name.removeprefix('set '): value
+             for name, value in vars(arguments).items()
+             if name.startswith('set ') and value is not None}
+    if arguments.output:
+        _check_writable(arguments.output)
+    result = run.run(scenario, given, Machine(), _say)
+    made = record.Report((result,))
+    if arguments.output:
+        arguments.output.write_text(record.to_json(made), encoding='utf-8')
+    print(document.render(report.document(made), 'md'), end='')
+    return {'done': EXIT_DONE, 'failed': EXIT_ERROR,
+            'skipped': EXIT_SKIPPED}[result.status]
+
+
+def _check_writable(path: Path) -> None:
+    """Fail before hours of measuring, not after."""
+    with path.open('a', encoding='utf-8'):
+        pass
+
+
+def _load(path: Path) -> record.Report:
+    try:
+        return record.from_json(path.read_text(encoding='utf-8'))
+    except UnicodeDecodeError:
+        raise errors.BenchError(f'{path}: is no text') from None
+    except errors.BenchError as error:
+        raise errors.BenchError(f'{path}: {error}') from None
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    found = compare.pairs(_load(arguments.first), _load(arguments.second),
+                          _KINDS[arguments.kind], arguments.allow)
+    if arguments.format == 'json':
+        _write(arguments.output, json.dumps(
+            [_as_data(pair) for pair in found], indent=1) + '\n')
+    else:
+        _write(arguments.output, document.render(
+            report.comparison(found), arguments.format))
+    return EXIT_DONE
+
+
+def _as_data(pair: compare.Pair) -> dict[str, Any]:
+    """A pair for programs; the samples are in the two reports."""
+    data = dataclasses.asdict(pair)
+    del data['results']
+    return {**data, 'environments': [
+        dataclasses.asdict(result.environment) for result in pair.results]}
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    made = record.Report(tuple(
+        result for path in arguments.reports
+        for result in _load(path).results))
+    output: Path | None = arguments.output
+    wanted = not arguments.no_pictures and (
+        output is not None or arguments.format == 'html')
+    stem = (output.stem if output else 'report') if wanted else None
+    blocks = report.document(made, stem)
+    if output and arguments.format != 'html':
+        for picture in document.pictures(blocks):
+            (output.parent / picture.name).write_text(
+                picture.svg, encoding='utf-8')
+    _write(output, document.render(blocks, arguments.format))
+    return EXIT_DONE
+
+
+def _write(output: Path | None, text: str) -> None:
+    if output:
+        output.write_text(text, encoding='utf-8')
+    else:
+        print(text, end='')
+
+
+if __name__ == '__main__':
+    sys.exit(main())
