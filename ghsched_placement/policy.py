@@ -17,6 +17,7 @@ Everything here is pure: the same extra specs give the same
 ``ghsched explain``.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 import re
@@ -197,6 +198,55 @@ def parse(extra_specs: Mapping[str, str],
                       for node in range(guest_nodes))
     return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa,
                        vfs=vfs, vfs_locality=locality)
+
+
+def problems(extra_specs: Mapping[str, str],
+             guest_nodes: int) -> tuple[PolicyError, ...]:
+    """Everything that is wrong with a flavor's extra specs, for its author.
+
+    :func:`parse` ends at the first. Keys that contradict each other are
+    looked for once each key makes sense by itself.
+    """
+    ours = {key: value for key, value in sorted(extra_specs.items())
+            if key.startswith(_PREFIX)}
+    found = [error for key, value in ours.items()
+             if (error := _problem({key: value}, guest_nodes)) is not None]
+    if found:
+        return tuple(found)
+    for together in (*_parts(ours, guest_nodes), ours):
+        error = _problem(together, guest_nodes)
+        if error is not None and error.key not in {
+                other.key for other in found}:
+            found.append(error)
+    return tuple(found)
+
+
+def _parts(ours: Mapping[str, str],
+           guest_nodes: int) -> Iterator[dict[str, str]]:
+    """Keys that can contradict each other: those of a guest node's bandwidth,
+    of its VFs, and of the whole guest.
+    """
+    split = {extra_spec: _split(extra_spec) for extra_spec in ours}
+    for node in range(guest_nodes):
+        of_others = {keys.MEM_BW_MIN.for_node(other): '0'
+                     for other in range(guest_nodes) if other != node}
+        yield of_others | {
+            extra_spec: ours[extra_spec]
+            for extra_spec, (key, of_node) in split.items()
+            if key.per_node and key != keys.VFS and of_node in (None, node)}
+    for chosen in (lambda key: key == keys.VFS,
+                   lambda key: not key.per_node):
+        yield {extra_spec: ours[extra_spec]
+               for extra_spec, (key, _node) in split.items() if chosen(key)}
+
+
+def _problem(extra_specs: Mapping[str, str],
+             guest_nodes: int) -> PolicyError | None:
+    try:
+        parse(extra_specs, guest_nodes)
+    except PolicyError as error:
+        return error
+    return None
 
 
 def parse_vfs(extra_specs: Mapping[str, str],

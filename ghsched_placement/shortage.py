@@ -33,7 +33,8 @@ from ghsched_placement import vfs
 #: Query parameters of GET /allocation_candidates -> whether any host fits.
 Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
 
-_HELD_BY_KEY = {
+#: The key that asks for a capability, by its name.
+HELD_BY_KEY = {
     'MEM_BW_MIN': keys.MEM_BW_MIN, 'MEM_BW_MAX': keys.MEM_BW_MAX,
     'MEM_BW_HARDLIMIT': keys.MEM_BW_HARDLIMIT,
     'MEM_BW_SOFTLIMIT': keys.MEM_BW_HARDLIMIT,
@@ -144,7 +145,7 @@ def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Shortage]:
         if not ask([('resources', 'MEMORY_MB:1'),
                     ('root_required', trait)]):
             yield Shortage(
-                f'no host can hold {_HELD_BY_KEY[capability].extra_spec}',
+                f'no host can hold {HELD_BY_KEY[capability].extra_spec}',
                 f' (none has the trait {trait})')
 
 

@@ -19,6 +19,7 @@ import sys
 from typing import NoReturn
 
 from ghsched_nova.cmd import explain
+from ghsched_nova.cmd import plan
 
 EXIT_USAGE = 1
 
@@ -35,8 +36,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``ghsched`` with all its sub-commands."""
     top = _Parser(prog='ghsched', description='Memory bandwidth and NUMA for '
                                               'OpenStack guests.')
-    explain.add_parser(top.add_subparsers(
-        dest='command', metavar='COMMAND', required=True))
+    commands = top.add_subparsers(dest='command', metavar='COMMAND',
+                                  required=True)
+    explain.add_parser(commands)
+    plan.add_parser(commands)
     return top
 
 

@@ -187,15 +187,15 @@ def as_table(explanation: 'Explanation') -> str:
 def _policy_text(policy: dict[str, Any] | None) -> str:
     if policy is None:
         return ''
-    text = (f'monitor: {_word(policy["monitor"])}\n'
+    text = (f'monitor: {word(policy["monitor"])}\n'
             f'device_numa: {policy["device_numa"]}')
     if policy['vfs']:
-        text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + _grid(
+        text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + grid(
             ('guest node', 'alias', 'VFs'),
             (list(vfs.values()) for vfs in policy['vfs']))
     if not policy['nodes']:
         return f'{text}\nno limits, no control group'
-    return text + '\n' + _grid(
+    return text + '\n' + grid(
         ('guest node', *_KNOBS),
         ([node['guest_node'], *(node[knob] for knob in _KNOBS)]
          for node in policy['nodes']))
@@ -243,8 +243,8 @@ def _below(providers: list[dict[str, Any]],
 def _guest_table(nodes: list[dict[str, Any]]) -> str:
     if not nodes:
         return ''
-    return _grid(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),
-                 (list(node.values()) for node in nodes))
+    return grid(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),
+                (list(node.values()) for node in nodes))
 
 
 def _setting_table(settings: list[dict[str, Any]]) -> str:
@@ -253,18 +253,18 @@ def _setting_table(settings: list[dict[str, Any]]) -> str:
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],
              knob, setting['asked'][knob], setting['effective'][knob]]
             for setting in settings for knob in _KNOBS)
-    return _grid(('domain', 'host node', 'guest node', 'knob', 'asked',
-                  'effective'), rows)
+    return grid(('domain', 'host node', 'guest node', 'knob', 'asked',
+                 'effective'), rows)
 
 
-def _grid(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
+def grid(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
     table = prettytable.PrettyTable(titles)
     table.align = 'l'
-    table.add_rows([[_word(value) for value in row] for row in rows])
+    table.add_rows([[word(value) for value in row] for row in rows])
     return table.get_string()
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
     if value is None:
         return '-'
     if isinstance(value, bool):

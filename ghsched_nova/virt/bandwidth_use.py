@@ -13,6 +13,7 @@
 
 """The host's use of memory bandwidth, in what nova-compute reports of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 import time
 from typing import Any
@@ -56,10 +57,16 @@ class BandwidthUse:
         return resources
 
     def _measure(self) -> dict[str, str]:
+        return stats.write(self.snapshot(), time.time())
+
+    def snapshot(self, guests: Sequence[view.Guest] = ()) -> view.Snapshot:
+        """Bandwidth since the time before.
+
+        :raises MonitorUnavailable: when the host reports none.
+        """
         if self._reader is None:
             self._reader = reader.Reader(
                 Path(self._section.resctrl_path),
                 Path(self._section.sysfs_path),
                 conf.by_node(self._section, 'node_bandwidth'))
-        return stats.write(view.snapshot(self._reader.usage(), ()),
-                           time.time())
+        return view.snapshot(self._reader.usage(), guests)

@@ -49,6 +49,7 @@ from ghsched_nova.virt import attach
 from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
+from ghsched_nova.virt import guest_diagnostics
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
@@ -82,6 +83,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._pci_placer = pci_providers.Placer(compat.move_provider)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
             compat.config().ghsched)
+        self._diagnostics = guest_diagnostics.GuestDiagnostics(
+            bandwidth_use.BandwidthUse(compat.config().ghsched))
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
@@ -140,6 +143,12 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._reassert()
         return self._bandwidth_use.added_to(
             super().get_available_resource(nodename))
+
+    def get_diagnostics(self, instance: Any) -> Any:
+        """With what the host has set for the guest."""
+        return self._diagnostics.added_to(
+            super().get_diagnostics(instance),
+            self._host.get_guest(instance))
 
     # -- before anything starts -----------------------------------------------
 

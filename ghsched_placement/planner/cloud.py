@@ -35,6 +35,13 @@ def silent(_share: float, _what: str) -> None:
     """Tell nobody."""
 
 
+def part(progress: Progress, start: float, end: float) -> Progress:
+    """Progress of a part of the work, which is from ``start`` to ``end``."""
+    def tell(share: float, what: str) -> None:
+        progress(start + (end - start) * share, what)
+    return tell
+
+
 def read(reader: Reader, progress: Progress = silent,
          workers: int = WORKERS) -> tuple[Host, ...]:
     """The compute hosts of a cloud, by name.

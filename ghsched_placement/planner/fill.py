@@ -37,16 +37,19 @@ def alone(stage: Stage, need: Need, states: Sequence[State]) -> None:
     Which host a scheduler would choose does not matter, because guests of
     one flavor fill them all in the end.
     """
-    while True:
-        stage.hold(states)
-        done: set[int] = set()
+    stage.hold(states)
+    while states:
+        filled: dict[int, State] = {}
         for locality, sizes in need.tries(lambda: stage.pfs(need)):
             offers = stage.offers(need, locality, sizes)
             for number, ways in enumerate(offers):
-                if number not in done and _fill(states[number], need, ways):
-                    done.add(number)
-        if not done:
-            return
+                if number not in filled and _fill(states[number], need, ways):
+                    filled[number] = states[number]
+            if len(filled) == len(states):
+                break
+        # Where nothing was placed, Placement would say the same again.
+        states = list(filled.values())
+        stage.hold(states)
 
 
 def _fill(state: State, need: Need, ways: Sequence[Way]) -> int:

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ghsched_placement import names
+from ghsched_placement.planner.cloud import Progress
+from ghsched_placement.planner.cloud import silent
 from ghsched_placement.planner import fill
 from ghsched_placement.planner import limits
 from ghsched_placement.planner.need import Need
@@ -54,8 +56,8 @@ class _Change:
     amount: int
 
 
-def buys(stage: Stage, need: Need,
-         states: Sequence[State]) -> list[tuple[More, ...]]:
+def buys(stage: Stage, need: Need, states: Sequence[State],
+         progress: Progress = silent) -> list[tuple[More, ...]]:
     """What one more would buy, for each host, of what the flavor needs.
 
     :param states: full; what is gained is gained beside the guests there.
@@ -68,7 +70,9 @@ def buys(stage: Stage, need: Need,
     asked = [[place for place, change in enumerate(of_host)
               if _may_help(state, need, change)]
              for state, of_host in zip(states, changes, strict=True)]
-    for turn in range(max(map(len, asked), default=0)):
+    turns = max(map(len, asked), default=0)
+    for turn in range(turns):
+        progress(turn / turns, f'flavor {need.flavor.name}, one more')
         chosen = {number: places[turn] for number, places
                   in enumerate(asked) if turn < len(places)}
         tried = {number: _grown(states[number], changes[number][place])

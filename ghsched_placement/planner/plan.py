@@ -154,11 +154,12 @@ def plan(client: Reader, flavors: Sequence[Flavor],
     """
     settings = settings or Settings()
     _needs(flavors, settings)
-    hosts = cloud.read(client, progress)
+    hosts = cloud.read(client, cloud.part(progress, 0.0, 0.5))
     shared = cloud.shared_classes(hosts, client)
     settings = Settings(settings.accounting, settings.aliases, settings.more,
                         (*settings.without, *shared))
-    return plan_hosts(hosts, flavors, mix, settings, progress, placement)
+    return plan_hosts(hosts, flavors, mix, settings,
+                      cloud.part(progress, 0.5, 1.0), placement)
 
 
 def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
@@ -179,14 +180,15 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
           else PrivatePlacement()) as ours:
         stage = Stage(ours)
         alone = []
+        parts = len(found) + bool(mix)
         for number, need in enumerate(found.values()):
-            progress(number / len(found), f'flavor {need.flavor.name}')
-            alone.append(_alone(stage, need, groups, settings))
-        mixed = None
-        if mix:
-            mixed = _mixed(stage, mix, found, groups, progress)
+            alone.append(_alone(
+                stage, need, groups, settings, cloud.part(
+                    progress, number / parts, (number + 1) / parts)))
+        mixed = mix and _mixed(stage, mix, found, groups, cloud.part(
+            progress, len(found) / parts, 1.0))
     progress(1.0, 'done')
-    return Plan(len(hosts), len(groups), tuple(alone), mixed,
+    return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
                 tuple(_notes(hosts, flavors, mix, settings)))
 
 
@@ -204,10 +206,11 @@ def _needs(flavors: Iterable[Flavor],
 
 
 def _alone(stage: Stage, need: needs.Need, groups: Sequence[Group],
-           settings: Settings) -> FlavorPlan:
+           settings: Settings, progress: Progress) -> FlavorPlan:
+    progress(0.0, f'flavor {need.flavor.name}')
     states = [State(group.host) for group in groups]
     fill.alone(stage, need, states)
-    bought = (buys(stage, need, states) if settings.more
+    bought = (buys(stage, need, states, progress) if settings.more
               else [()] * len(states))
     found = tuple(
         _host_plan(state, group.names, need, bought[number], True)

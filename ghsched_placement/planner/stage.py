@@ -55,12 +55,19 @@ class Stage:
         providers = [one for number, state in enumerate(states)
                      for one in self._providers(number, state)]
         self._placement.load(providers)
-        claims = _claims(states)
+        self.claim()
+
+    def claim(self) -> None:
+        """Claim the guests that were placed since.
+
+        :raises PlannerError: when Placement refuses.
+        """
+        claims = _claims(self._states)
         if claims:
             path = '/allocations'
             client.document('POST', path, self._placement.post(
                 path, json=claims, microversion=client.MICROVERSION))
-        for state in states:
+        for state in self._states:
             state.claimed = dict(state.taken)
 
     def _providers(self, number: int,
@@ -167,11 +174,11 @@ def _claims(states: Sequence[State]) -> dict[str, Any]:
             for consumer, part in zip(consumers, parts, strict=False):
                 consumer.setdefault(_uuid(number, slot[0]),
                                     {})[slot[1]] = part
-    return {_uuid(-1, place): {
+    return {str(uuid.uuid4()): {
         'allocations': {provider: {'resources': resources}
                         for provider, resources in consumer.items()},
         'consumer_generation': None, 'project_id': 'ghsched',
-        'user_id': 'ghsched'} for place, consumer in enumerate(consumers)}
+        'user_id': 'ghsched'} for consumer in consumers}
 
 
 def _parts(amount: int, record: Mapping[str, int | float]) -> list[int]:

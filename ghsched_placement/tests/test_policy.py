@@ -347,3 +347,43 @@ class VfsTest(unittest.TestCase):
             counts[node] = part
         self.assertEqual(count, sum(counts.values()))
         self.assertLessEqual(max(counts.values()) - min(counts.values()), 1)
+
+
+class ProblemsTest(unittest.TestCase):
+
+    def problems(self, nodes, **specs):
+        return [str(error) for error in policy.problems(
+            {'ghsched:' + key.replace('__', '.'): value
+             for key, value in specs.items()}, nodes)]
+
+    def test_each_key_that_makes_no_sense(self):
+        found = self.problems(1, mem_bw_min='much', mem_bw_max='101',
+                              monitor='1', mem_bw_min__3='1', x='y')
+        self.assertEqual(
+            ['ghsched:mem_bw_max', 'ghsched:mem_bw_min',
+             'ghsched:mem_bw_min.3', 'ghsched:x'],
+            [text.partition(':')[0] + ':' + text.split(':')[1]
+             for text in found])
+
+    def test_each_contradiction(self):
+        found = self.problems(
+            2, mem_bw_max='50', mem_bw_min__0='60', mem_bw_min__1='70',
+            device_numa='required', vfs_locality='any')
+        self.assertEqual(3, len(found), found)
+
+    def test_keys_without_a_numa_topology(self):
+        self.assertEqual(2, len(self.problems(
+            0, mem_bw_min='10', vfs='nic:1', monitor='true')))
+
+    @given(flavors(), st.integers(0, 4))
+    def test_there_are_some_if_and_only_if_it_is_refused(self, flavor,
+                                                         fewer):
+        specs, nodes = flavor
+        nodes = max(0, nodes - fewer)
+        found = policy.problems(specs, nodes)
+        try:
+            policy.parse(specs, nodes)
+        except policy.PolicyError as error:
+            self.assertIn(str(error), map(str, found))
+        else:
+            self.assertEqual((), found)

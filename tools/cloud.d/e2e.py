@@ -438,6 +438,38 @@ class EndToEnd:
                               other.compute_host or other.host, second.NAME)
             self.lab.clean()
 
+    def test_openstack_commands(self) -> None:
+        """What "openstack ghsched ..." tells is what is so."""
+        server = self._active(self.lab.boot('asked', 'bw-all'))
+        node, = self.lab.allocated_nodes(server)
+        host_name = self.lab.providers()[0].name
+        self.checks.equal(
+            'capacity show: used and largest guarantee of each node',
+            [(row['BW Used (%)'], row['Largest Guarantee (%)'])
+             for row in self.lab.openstack('capacity', 'show', host_name)],
+            [(30, 70) if one == node else (0, 100) for one in (0, 1)])
+        self.checks.equal(
+            'host list: state, guests and drift of each host',
+            [(row['Host'], row['State'], row['Guests'], row['Drift'])
+             for row in self.lab.openstack('host', 'list')],
+            [(host_name, 'up', 1, 0)])
+        shown = self.lab.openstack('host', 'show', host_name)
+        self.checks.equal('host show: drift', shown['drift'], [])
+        self.checks.equal('host show: set on the host', [
+            one['effective_percent'] for one in shown['numa_nodes']],
+            [30 if one == node else 0 for one in (0, 1)])
+        row, = self.lab.openstack('server', 'bandwidth', 'show', server.id)
+        self.checks.equal(
+            'server bandwidth show: node, asked, allocated, effective',
+            [row[name] for name in (
+                'Host Node', 'Min (%)', 'Allocated (%)', 'Effective Min (%)',
+                'Effective Max (%)', 'Effective Priority')],
+            [node, 30, 30, 30, 50, 5])
+        row, = self.lab.openstack('flavor', 'check', 'bw60')
+        self.checks.equal('flavor check: guests of 60 % that fit',
+                          (row['Fits'], row['Guests That Fit']), (True, 2))
+        self.lab.delete(server)
+
     # -- parts of tests -------------------------------------------------------
 
     def _only_on(self, text: str, seen: dict[int, float], node: int) -> None:

@@ -58,6 +58,12 @@ class BenchTest(testtools.TestCase):
         self.assertIn('2 simulated hosts of 2 NUMA nodes', out)
         self.assertIn('walked 8  made 8  answer: 8 candidates', out)
 
+    def test_a_plan(self):
+        out = self.run_bench('plan_bench.py', '--hosts', '3', '--plain', '1')
+        self.assertIn('3 simulated hosts as kunpeng920-2nic', out)
+        for fleet in ('all alike', 'no two alike'):
+            self.assertRegex(out, f'{fleet}: .* x; pass')
+
     def test_top(self):
         out = self.run_bench('top_bench.py', '--count', '2', '--guests', '3',
                              '--domains', '2')

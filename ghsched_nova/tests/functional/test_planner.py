@@ -12,15 +12,27 @@
 
 """The planner against a real Placement, and against one that is a cloud."""
 
+import contextlib
 import dataclasses
+from http import server
+import io
 import itertools
+import json
 import pathlib
 import random
+import threading
+from unittest import mock
 
+import fixtures
+from keystoneauth1 import noauth
+from keystoneauth1 import session
+from openstack import connection
 import testtools
 
 from ghsched_nova.cmd import described
 from ghsched_nova.cmd import hostfile
+from ghsched_nova.cmd import main
+from ghsched_nova.cmd import plan_input
 from ghsched_placement.planner import client
 from ghsched_placement.planner import cloud
 from ghsched_placement.planner import fill
@@ -277,6 +289,7 @@ class ExactTest(PlacementCase):
         state = State(host())
         stage = Stage(self.placement)
         fill.alone(stage, need, [state])
+        stage.hold([state])
         self.assertEqual([[]], stage.offers(need, 'any', {}))
 
     def test_one_more_buys_what_a_larger_host_has(self):
@@ -393,3 +406,144 @@ class CloudTest(PlacementCase):
         error = self.assertRaises(client.PlannerError, client.read,
                                   self.client, '/nowhere')
         self.assertIn('GET /nowhere: 404', str(error))
+
+
+class Service(fixtures.Fixture):
+    """A Placement that is spoken to by HTTP.
+
+    :ivar asked: method and path of each request.
+    """
+
+    def __init__(self, placement):
+        super().__init__()
+        self._placement, self.asked = placement, []
+
+    def _setUp(self):
+        ours = self
+
+        class Handler(server.BaseHTTPRequestHandler):
+            protocol_version = 'HTTP/1.1'
+
+            def do_GET(self):
+                ours.asked.append((self.command, self.path))
+                version = self.headers.get('OpenStack-API-Version',
+                                           'placement 1.0').split()[1]
+                answer = ours._placement.get(self.path, microversion=version)
+                body = answer.text.encode()
+                self.send_response(answer.status_code)
+                self.send_header('Content-Type', 'application/json')
+                self.send_header('Content-Length', str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_PUT(self):
+                ours.asked.append((self.command, self.path))
+                self.send_error(403)
+
+            do_POST = do_DELETE = do_PUT
+
+            def log_message(self, *args):
+                pass
+
+        self._server = server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f'http://127.0.0.1:{self._server.server_port}'
+        thread = threading.Thread(target=self._server.serve_forever,
+                                  kwargs={'poll_interval': 0.01})
+        thread.start()
+        self.addCleanup(self._server.server_close)
+        self.addCleanup(thread.join)
+        self.addCleanup(self._server.shutdown)
+
+
+class SdkTest(PlacementCase):
+    """A cloud through openstacksdk, with its own sessions and threads."""
+
+    def setUp(self):
+        super().setUp()
+        load(self.placement, [host(number=number) for number in range(3)])
+        self.service = self.useFixture(Service(self.placement))
+        self.connection = connection.Connection(session=session.Session(
+            auth=noauth.NoAuth(endpoint=self.service.url)))
+        self.addCleanup(self.connection.close)
+
+    def run_plan(self, *arguments):
+        out = io.StringIO()
+        with mock.patch.object(plan_input, 'connect',
+                               return_value=self.connection), (
+                contextlib.redirect_stdout(out)):
+            status = main.main(['plan', '--cloud', 'lab', '--flavor',
+                                f'bw60:{ONE_NODE},ghsched:mem_bw_min=60',
+                                *arguments])
+        return status, out.getvalue()
+
+    def test_a_cloud_is_read_and_not_written_to(self):
+        status, text = self.run_plan('--format', 'json')
+        document = json.loads(text)
+        self.assertEqual((0, 12), (status, document['flavors'][0]['guests']))
+        self.assertEqual([plan.NO_CELLS], document['notes'])
+        self.assertEqual({'GET'}, {method for method, _ in
+                                   self.service.asked})
+
+    def test_densities_of_a_machine_that_is_named(self):
+        _, text = self.run_plan('--machine', str(HOSTS / 'kunpeng920.yaml'))
+        self.assertIn('Density of published test on kunpeng920 (simulated)',
+                      text)
+
+    def test_a_cloud_that_does_not_answer(self):
+        self.service._server.shutdown()
+        self.service._server.server_close()
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            status, text = self.run_plan()
+        self.assertEqual((1, ''), (status, text))
+        self.assertIn('ghsched plan: Placement: ', err.getvalue())
+
+
+class CommandTest(testtools.TestCase):
+
+    FLAVORS = ['--flavor', f'bw60:{ONE_NODE},ghsched:mem_bw_min=60',
+               '--flavor', 'ref:vcpus=160,ram=245760,hw:numa_nodes=2,'
+               'ghsched:vfs.0=nic:40,ghsched:mem_bw_min=50,'
+               'ghsched:device_numa=preferred']
+
+    def run_plan(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main.main(['plan', *arguments])
+        return status, out.getvalue(), err.getvalue()
+
+    def test_all_of_it(self):
+        picture = pathlib.Path(self.useFixture(fixtures.TempDir()).path,
+                               'plan.svg')
+        status, text, err = self.run_plan(
+            '--hosts', f'{HOSTS}/kunpeng920.yaml*3', *self.FLAVORS,
+            '--mix', 'bw60=2,ref=1', '--against',
+            str(HOSTS / 'amd-epyc9755.yaml'), '--search', '--format', 'json',
+            '--picture', str(picture), '--progress')
+        document = json.loads(text)
+        self.assertEqual(0, status)
+        self.assertEqual([12, 6], [flavor['guests'] for flavor
+                                   in document['flavors']])
+        self.assertEqual({'bw60': 6, 'ref': 3}, document['mix']['guests'])
+        published, reference = document['densities']
+        self.assertEqual('published test', published['subject'])
+        self.assertEqual(28, published['curves'][0]['first_failing'])
+        self.assertEqual(2, reference['search']['guests'])
+        self.assertIn('(simulated)', picture.read_text())
+        self.assertIn('100 % done', err)
+
+    def test_status_2_when_nothing_fits(self):
+        status, text, _ = self.run_plan(
+            '--hosts', str(HOSTS / 'intel-2s.yaml'), *self.FLAVORS[:2],
+            '--no-more')
+        self.assertEqual(2, status)
+        self.assertIn('Flavor bw60: 0 more guests', text)
+        self.assertIn('trait CUSTOM_GHSCHED_MEM_BW_MIN', text)
+
+    def test_a_picture_on_standard_output(self):
+        _, text, err = self.run_plan(
+            '--hosts', f'{HOSTS}/kunpeng920.yaml', *self.FLAVORS[:2],
+            '--format', 'svg')
+        self.assertTrue(text.startswith('<svg '))
+        self.assertEqual('', err)

@@ -20,7 +20,10 @@ simulated host is read with virsh and cat, as an admin would.
 from collections.abc import Iterator, Mapping
 import contextlib
 from dataclasses import dataclass
+import json
+import os
 from pathlib import Path
+import subprocess
 import time
 from typing import Any
 from xml.etree import ElementTree
@@ -257,6 +260,23 @@ class Lab:
             int(name.rpartition('_NUMA')[2])
             for name, resources in self.allocations(server).items()
             if 'CUSTOM_MEM_BW_PCT' in resources)
+
+    # -- the command line -----------------------------------------------------
+
+    def openstack(self, *arguments: str) -> Any:
+        """What a command of ``openstack ghsched`` prints as JSON.
+
+        :raises CloudError: when it ends with another status than 0.
+        """
+        done = subprocess.run(
+            [f'{self.settings.venv}/bin/openstack', 'ghsched', *arguments,
+             '-f', 'json'], env={**os.environ, **self.settings.admin},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False)
+        if done.returncode:
+            raise CloudError(f'openstack ghsched {" ".join(arguments)}: '
+                             f'{done.stderr.strip()}')
+        return json.loads(done.stdout)
 
     # -- the host -------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from nova.scheduler import utils
 from nova.virt import hardware
 
 from ghsched_nova.scheduler import request_filter as ours
+from ghsched_placement import images
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
@@ -117,6 +118,50 @@ class TopologyTest(unittest.TestCase):
         except topology.TopologyError as error:
             with self.assertRaises(REFUSALS, msg=str(error)):
                 numa_of(flavor_of(extra_specs))
+
+
+IMAGE = some({
+    'hw_numa_nodes': ['1', '2'], 'hw_cpu_policy': ['dedicated', 'shared'],
+    'hw_cpu_thread_policy': ['prefer', 'isolate'],
+    'hw_emulator_threads_policy': ['isolate', 'share'],
+    'hw_mem_page_size': ['small', 'any', '2048']})
+
+
+class ImageTest(unittest.TestCase):
+
+    def of_nova(self, extra_specs, properties):
+        return hardware.numa_get_constraints(
+            flavor_of(extra_specs), objects.ImageMeta.from_dict(
+                {'properties': properties}))
+
+    @settings(max_examples=300, deadline=None)
+    @given(of(NUMA, PINNING), IMAGE)
+    def test_an_image_adds_what_it_adds_in_nova(self, extra_specs,
+                                                properties):
+        try:
+            expected = self.of_nova(extra_specs, properties)
+        except REFUSALS:
+            return
+        guest = topology.split(4, 2048, images.merge(extra_specs,
+                                                     properties))
+        cells = expected.cells if expected else []
+        self.assertEqual(
+            [(cell.cpuset | cell.pcpuset, cell.memory) for cell in cells],
+            [(cell.vcpus, cell.memory_mb) for cell in guest.cells])
+        if expected:
+            self.assertEqual(
+                sum(len(cell.pcpuset) for cell in cells)
+                + (expected.emulator_threads_policy == 'isolate'),
+                guest.pcpus or sum(len(cell.pcpuset) for cell in cells))
+
+    @settings(max_examples=300, deadline=None)
+    @given(of(NUMA, PINNING), IMAGE)
+    def test_what_is_refused_nova_refuses(self, extra_specs, properties):
+        try:
+            images.merge(extra_specs, properties)
+        except images.ImageError as error:
+            with self.assertRaises(REFUSALS, msg=str(error)):
+                self.of_nova(extra_specs, properties)
 
 
 class QueryTest(unittest.TestCase):

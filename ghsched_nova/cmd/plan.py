@@ -1,0 +1,261 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched plan``: how many more guests fit, and what stands in the way.
+
+Placement's part is :mod:`ghsched_placement.planner`; here its questions are
+read from the command line and its answers are put together with those of the
+contention model.
+"""
+
+import argparse
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+import sys
+from typing import Any
+
+from ghsched_nova.cmd import described
+from ghsched_nova.cmd import plan_input
+from ghsched_nova.cmd import plan_output
+from ghsched_nova.cmd import plan_picture
+from ghsched_nova.cmd import plan_progress
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner import density
+from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner.flavors import parse_mix
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner.plan import Plan
+from ghsched_placement.planner.plan import Settings
+
+#: No guest of any flavor fits; wrong usage ends with 1.
+EXIT_FULL = 2
+
+#: Keys that a search replaces begin so.
+_SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What there is to show.
+
+    :param densities: one for each machine and kind of guest (simulated).
+    """
+
+    plan: Plan
+    densities: tuple[DensityPlan, ...] = ()
+
+
+def add_parser(commands: Any) -> None:
+    """Add the sub-command to a parser's sub-parsers."""
+    parser = commands.add_parser(
+        'plan', help='how many more guests fit, and what stands in the way',
+        description='Fill hosts with guests in a private Placement and tell '
+                    'how many fit, what binds first on which NUMA nodes, what '
+                    'one more would buy and, for hosts whose file has a '
+                    'section "contention", how many containers the guests '
+                    'can be full of (simulated). A cloud is only read.',
+        epilog='Exit status: 0 a guest fits, 1 wrong usage, a bad file or a '
+               'cloud that does not answer, 2 no guest of any flavor fits.')
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument('--hosts', nargs='+', metavar='FILE[*N]',
+                       help='descriptions of hosts, as those in '
+                            'etc/ghsched/hosts; FILE*N stands for N of them')
+    where.add_argument('--cloud', metavar='NAME',
+                       help='a cloud of clouds.yaml')
+    parser.add_argument(
+        '--flavor', required=True, action='append', metavar='FLAVOR',
+        dest='flavors',
+        help='NAME:vcpus=N,ram=MB[,disk=GB][,swap=MB][,EXTRA:SPEC=VALUE...], '
+             'a file of flavors, or the name of one of the cloud; may be '
+             'repeated')
+    parser.add_argument('--mix', metavar='NAME=N,...',
+                        help='fill the hosts with the flavors in this '
+                             'proportion as well')
+    parser.add_argument('--alias', action='append', default=[],
+                        type=_alias, metavar='NAME=CLASS', dest='aliases',
+                        help='resource class of a PCI alias, for a cloud')
+    parser.add_argument('--accounting', choices=('min', 'max'), default='min',
+                        help='the setting [ghsched]bandwidth_accounting')
+    parser.add_argument('--no-more', action='store_false', dest='more',
+                        help='do not find out what one more would buy')
+    _add_density(parser)
+    parser.add_argument('--format', choices=('table', 'json', 'svg'),
+                        default='table')
+    parser.add_argument('--picture', metavar='FILE',
+                        help='write the picture (SVG) there as well')
+    parser.add_argument('--progress', action='store_true',
+                        help='show progress even where standard error is no '
+                             'terminal')
+    parser.set_defaults(run=run)
+
+
+def _add_density(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--machine', action='append', metavar='FILE',
+                        dest='machines',
+                        help='descriptions of hosts to predict densities of '
+                             '(simulated); those of --hosts if left out')
+    parser.add_argument('--against', metavar='FILE',
+                        help='description of a host whose density without '
+                             'control the others are compared with')
+    parser.add_argument('--search', action='store_true',
+                        help='look for the keys that give the most '
+                             'containers within the latency line')
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the sub-command out.
+
+    :returns: exit status, see the help of the sub-command.
+    """
+    bar = plan_progress.Bar(sys.stderr,
+                            arguments.progress or sys.stderr.isatty())
+    try:
+        answer = _answer(arguments, bar)
+    except PlannerError as error:
+        bar.clear()
+        print(f'ghsched plan: {error}', file=sys.stderr)
+        return 1
+    bar.clear()
+    picture = plan_picture.draw(answer.plan, answer.densities)
+    if arguments.picture:
+        try:
+            Path(arguments.picture).write_text(picture, encoding='utf-8')
+        except OSError as error:
+            print(f'ghsched plan: {arguments.picture}: {error.strerror}',
+                  file=sys.stderr)
+            return 1
+    if arguments.format == 'svg':
+        print(picture)
+    else:
+        print(plan_output.FORMATS[arguments.format](answer.plan,
+                                                    answer.densities))
+    fits = any(flavor.guests for flavor in answer.plan.flavors)
+    return 0 if fits else EXIT_FULL
+
+
+def _answer(arguments: argparse.Namespace, bar: plan_progress.Bar) -> Answer:
+    files = plan_input.described(arguments.hosts or ())
+    connection = (plan_input.connect(arguments.cloud) if arguments.cloud
+                  else None)
+    flavors = plan_input.wanted(arguments.flavors, connection)
+    mix = (parse_mix(arguments.mix, {one.name: one for one in flavors})
+           if arguments.mix else None)
+    settings = Settings(arguments.accounting,
+                        plan_input.aliases(files, arguments.aliases),
+                        arguments.more)
+    machines = _machines(arguments, files)
+    against = _machine(arguments.against) if arguments.against else None
+    wanted = [needs.of(one, settings.accounting, settings.aliases)
+              for one in flavors]
+    if connection is not None:
+        found = planner.plan(plan_input.placement(connection), flavors, mix,
+                             settings, bar)
+    else:
+        hosts = [described.planned(one.file, name)
+                 for one in files for name in one.names]
+        found = planner.plan_hosts(hosts, flavors, mix, settings, bar)
+    asked = _Asked(found, files, wanted, against, arguments.search)
+    told = [one for machine in machines for one in _densities(machine, asked)]
+    return Answer(
+        replace(found, notes=(*found.notes, *(
+            one for one in told if isinstance(one, str)))),
+        tuple(one for one in told if isinstance(one, DensityPlan)))
+
+
+def _machines(arguments: argparse.Namespace,
+              files: Sequence[plan_input.Described]) -> tuple[Machine, ...]:
+    if arguments.machines:
+        return tuple(map(_machine, arguments.machines))
+    found = {one.file.contention.name: one.file.contention
+             for one in files if one.file.contention}
+    if arguments.search and not found:
+        raise PlannerError('--search: no host file has a section '
+                           '"contention"; name one that has with --machine')
+    return tuple(found.values())
+
+
+def _machine(path: str) -> Machine:
+    (one,) = plan_input.described([path])
+    if one.file.contention is None:
+        raise PlannerError(f'{path}: it has no section "contention"')
+    return one.file.contention
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What densities are predicted for."""
+
+    plan: Plan
+    files: Sequence[plan_input.Described]
+    needs: Sequence[needs.Need]
+    against: Machine | None
+    search: bool
+
+    def file(self, machine: Machine) -> plan_input.Described | None:
+        return next((one for one in self.files
+                     if one.file.contention == machine), None)
+
+
+def _densities(machine: Machine,
+               asked: _Asked) -> Iterator[DensityPlan | str]:
+    """What is predicted for a machine, or why something can not be."""
+    try:
+        yield density.published(machine, asked.against, asked.search)
+    except PlannerError as error:
+        yield str(error)
+    for number, need in enumerate(asked.needs):
+        guests = _guests(asked, machine, number)
+        try:
+            found = density.of_flavor(machine, need, guests, asked.against,
+                                      asked.search)
+        except PlannerError as error:
+            yield str(error)
+            continue
+        if found is not None:
+            yield _with_room(asked, machine, need, found)
+
+
+def _guests(asked: _Asked, machine: Machine, number: int) -> int | None:
+    """How many guests of a flavor one host of a machine takes."""
+    file = asked.file(machine)
+    if file is None:
+        return None
+    return max(kind.guests for kind in asked.plan.flavors[number].hosts
+               if set(kind.hosts) & set(file.names))
+
+
+def _with_room(asked: _Asked, machine: Machine, need: needs.Need,
+               found: DensityPlan) -> DensityPlan:
+    """Ask Placement how many guests with the keys that were found fit."""
+    file = asked.file(machine)
+    if found.found is None or file is None:
+        return found
+    specs = {key: value for key, value in need.flavor.extra_specs.items()
+             if not key.startswith(_SEARCHED)}
+    flavor = replace(need.flavor,
+                     extra_specs={**specs, **found.found_keys})
+    again = planner.plan_hosts(
+        [described.planned(file.file, file.names[0])], [flavor],
+        settings=Settings(need.accounting, need.aliases, more=False))
+    return replace(found, found_guests=again.flavors[0].guests)
+
+
+def _alias(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition('=')
+    if not equals or not name or not value:
+        raise argparse.ArgumentTypeError(f'{text!r} is not NAME=CLASS')
+    return name, value

@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``ghsched plan`` is told: hosts, a cloud and flavors."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import re
+from typing import Any
+
+import yaml
+
+from ghsched_nova.cmd import hostfile
+from ghsched_nova.cmd.hostfile import HostFile
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.client import Reader
+from ghsched_placement.planner import flavors
+from ghsched_placement.planner.flavors import Flavor
+
+_COPIES = re.compile(r'(?P<path>.+)\*(?P<count>[1-9][0-9]{0,4})')
+_SUFFIXES = ('.yaml', '.yml', '.json')
+
+_NO_SDK = ("a cloud is read with the package openstacksdk, which is not "
+           "installed; pip install 'ghsched[plan]' brings it")
+
+
+@dataclass(frozen=True)
+class Described:
+    """Hosts of one host file.
+
+    :param names: of the compute nodes.
+    """
+
+    file: HostFile
+    names: tuple[str, ...]
+
+
+def described(texts: Iterable[str]) -> tuple[Described, ...]:
+    """The hosts of ``FILE`` or ``FILE*N``.
+
+    :raises PlannerError: for a bad file, or two hosts of one name.
+    """
+    found = []
+    taken: set[str] = set()
+    for text in texts:
+        match = _COPIES.fullmatch(text)
+        path, count = (match['path'], int(match['count'])) if match else (
+            text, 1)
+        try:
+            file = hostfile.load(path)
+        except hostfile.HostFileError as error:
+            raise PlannerError(str(error)) from None
+        names = (tuple(f'{file.name}-{number}'
+                       for number in range(1, count + 1))
+                 if match else (file.name,))
+        if taken.intersection(names):
+            raise PlannerError(
+                f'{path}: there is a host {min(taken.intersection(names))} '
+                f'already; write {path}*N for N hosts')
+        taken.update(names)
+        found.append(Described(file, names))
+    return tuple(found)
+
+
+def aliases(hosts: Iterable[Described],
+            given: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """Resource class by PCI alias, of host files and of the command line.
+
+    :raises PlannerError: when an alias has two.
+    """
+    found: dict[str, str] = {}
+    known = [(pf.alias, pf.resource_class)
+             for host in hosts for pf in host.file.pfs]
+    for alias, name in [*known, *given]:
+        if found.setdefault(alias, name) != name:
+            raise PlannerError(f'the PCI alias {alias} is {found[alias]} and '
+                               f'{name}; a plan needs it to be one')
+    return found
+
+
+def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
+    """The flavors that are meant: described, in a file, or of a cloud.
+
+    :param connection: of openstacksdk.
+    :raises PlannerError: for one that can not be had.
+    """
+    found: list[Flavor] = []
+    for text in texts:
+        if text.endswith(_SUFFIXES) and '=' not in text:
+            found += _of_file(text)
+        elif '=' in text:
+            found.append(flavors.parse(text))
+        elif connection is None:
+            raise PlannerError(
+                f'flavor {text}: is neither NAME:KEY=VALUE,... nor a file '
+                'that ends with .yaml, .yml or .json; flavors by name are '
+                'those of a cloud')
+        else:
+            found.append(_of_cloud(connection, text))
+    return found
+
+
+def _of_file(path: str) -> list[Flavor]:
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
+    except OSError as error:
+        raise PlannerError(f'{path}: {error.strerror}') from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PlannerError(f'{path}: not YAML: {error}') from None
+    if not isinstance(document, Mapping) or not all(
+            isinstance(entry, Mapping) for entry in document.values()):
+        raise PlannerError(f'{path}: must be a mapping of flavors by name')
+    try:
+        return [flavors.from_mapping(str(name), entry)
+                for name, entry in document.items()]
+    except PlannerError as error:
+        raise PlannerError(f'{path}: {error}') from None
+
+
+# -- a cloud ------------------------------------------------------------------
+
+
+def connect(cloud: str) -> Any:
+    """A connection of openstacksdk.
+
+    :param cloud: name in clouds.yaml, or ``envvars``.
+    :raises PlannerError: when there is none, or no openstacksdk.
+    """
+    try:
+        import openstack
+    except ImportError:
+        raise PlannerError(_NO_SDK) from None
+    try:
+        return openstack.connect(cloud=cloud)
+    except Exception as error:
+        raise PlannerError(f'the cloud {cloud}: {error}') from error
+
+
+def placement(connection: Any) -> Reader:
+    """The cloud's Placement.
+
+    :raises PlannerError: when it can not be found, or the user is refused.
+    """
+    try:
+        found: Reader = connection.placement
+        return found
+    except Exception as error:
+        raise PlannerError(f'Placement: {error}') from error
+
+
+def _of_cloud(connection: Any, name: str) -> Flavor:
+    try:
+        found = connection.compute.find_flavor(name, get_extra_specs=True)
+    except Exception as error:
+        raise PlannerError(f'flavor {name}: {error}') from error
+    if found is None:
+        raise PlannerError(f'flavor {name}: the cloud has none of that name')
+    return Flavor(
+        name=found.name, vcpus=found.vcpus, ram=found.ram,
+        disk=(found.disk or 0) + (found.ephemeral or 0),
+        swap=found.swap or 0, extra_specs=dict(found.extra_specs or {}))

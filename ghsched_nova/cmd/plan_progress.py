@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A progress bar for what takes more than a second."""
+
+import sys
+import time
+from typing import TextIO
+
+#: Before that nothing is shown, in seconds.
+DELAY = 1.0
+WIDTH = 30
+
+
+class Bar:
+    """Shows a share on one line; to be called with it and what is done.
+
+    :param stream: where to.
+    :param shown: whether it is shown at all.
+    :param began: when the work did, by time.monotonic(); now if left out.
+    """
+
+    def __init__(self, stream: TextIO = sys.stderr, shown: bool = True,
+                 began: float | None = None) -> None:
+        self._stream, self._shown = stream, shown
+        self._start = time.monotonic() if began is None else began
+        self._drawn = 0
+
+    def __call__(self, share: float, what: str) -> None:
+        if not self._shown or time.monotonic() - self._start < DELAY:
+            return
+        line = bar(share, what)
+        self._stream.write('\r' + line.ljust(self._drawn))
+        self._stream.flush()
+        self._drawn = len(line)
+
+    def clear(self) -> None:
+        """Leave nothing of it on the terminal."""
+        if self._drawn:
+            self._stream.write('\r' + ' ' * self._drawn + '\r')
+            self._stream.flush()
+            self._drawn = 0
+
+
+def bar(share: float, what: str) -> str:
+    """``[#####.....]  50 % what``"""
+    share = min(1.0, max(0.0, share))
+    full = round(share * WIDTH)
+    return (f'[{"#" * full}{"." * (WIDTH - full)}] {round(100 * share):3d} % '
+            f'{what}')

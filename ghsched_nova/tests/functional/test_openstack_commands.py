@@ -1,0 +1,268 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched ...`` against Nova and Placement."""
+
+from unittest import mock
+
+from nova.tests.fixtures import libvirt as fakelibvirt
+from osc_lib import exceptions
+
+from ghsched_nova.tests.functional import openstack_base
+from ghsched_nova.tests.functional import test_lifecycle
+from ghsched_placement import names
+from ghsched_placement.osc import capacity
+from ghsched_placement.osc import flavor
+from ghsched_placement.osc import host
+from ghsched_placement.osc import server
+
+
+class CapacityTest(openstack_base.CommandTestCase):
+
+    def test_each_node_in_a_row(self):
+        self.start_host()
+        self.reserve(n0=60)
+        self.boot(self.flavor(mem_bw_min=70))
+        rows = self.told(capacity.ShowCapacity)
+        self.assertEqual(
+            [('host_a', 0, 60, 0, 40), ('host_a', 1, 0, 70, 30)],
+            [(row['Host'], row['NUMA Node'], row['BW Reserved (%)'],
+              row['BW Used (%)'], row['Largest Guarantee (%)'])
+             for row in rows])
+        self.assertEqual([30] * 2, [row['Groups Free']
+                                    for row in rows])
+
+    def test_csv_and_table(self):
+        self.start_host()
+        for kind in ('csv', 'table', 'value'):
+            status, text = self.command(capacity.ShowCapacity, '-f', kind,
+                                        'host_a')
+            self.assertEqual(0, status)
+            self.assertIn('host_a', text)
+
+    def test_a_host_that_is_none(self):
+        self.start_host()
+        error = self.assertRaises(
+            exceptions.CommandError, self.command, capacity.ShowCapacity,
+            'host_z')
+        self.assertIn('knows no compute host host_z', str(error))
+
+    def test_a_cloud_without_ghsched(self):
+        self.assertEqual([], self.told(capacity.ShowCapacity))
+
+    def test_who_is_no_admin(self):
+        self.start_host()
+        error = self.assertRaises(
+            exceptions.CommandError, self.command, capacity.ShowCapacity,
+            api=self.api_fixture.reader_api)
+        self.assertIn('This command is for admins', str(error))
+
+
+class HostTest(openstack_base.CommandTestCase):
+
+    def test_hosts_that_agree(self):
+        self.start_host('host_a')
+        self.start_host('host_b')
+        self.boot(self.flavor(mem_bw_min=70))
+        self.boot(self.flavor())
+        rows = self.told(host.ListHosts)
+        self.assertEqual(['host_a', 'host_b'], [row['Host'] for row in rows])
+        self.assertEqual([0, 0], [row['Drift'] for row in rows])
+        self.assertEqual(1, sum(row['Guests'] for row in rows))
+        self.assertEqual(70, sum(row['BW Used (%)'] for row in rows))
+
+    def test_everything_of_a_host(self):
+        self.start_host()
+        booted = self.boot(self.flavor(mem_bw_min=70))
+        told = self.told(host.ShowHost, 'host_a', '--no-effective')
+        self.assertEqual([], told['drift'])
+        self.assertEqual([70, 0], sorted(
+            (node['used_percent'] for node in told['numa_nodes']),
+            reverse=True))
+        guest, = told['guests']
+        self.assertEqual(booted['id'], guest['server'])
+        self.assertEqual([70], list(guest['allocated_percent'].values()))
+
+    def test_what_is_allocated_and_not_asked_for(self):
+        self.start_host()
+        booted = self.boot(self.flavor(mem_bw_min=70))
+        self._set_bandwidth(booted['id'], 20)
+        finding, = self.told(host.ShowHost, 'host_a',
+                             '--no-effective')['drift']
+        self.assertEqual('allocation-differs', finding['kind'])
+        self.assertRegex(finding['text'], 'holds 20 % on node 0, its flavor '
+                                          'needs 70 % on node 0')
+
+    def test_what_the_host_has_not_set(self):
+        """The stand-in for the kernel holds no control group."""
+        self.start_host()
+        booted = self.boot(self.flavor(mem_bw_min=70))
+        found = self.told(host.ShowHost, 'host_a')
+        finding, = found['drift']
+        self.assertEqual(('host-differs', booted['id']),
+                         (finding['kind'], finding['subject']))
+        self.assertEqual([0, 0], [node['effective_percent']
+                                  for node in found['numa_nodes']])
+
+    def test_an_allocation_without_a_server(self):
+        self.start_host()
+        self.placement.put('/allocations/' + names.numa_provider_uuid(
+            self.compute_rp_uuids['host_a'], 7), {
+                'allocations': {self.provider('host_a', 1): {
+                    'resources': {names.MEM_BW_PCT: 5}}},
+                'project_id': 'p', 'user_id': 'u',
+                'consumer_generation': None}, version='1.28')
+        finding, = self.told(host.ShowHost, 'host_a')['drift']
+        self.assertEqual('allocation-without-server', finding['kind'])
+        self.assertEqual(1, self.told(host.ListHosts)[0]['Drift'])
+
+    def test_a_server_on_its_way_is_left_alone(self):
+        self.start_host('host_a')
+        self.start_host('host_b')
+        booted = self.boot(self.flavor(mem_bw_min=70))
+        with mock.patch(test_lifecycle.MOVE_DISK, return_value='{}'):
+            self._migrate_server(booted)
+        self.assertEqual([0, 0], [row['Drift'] for row
+                                  in self.told(host.ListHosts)])
+        self._confirm_resize(booted)
+        self.assertEqual([0, 0], [row['Drift'] for row
+                                  in self.told(host.ListHosts)])
+
+    def _set_bandwidth(self, consumer, share):
+        allocations = self.placement.get(
+            f'/allocations/{consumer}', version='1.28').body
+        for entry in allocations['allocations'].values():
+            entry.pop('generation')
+            if names.MEM_BW_PCT in entry['resources']:
+                entry['resources'][names.MEM_BW_PCT] = share
+        self.placement.put(f'/allocations/{consumer}', allocations,
+                           version='1.28')
+
+
+class ServerTest(openstack_base.CommandTestCase):
+
+    def test_asked_and_allocated(self):
+        self.start_host()
+        booted = self.boot(self.flavor(
+            nodes=2, mem_bw_min=10, mem_bw_max=50, mem_bw_min__1=20))
+        rows = self.told(server.ShowServerBandwidth, booted['id'])
+        nodes = self.host_nodes(booted)
+        self.assertEqual(
+            [(0, nodes[0], 10, 50, 10), (1, nodes[1], 20, 50, 20)],
+            [(row['Guest Node'], row['Host Node'], row['Min (%)'],
+              row['Max (%)'], row['Allocated (%)']) for row in rows])
+
+    def test_who_is_no_admin_sees_what_is_asked(self):
+        self.start_host()
+        booted = self.boot(self.flavor(mem_bw_min=10))
+        row, = self.told(server.ShowServerBandwidth, booted['id'],
+                         api=self.api_fixture.reader_api)
+        self.assertEqual((10, None, None), (
+            row['Min (%)'], row['Host'], row['Allocated (%)']))
+
+    def test_a_server_without_a_policy(self):
+        self.start_host()
+        booted = self.boot(self.flavor())
+        error = self.assertRaises(
+            exceptions.CommandError, self.command,
+            server.ShowServerBandwidth, booted['id'])
+        self.assertIn('asks for nothing of ghsched', str(error))
+
+    def test_no_such_server(self):
+        error = self.assertRaises(
+            exceptions.CommandError, self.command,
+            server.ShowServerBandwidth, 'nobody')
+        self.assertEqual('there is no server nobody', str(error))
+
+
+class FlavorTest(openstack_base.CommandTestCase):
+
+    def check(self, *arguments):
+        return {row['Host']: row for row in self.told(
+            flavor.CheckFlavor, *arguments)}
+
+    def test_it_says_what_the_scheduler_does(self):
+        """As many guests start as were said to fit."""
+        self.start_host('host_a')
+        self.reserve(n0=60)
+        wanted = self.flavor(vcpus=1, mem_bw_min=35)
+        fits = self.check(wanted)['host_a']['Guests That Fit']
+        self.assertEqual(3, fits)
+        for _ in range(fits):
+            self.boot(wanted)
+        row = self.check(wanted)['host_a']
+        self.assertFalse(row['Fits'])
+        self.assertEqual(
+            ['NUMA node 0 can not take guest NUMA node 0: 5 % of its '
+             'bandwidth free, 35 % needed',
+             'NUMA node 1 can not take guest NUMA node 0: 30 % of its '
+             'bandwidth free, 35 % needed'], row['Reasons'])
+        self.boot(wanted, state='ERROR')
+
+    def test_exit_status_tells_whether_a_host_fits(self):
+        self.start_host()
+        self.assertEqual(0, self.command(
+            flavor.CheckFlavor, self.flavor(mem_bw_min=35))[0])
+        self.assertEqual(2, self.command(
+            flavor.CheckFlavor, self.flavor(vcpus=9, mem_bw_min=35))[0])
+
+    def test_a_disabled_host(self):
+        self.start_host()
+        self.api.put_service(
+            self.api.get_services(binary='nova-compute')[0]['id'],
+            {'status': 'disabled'})
+        row = self.check(self.flavor(mem_bw_min=35))['host_a']
+        self.assertEqual(['the compute service is disabled'], row['Reasons'])
+
+    def test_everything_that_is_wrong_is_told(self):
+        made = self.flavor(nodes=1, mem_bw_min=60, mem_bw_max=50)
+        error = self.assertRaises(exceptions.CommandError, self.command,
+                                  flavor.CheckFlavor, made)
+        self.assertIn('ghsched:mem_bw_min: 60 is more than', str(error))
+
+    def test_what_only_placement_knows(self):
+        self.start_host()
+        row = self.check(self.flavor(
+            mem_bw_min=10, extra={'trait:STORAGE_DISK_SSD': 'required'})
+        )['host_a']
+        self.assertFalse(row['Fits'])
+        self.assertIn('Placement has no candidate', row['Reasons'][0])
+
+
+class VfTest(openstack_base.CommandTestCase):
+    """VFs by host NUMA node; both PFs of four VFs are there."""
+
+    def setUp(self):
+        self.track_vfs(nic=fakelibvirt.VF_PROD_ID)
+        super().setUp()
+        self.start_compute(
+            'host_a', host_info=fakelibvirt.HostInfo(
+                cpu_nodes=2, cpu_sockets=1, cpu_cores=4, cpu_threads=1,
+                kB_mem=16 * 1024 * 1024),
+            pci_info=fakelibvirt.HostPCIDevicesInfo(
+                num_pci=0, num_pfs=2, num_vfs=8, numa_node=0))
+
+    def test_vfs_of_each_node(self):
+        rows = self.told(capacity.ShowCapacity)
+        self.assertEqual(
+            [8, 0], [sum(pf['free'] for pf in row['VFs Free'])
+                     for row in rows])
+
+    def test_a_flavor_with_vfs(self):
+        wanted = self.flavor(vfs='nic:3', vfs_locality='node')
+        row, = self.told(flavor.CheckFlavor, wanted)
+        self.assertEqual((True, 2), (row['Fits'], row['Guests That Fit']))
+        for _ in range(2):
+            self.boot(wanted)
+        row, = self.told(flavor.CheckFlavor, wanted)
+        self.assertIn('2 VFs of CUSTOM_PCI_8086_1515 free, 3 needed',
+                      row['Reasons'][0])

@@ -1,0 +1,330 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import contextlib
+import io
+import json
+from pathlib import Path
+import tempfile
+import unittest
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from ghsched_nova.cmd import hostfile
+from ghsched_nova.cmd import main
+from ghsched_nova.cmd import plan_input
+from ghsched_nova.cmd import plan_output
+from ghsched_nova.cmd import plan_picture
+from ghsched_nova.cmd import plan_progress
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner import density
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner import limits
+from ghsched_placement.planner.more import More
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner import plan
+from ghsched_placement.planner import private
+
+HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
+KUNPENG = str(HOSTS / 'kunpeng920.yaml')
+EPYC = str(HOSTS / 'amd-epyc9755.yaml')
+REFERENCE = Flavor('ref', 160, 240 * 1024, extra_specs={
+    'hw:numa_nodes': '2', 'ghsched:vfs.0': 'nic:40',
+    'ghsched:mem_bw_min': '50', 'ghsched:device_numa': 'preferred'})
+
+
+def machine(path):
+    return hostfile.load(path).contention
+
+
+def host_plan(*names, **known):
+    known = {'guests': 4, 'nodes': 4, 'whole_before': 4, 'whole_after': 0,
+             'pooled': 6, 'uses': (limits.Use(0, limits.BANDWIDTH, 100, 5,
+                                              60),),
+             'lacks': tuple(limits.Lack(node, limits.BANDWIDTH, 40, 60)
+                            for node in (0, 1, 3)),
+             'more': (More(0, 'h_NUMA0', limits.BANDWIDTH, 10, 0),
+                      More(None, 'h', limits.GROUPS, 1, 2)), **known}
+    return plan.HostPlan(names, **known)
+
+
+def example(kinds=1):
+    hosts = tuple(host_plan(f'h{kind}', f'g{kind}') for kind in range(kinds))
+    return plan.Plan(
+        2 * kinds, kinds,
+        (plan.FlavorPlan(Flavor('bw60', 2, 4096), 8 * kinds, hosts),),
+        plan.MixPlan({'bw60': 1}, {'bw60': 3}, 'bw60',
+                     (host_plan('h0', pooled=None, more=()),)),
+        ('a note',))
+
+
+class InputTest(unittest.TestCase):
+
+    def test_copies_of_a_host(self):
+        found = plan_input.described([f'{KUNPENG}*2', EPYC])
+        self.assertEqual([('kunpeng920-1', 'kunpeng920-2'),
+                          ('amd-epyc9755',)], [one.names for one in found])
+
+    def test_a_name_can_not_be_there_twice(self):
+        with self.assertRaisesRegex(PlannerError, r'write .*\*N for N hosts'):
+            plan_input.described([KUNPENG, KUNPENG])
+
+    def test_a_bad_file_is_told(self):
+        with self.assertRaisesRegex(PlannerError, 'No such file'):
+            plan_input.described(['/nowhere.yaml*3'])
+
+    def test_an_alias_is_one_resource_class(self):
+        hosts = plan_input.described([KUNPENG])
+        self.assertEqual({'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
+                         plan_input.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
+        with self.assertRaisesRegex(PlannerError, 'alias nic'):
+            plan_input.aliases(plan_input.described([KUNPENG, EPYC]))
+
+    def flavors(self, text, suffix='.yaml'):
+        with tempfile.NamedTemporaryFile('w', suffix=suffix) as file:
+            file.write(text)
+            file.flush()
+            return plan_input.wanted([file.name])
+
+    def test_flavors_of_a_file(self):
+        self.assertEqual(
+            [Flavor('a', 2, 1024, 5, extra_specs={'hw:numa_nodes': '1'}),
+             Flavor('b', 1, 512)],
+            self.flavors('a: {vcpus: 2, ram: 1024, disk: 5, '
+                         '"hw:numa_nodes": 1}\nb: {vcpus: 1, ram: 512}'))
+        self.assertEqual([Flavor('a', 2, 1024)], self.flavors(
+            json.dumps({'a': {'vcpus': 2, 'ram': 1024}}), '.json'))
+
+    def test_mistakes_in_a_file_are_told_with_its_name(self):
+        for text in ('- 1', 'a: 1', 'a: {vcpus: x}', '{', 'a: {ram: 5}'):
+            with self.assertRaisesRegex(PlannerError, r'\.yaml: '):
+                self.flavors(text)
+
+    @given(st.recursive(st.none() | st.integers() | st.text(max_size=4),
+                        lambda inner: st.dictionaries(
+                            st.sampled_from(['a', 'vcpus', 'ram', 'hw:x']),
+                            inner, max_size=3), max_leaves=6))
+    def test_any_document_is_read_or_refused(self, document):
+        with contextlib.suppress(PlannerError):
+            for flavor in self.flavors(json.dumps(document)):
+                self.assertGreater(flavor.vcpus, 0)
+
+    def test_a_name_alone_needs_a_cloud(self):
+        with self.assertRaisesRegex(PlannerError, 'those of a cloud'):
+            plan_input.wanted(['m1.small'])
+
+    def test_a_flavor_of_a_cloud(self):
+        connection = mock.Mock()
+        connection.compute.find_flavor.return_value = mock.Mock(
+            vcpus=2, ram=64, disk=5, ephemeral=3, swap=0,
+            extra_specs={'hw:numa_nodes': '1'})
+        (found,) = plan_input.wanted(['m1'], connection)
+        self.assertEqual((2, 64, 8, {'hw:numa_nodes': '1'}), (
+            found.vcpus, found.ram, found.disk, found.extra_specs))
+        connection.compute.find_flavor.return_value = None
+        with self.assertRaisesRegex(PlannerError, 'none of that name'):
+            plan_input.wanted(['m1'], connection)
+
+
+class DensityTest(unittest.TestCase):
+
+    def test_the_published_test_and_what_the_model_gives(self):
+        found = density.published(machine(KUNPENG), machine(EPYC))
+        curves = found.report.curves
+        self.assertEqual(['none', 'static', 'ghsched'],
+                         [curve.scenario for curve in curves])
+        self.assertEqual([28, 48], [found.report.ratios[place].line
+                                    for place in (0, 2)])
+        self.assertEqual([60 / 28, None, 60 / 48],
+                         [goal for _ratio, goal in density.goals(found)])
+        self.assertEqual(
+            {('kunpeng920', 'demand_mb'), ('kunpeng920', 'far_latency'),
+             ('amd-epyc9755', 'demand_mb')},
+            {(name, one.name) for name, one in found.fitted})
+        self.assertEqual(2 * len(found.fitted), len(found.shifts))
+
+    def need(self, **changes):
+        return needs.of(Flavor(**{**vars(REFERENCE), **changes}),
+                        aliases={'nic': 'CUSTOM_NIC'})
+
+    def test_the_reference_flavor_is_the_published_test(self):
+        ours = machine(KUNPENG)
+        found = density.of_flavor(ours, self.need(), 2)
+        self.assertEqual(density.published(ours).report.curves,
+                         found.report.curves)
+        self.assertEqual([None, None],
+                         [goal for _ratio, goal in density.goals(found)])
+
+    def test_as_many_guests_as_the_host_has_room_for(self):
+        found = density.of_flavor(machine(KUNPENG), self.need())
+        self.assertEqual(60, len(found.report.curves[0].points))
+
+    def test_guests_without_room_for_a_container_have_no_density(self):
+        for changes in ({'ram': 4096}, {'extra_specs': {
+                'hw:numa_nodes': '2'}}, {'extra_specs': {}}):
+            self.assertIsNone(density.of_flavor(machine(KUNPENG),
+                                                self.need(**changes), 2))
+        self.assertIsNone(density.of_flavor(machine(KUNPENG), self.need(), 0))
+
+    def test_keys_that_the_machine_can_not_hold_are_refused(self):
+        with self.assertRaisesRegex(PlannerError, 'MEM_BW_MIN'):
+            density.of_flavor(machine(EPYC), self.need(), 2)
+
+    def test_keys_as_extra_specs(self):
+        policy = self.need(extra_specs={
+            'hw:numa_nodes': '2', 'ghsched:mem_bw_min.0': '20',
+            'ghsched:mem_bw_max': '80', 'ghsched:mem_bw_hardlimit': 'false',
+            'ghsched:mem_bw_priority': '5'}).policy
+        specs = density.extra_specs(policy)
+        again = self.need(extra_specs={'hw:numa_nodes': '2', **specs}).policy
+        self.assertEqual(policy, again)
+
+
+class OutputTest(unittest.TestCase):
+
+    def test_nodes_that_lack_the_same_are_on_one_line(self):
+        text = plan_output.as_table(example(), ())
+        self.assertIn('node 0-1,3: % of memory bandwidth, 40 of 60', text)
+        self.assertIn('Flavor bw60: 8 more guests', text)
+        self.assertIn('Mix 1 bw60: 3 bw60; then there is no host for bw60',
+                      text)
+        self.assertIn('- a note', text)
+
+    def test_a_table_is_not_longer_than_people_read(self):
+        text = plan_output.as_table(example(kinds=200), ())
+        self.assertLess(len(text.splitlines()), 150)
+        self.assertIn('188 more kinds of hosts; JSON has them all', text)
+
+    def test_json_has_all(self):
+        document = json.loads(plan_output.as_json(example(kinds=200), ()))
+        (flavor,) = document['flavors']
+        self.assertEqual(200, len(flavor['hosts']))
+        self.assertEqual({'node': 0, 'resource': limits.BANDWIDTH,
+                          'free': 40, 'needed': 60},
+                         flavor['hosts'][0]['lacks'][0])
+        self.assertEqual({'bw60': 3}, document['mix']['guests'])
+
+    def test_every_figure_of_the_model_is_labelled(self):
+        found = density.published(machine(KUNPENG), machine(EPYC), True)
+        text = plan_output.as_table(example(), [found])
+        titles = [line for line in text.splitlines()
+                  if line.startswith(('Density', 'ghsched on', 'Ratios',
+                                      'Best keys'))]
+        self.assertEqual(4, len(titles))
+        for title in titles:
+            self.assertIn('(simulated)', title)
+        self.assertIn('without control the p99 of redis fails at 28', text)
+        document = json.loads(plan_output.as_json(example(), [found]))
+        (told,) = document['densities']
+        self.assertIs(True, told['simulated'])
+        self.assertEqual(6, len(told['sensitivity']))
+        self.assertEqual(found.found_keys, told['search']['keys'])
+
+    def test_whether_a_goal_is_reached_is_said(self):
+        found = density.published(machine(KUNPENG), machine(EPYC))
+        text = plan_output.as_table(example(), [found])
+        for ratio, goal in density.goals(found):
+            if goal is not None:
+                reached = ratio.value >= goal
+                self.assertIn(f'{goal:.2f} ({"" if reached else "not "}'
+                              'reached)', text)
+
+
+class PictureTest(unittest.TestCase):
+
+    def test_it_is_svg_with_all_parts(self):
+        found = density.published(machine(KUNPENG))
+        root = etree.fromstring(plan_picture.draw(example(), [found]))
+        self.assertEqual('{http://www.w3.org/2000/svg}svg', root.tag)
+        texts = ' '.join(root.itertext())
+        for part in ('bw60, in the mix', 'node 0, % of memory bandwidth',
+                     '(simulated)', 'no control: density 27'):
+            self.assertIn(part, texts)
+
+    def test_bars_are_within_the_picture(self):
+        root = etree.fromstring(plan_picture.draw(example(), []))
+        for bar in root.iterfind('{*}rect'):
+            self.assertLessEqual(float(bar.get('x'))
+                                 + float(bar.get('width')),
+                                 plan_picture.WIDTH)
+
+    def test_names_are_escaped(self):
+        odd = plan.Plan(1, 1, (plan.FlavorPlan(
+            Flavor('<&>', 1, 1), 0, (host_plan('h'),)),))
+        self.assertIn('<&>', ' '.join(etree.fromstring(
+            plan_picture.draw(odd, [])).itertext()))
+
+
+class ProgressTest(unittest.TestCase):
+
+    def drawn(self, began, shown=True):
+        stream = io.StringIO()
+        bar = plan_progress.Bar(stream, shown, began)
+        bar(0.5, 'half')
+        bar.clear()
+        return stream.getvalue()
+
+    def test_it_is_shown_after_a_second_and_wiped(self):
+        text = self.drawn(began=-1e9)
+        self.assertIn('50 % half', text)
+        self.assertTrue(text.endswith('\r'))
+
+    def test_nothing_before_or_when_nobody_looks(self):
+        self.assertEqual('', self.drawn(began=None))
+        self.assertEqual('', self.drawn(began=-1e9, shown=False))
+
+    @given(st.floats(-1, 2), st.text(max_size=5))
+    def test_any_share_gives_a_bar_of_one_width(self, share, what):
+        line = plan_progress.bar(share, what)
+        self.assertEqual(len(plan_progress.bar(0, what)), len(line))
+
+
+class UsageTest(unittest.TestCase):
+
+    def run_plan(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                status = main.main(['plan', *arguments])
+            except SystemExit as stop:
+                status = stop.code
+        return status, out.getvalue(), err.getvalue()
+
+    def refused(self, *arguments):
+        status, out, err = self.run_plan(*arguments)
+        self.assertEqual((1, ''), (status, out))
+        return err
+
+    def test_mistakes_end_with_1_and_a_reason(self):
+        small = ('--flavor', 'a:vcpus=1,ram=1')
+        self.assertIn('required', self.refused(*small))
+        self.assertIn('none of the flavors', self.refused(
+            '--hosts', KUNPENG, *small, '--mix', 'b=1'))
+        self.assertIn('PCI alias gpu', self.refused(
+            '--hosts', KUNPENG, '--flavor',
+            'a:vcpus=1,ram=1,hw:numa_nodes=1,ghsched:vfs=gpu:1'))
+        self.assertIn('no section "contention"', self.refused(
+            '--hosts', KUNPENG, *small, '--against',
+            str(HOSTS / 'intel-2s.yaml')))
+        self.assertIn('--search', self.refused(
+            '--hosts', str(HOSTS / 'intel-2s.yaml'), *small, '--search'))
+        self.assertIn('is there twice', self.refused(
+            '--hosts', KUNPENG, *small, *small))
+
+    def test_a_missing_placement_is_told(self):
+        with mock.patch.object(private.util, 'find_spec', return_value=None):
+            text = self.refused('--hosts', KUNPENG, '--flavor',
+                                'a:vcpus=1,ram=1')
+        self.assertIn("pip install 'ghsched[plan]'", text)

@@ -1,0 +1,239 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the hosts of a cloud have and have left, as Placement tells (pure).
+
+The providers of all hosts go in, as they are; a :class:`Host` for each host
+of ours comes out, with its NUMA nodes and what is on them.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+import re
+
+from ghsched_placement import names
+from ghsched_placement import tree
+
+_NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A resource provider as it is.
+
+    :param root: UUID of the compute node's provider.
+    :param inventories: by resource class.
+    :param used: what is allocated, by resource class.
+    """
+
+    uuid: str
+    name: str
+    parent: str | None
+    root: str
+    inventories: Mapping[str, tree.Inventory] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+
+    def stock(self, resource_class: str) -> 'Stock | None':
+        """None where it has no inventory of the class."""
+        record = self.inventories.get(resource_class)
+        if record is None:
+            return None
+        return Stock(record, self.used.get(resource_class, 0))
+
+
+@dataclass(frozen=True)
+class Stock:
+    """An inventory and what is used of it."""
+
+    record: tree.Inventory
+    used: int
+
+    @property
+    def total(self) -> int:
+        return int(self.record['total'])
+
+    @property
+    def reserved(self) -> int:
+        return int(self.record['reserved'])
+
+    @property
+    def capacity(self) -> int:
+        """All that can be allocated, with the allocation ratio in."""
+        return tree.free(self.record, 0)
+
+    @property
+    def free(self) -> int:
+        return tree.free(self.record, self.used)
+
+    @property
+    def at_once(self) -> int:
+        """The most that a single request can have now."""
+        return min(self.free, int(self.record['max_unit']))
+
+
+@dataclass(frozen=True)
+class Pf:
+    """A provider of PCI devices: a PF with its VFs.
+
+    :param address: PCI address.
+    """
+
+    address: str
+    uuid: str
+    resource_class: str
+    stock: Stock
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host NUMA node.
+
+    :param number: None where the provider is not one that nova-compute of
+        this release makes.
+    :param bandwidth: percent of what it can deliver in theory; None where it
+        can not be controlled.
+    """
+
+    number: int | None
+    uuid: str
+    name: str
+    bandwidth: Stock | None
+    pfs: tuple[Pf, ...] = ()
+    traits: frozenset[str] = frozenset()
+
+    def vfs(self, resource_class: str) -> int:
+        """VFs that are free."""
+        return sum(pf.stock.free for pf in self.pfs
+                   if pf.resource_class == resource_class)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A compute host with our driver.
+
+    :param groups: its control groups for guests; None without any.
+    :param elsewhere: PFs that are below no NUMA node.
+    :param root: provider of the compute node.
+    """
+
+    root: Provider
+    groups: Stock | None
+    nodes: tuple[Node, ...]
+    elsewhere: tuple[Pf, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def uuid(self) -> str:
+        return self.root.uuid
+
+    @property
+    def pfs(self) -> tuple[Pf, ...]:
+        return (*(pf for node in self.nodes for pf in node.pfs),
+                *self.elsewhere)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Names (:data:`names.CAPABILITY_TRAITS`) of what it can hold."""
+        return tuple(sorted(
+            name for name, trait in names.CAPABILITY_TRAITS.items()
+            if trait in self.root.traits))
+
+    def largest_guarantee(self, node: Node) -> int:
+        """Percent that one more guest could be guaranteed on a node.
+
+        It also takes a control group.
+        """
+        if node.bandwidth is None or not self.groups or not self.groups.free:
+            return 0
+        return node.bandwidth.at_once
+
+
+def fragmentation(host: Host) -> int | None:
+    """Percent of the free bandwidth that is on nodes in use already.
+
+    0 when all that is free is on nodes that no guest has a guarantee on, 100
+    when there is no such node. None when nothing is free.
+    """
+    stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
+    free = sum(stock.free for stock in stocks)
+    if not free:
+        return None
+    broken = sum(stock.free for stock in stocks if stock.used)
+    return round(100 * broken / free)
+
+
+def hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
+    """The hosts with our driver among some providers, by name."""
+    by_root: dict[str, list[Provider]] = {}
+    for provider in providers:
+        by_root.setdefault(provider.root, []).append(provider)
+    found = (_host(root, members) for root, members in by_root.items())
+    return tuple(sorted((host for host in found if host is not None),
+                        key=lambda host: host.name))
+
+
+def node_number(root: str, uuid: str, name: str) -> int | None:
+    """Number of the host NUMA node that a provider is of.
+
+    :returns: None when it is not the provider that belongs to its name.
+    """
+    match = _NODE.fullmatch(name)
+    if match is None:
+        return None
+    number = int(match[1])
+    return number if names.numa_provider_uuid(root, number) == uuid else None
+
+
+def _host(uuid: str, members: list[Provider]) -> Host | None:
+    root = next((one for one in members if one.uuid == uuid), None)
+    of_nodes = [one for one in members
+                if names.NUMA_NODE_TRAIT in one.traits]
+    if root is None or not (
+            of_nodes or root.traits.intersection(
+                names.CAPABILITY_TRAITS.values())):
+        return None
+    pfs: dict[str | None, list[Pf]] = {}
+    for one in members:
+        if one is not root and one not in of_nodes:
+            pfs.setdefault(one.parent, []).extend(_pfs(one, root))
+    nodes = [_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
+    return Host(root, root.stock(names.RESCTRL_GROUP),
+                tuple(sorted(nodes, key=_order)),
+                tuple(pf for found in pfs.values() for pf in found))
+
+
+def _order(node: Node) -> tuple[bool, int, str]:
+    return node.number is None, node.number or 0, node.name
+
+
+def _node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
+    return Node(
+        node_number(root.uuid, provider.uuid, provider.name), provider.uuid,
+        provider.name, provider.stock(names.MEM_BW_PCT),
+        tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits)
+
+
+def _pfs(provider: Provider, root: Provider) -> list[Pf]:
+    """Each resource class of a provider of devices."""
+    address = provider.name.removeprefix(f'{root.name}_')
+    found = []
+    for resource_class in sorted(provider.inventories):
+        stock = provider.stock(resource_class)
+        if stock is not None and resource_class.startswith('CUSTOM_'):
+            found.append(Pf(address, provider.uuid, resource_class, stock))
+    return found

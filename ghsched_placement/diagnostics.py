@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What nova-compute tells of a guest in its diagnostics (pure).
+
+Nova hands on what a driver says (``GET /servers/{id}/diagnostics`` before
+microversion 2.48, for admins). It is the only way on which an admin learns
+through the API what a host has really set for a guest: Nova keeps the stats
+of a compute node to itself.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+KEY = 'ghsched'
+
+
+@dataclass(frozen=True)
+class GuestNode:
+    """A guest on a host NUMA node; None for what is not known.
+
+    :param minimum: percent that its control group guarantees.
+    :param maximum: percent of what the node can deliver; 100 is no cap.
+    :param hardlimit: whether the cap holds while bandwidth is idle.
+    :param priority: the higher wins.
+    :param used: bytes per second since it was asked before.
+    """
+
+    host_node: int
+    minimum: int | None = None
+    maximum: float | None = None
+    hardlimit: bool | None = None
+    priority: int | None = None
+    used: int | None = None
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A host NUMA node as a whole; None for what is not known.
+
+    :param used: bytes per second of all guests and of the host itself.
+    :param capacity: bytes per second that it can deliver.
+    """
+
+    host_node: int
+    used: int | None = None
+    capacity: int | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a host tells of one of its guests.
+
+    :param problem: why it can tell nothing.
+    """
+
+    guest: tuple[GuestNode, ...] = ()
+    host: tuple[HostNode, ...] = ()
+    problem: str = ''
+
+    def by_node(self) -> dict[int, GuestNode]:
+        """What is set for the guest, by host NUMA node."""
+        return {node.host_node: node for node in self.guest}
+
+
+def write(report: Report) -> dict[str, Any]:
+    """To be added to the diagnostics of a guest."""
+    return {KEY: dataclasses.asdict(report)}
+
+
+def read(diagnostics: Mapping[str, Any]) -> Report | None:
+    """What is in the diagnostics of a guest; None when nothing is of ours.
+    """
+    found = diagnostics.get(KEY)
+    if not isinstance(found, Mapping):
+        return None
+    try:
+        return Report(
+            tuple(GuestNode(**one) for one in found.get('guest') or ()),
+            tuple(HostNode(**one) for one in found.get('host') or ()),
+            str(found.get('problem') or ''))
+    except TypeError:
+        return Report(problem='it is told in a way that is not known here')

@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What properties of an image add to a flavor's extra specs (pure).
+
+A second telling of what nova.virt.hardware lets an image say of a guest's
+NUMA nodes and CPUs, for a user of the API who has no Nova at hand.
+"""
+
+from collections.abc import Mapping
+import re
+
+#: Properties that stand for the extra spec ``hw:...`` of the same name.
+_SAME = re.compile(r'hw_(numa_nodes|numa_cpus\.[0-9]+|numa_mem\.[0-9]+|'
+                   r'cpu_policy|cpu_thread_policy|mem_page_size)')
+_TRAIT = re.compile(r'trait:.+')
+
+#: Machine types with PCI Express, which the NUMA node of a device needs.
+_EXPRESS = re.compile(r'(pc-)?q35.*|virt.*')
+
+#: Pages that an image may choose among.
+_OPEN_PAGES = ('any', 'large')
+
+
+class ImageError(ValueError):
+    """An image that Nova refuses with a flavor; names the property."""
+
+
+def merge(extra_specs: Mapping[str, str],
+          properties: Mapping[str, str]) -> dict[str, str]:
+    """The extra specs of a flavor with those that an image stands for.
+
+    :raises ImageError: when the image asks for what the flavor forbids.
+    """
+    merged = dict(extra_specs)
+    for name, value in sorted(properties.items()):
+        if _TRAIT.fullmatch(name):
+            merged.setdefault(name, value)
+        elif _SAME.fullmatch(name):
+            key = 'hw:' + name.removeprefix('hw_')
+            merged[key] = _allowed(key, name, value, extra_specs)
+    _check_machine(extra_specs, properties)
+    return merged
+
+
+def _allowed(key: str, name: str, value: str,
+             extra_specs: Mapping[str, str]) -> str:
+    """What holds of what an image asks for and of what the flavor says."""
+    of_flavor = extra_specs.get(key)
+    if name == 'hw_mem_page_size':
+        if of_flavor not in _OPEN_PAGES:
+            raise ImageError(f'{name}: the flavor must say hw:mem_page_size='
+                             'any or large, or the image may choose none')
+        return value
+    if of_flavor is None:
+        return value
+    if name.startswith('hw_numa_'):
+        raise ImageError(f'{name}: the flavor says {key} already')
+    if name == 'hw_cpu_policy':
+        if value == 'dedicated' and of_flavor != 'dedicated':
+            raise ImageError(f'{name}: dedicated, and the flavor says {key}='
+                             f'{of_flavor}')
+    return of_flavor
+
+
+def _check_machine(extra_specs: Mapping[str, str],
+                   properties: Mapping[str, str]) -> None:
+    machine = properties.get('hw_machine_type')
+    if (machine and not _EXPRESS.fullmatch(machine)
+            and extra_specs.get('ghsched:device_numa') == 'required'):
+        raise ImageError(
+            f'hw_machine_type: {machine} has no PCI Express, which '
+            'ghsched:device_numa=required needs; use q35 or virt')

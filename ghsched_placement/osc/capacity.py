@@ -1,0 +1,75 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched capacity show``."""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
+
+from osc_lib.command import command
+
+from ghsched_placement import capacity
+from ghsched_placement.osc import client
+from ghsched_placement.osc import columns
+
+COLUMNS = (
+    'Host', 'NUMA Node', 'BW Total (%)', 'BW Reserved (%)', 'BW Used (%)',
+    'BW Free (%)', 'Largest Guarantee (%)', 'VFs Free', 'Groups Free',
+    'Fragmentation (%)')
+
+
+class ShowCapacity(command.Lister):
+    """Show what hosts have left, by NUMA node.
+
+    Bandwidth (BW) is in percent of what a NUMA node can deliver in theory.
+    Control groups and fragmentation are those of the whole host.
+    Fragmentation is the part of its free bandwidth that is on NUMA nodes in
+    use already.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('hosts', nargs='*', metavar='<host>',
+                            help='Only these compute hosts')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        found = client.of(self.app).hosts(parsed_args.hosts)
+        return COLUMNS, [row for host in found for row in rows(host)]
+
+
+def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
+    """A row for each NUMA node, and one for devices that are on none."""
+    of_host = (columns.known(host.groups.free if host.groups else None),
+               columns.known(capacity.fragmentation(host)))
+    for node in host.nodes:
+        stock = node.bandwidth
+        figures: tuple[int | None, ...] = (None,) * 5
+        if stock is not None:
+            figures = (stock.total, stock.reserved, stock.used, stock.free,
+                       host.largest_guarantee(node))
+        yield (host.name, columns.known(node.number),
+               *map(columns.known, figures), columns.Vfs(vfs(node.pfs)),
+               *of_host)
+    if host.elsewhere or not host.nodes:
+        yield (host.name, *(columns.known(None),) * 6,
+               columns.Vfs(vfs(host.elsewhere)), *of_host)
+
+
+def vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
+    """The VFs of PFs, for programs."""
+    return [{'pf': pf.address, 'resource_class': pf.resource_class,
+             'total': pf.stock.total, 'used': pf.stock.used,
+             'free': pf.stock.free} for pf in pfs]

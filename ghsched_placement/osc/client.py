@@ -1,0 +1,326 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the commands ask Placement and Nova for, in the names of ghsched.
+
+Everything goes through openstacksdk, which knows the clouds of clouds.yaml
+and of the environment.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent import futures
+from typing import Any
+from typing import TypeVar
+from urllib import parse
+
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from ghsched_placement import capacity
+from ghsched_placement import diagnostics
+from ghsched_placement import names
+
+T = TypeVar('T')
+R = TypeVar('R')
+
+#: Placement: same_subtree and groups without resources.
+_PLACEMENT = '1.36'
+#: Nova: UUIDs of compute nodes.
+_HYPERVISORS = '2.53'
+#: Nova: the flavor is in the server, with its extra specs.
+_SERVERS = '2.47'
+#: Nova: host NUMA nodes of a server.
+_TOPOLOGY = '2.78'
+#: Nova: UUIDs of migrations, and paging.
+_MIGRATIONS = '2.59'
+#: Nova: the last one before diagnostics are the same for all drivers.
+_DIAGNOSTICS = '2.47'
+
+#: Requests at the same time.
+WORKERS = 8
+
+
+class Client:
+    """Reads a cloud; changes nothing.
+
+    :param connection: of openstacksdk.
+    :param workers: requests at the same time; 1: no threads.
+    """
+
+    def __init__(self, connection: Any, workers: int = WORKERS) -> None:
+        self._connection = connection
+        self._workers = workers
+
+    # -- Placement ------------------------------------------------------------
+
+    def hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
+        """The hosts with our driver, all of them or some by name.
+
+        :raises CommandError: when one of them is not there.
+        """
+        roots = (set(map(self._root, wanted)) if wanted
+                 else self._our_roots())
+        trees = self.each(
+            lambda root: self._placement(
+                f'/resource_providers?in_tree={root}')['resource_providers'],
+            sorted(roots))
+        records = [record for tree in trees for record in tree]
+        found = capacity.hosts(
+            provider for provider in self.each(self._provider, records)
+            if provider is not None)
+        missing = sorted(set(wanted) - {host.name for host in found})
+        if missing:
+            raise exceptions.CommandError(
+                f'{", ".join(missing)}: Placement has nothing of ghsched for '
+                'this host. Does nova-compute run there with compute_driver = '
+                'ghsched.GhschedLibvirtDriver?')
+        return found
+
+    def holdings(self, host: capacity.Host
+                 ) -> dict[str, dict[str, dict[str, int]]]:
+        """What consumers hold of a host: consumer, provider, class."""
+        uuids = {host.uuid, *(node.uuid for node in host.nodes),
+                 *(pf.uuid for pf in host.pfs)}
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for uuid, allocations in self.each(self._allocations_of,
+                                           sorted(uuids)):
+            for consumer, entry in allocations.items():
+                found.setdefault(consumer, {})[uuid] = dict(
+                    entry['resources'])
+        return found
+
+    def held(self, consumer: str) -> dict[str, dict[str, int]]:
+        """What a consumer holds: provider, class."""
+        answer = self._placement(f'/allocations/{consumer}')
+        return {uuid: dict(entry['resources'])
+                for uuid, entry in answer['allocations'].items()}
+
+    def has_candidate(self, host: capacity.Host,
+                      query: Iterable[tuple[str, str]]) -> bool:
+        """Whether Placement would give a request to a host.
+
+        :param query: parameters of GET /allocation_candidates.
+        """
+        asked = [*((name, value) for name, value in query
+                   if name != 'limit'),
+                 ('limit', '1'), ('in_tree', host.uuid)]
+        answer = self._placement('/allocation_candidates?'
+                                 + parse.urlencode(asked))
+        return bool(answer['allocation_requests'])
+
+    def _root(self, name: str) -> str:
+        found = self._placement('/resource_providers?' + parse.urlencode(
+            {'name': name}))['resource_providers']
+        if not found:
+            raise exceptions.CommandError(
+                f'Placement knows no compute host {name}; "openstack ghsched '
+                'host list" shows those that it knows')
+        return str(found[0]['root_provider_uuid'])
+
+    def _our_roots(self) -> set[str]:
+        """UUIDs of the compute nodes with our driver."""
+        markers = {names.NUMA_NODE_TRAIT,
+                   names.CAPABILITY_TRAITS['DEVICE_NUMA']}
+        # Placement refuses a query for a trait that nobody ever had.
+        known = markers.intersection(self._placement(
+            '/traits?name=in:' + ','.join(sorted(markers)))['traits'])
+        answers = [self._placement(f'/resource_providers?required={trait}')
+                   for trait in sorted(known)]
+        return {provider['root_provider_uuid'] for answer in answers
+                for provider in answer['resource_providers']}
+
+    def _provider(self, record: Mapping[str, Any]
+                  ) -> capacity.Provider | None:
+        """A provider with all that is in it; None when it is gone by now."""
+        base = f'/resource_providers/{record["uuid"]}'
+        inventories = self._placement(f'{base}/inventories', gone={})
+        usages = self._placement(f'{base}/usages', gone={})
+        traits = self._placement(f'{base}/traits', gone={})
+        if not (inventories and usages and traits):
+            return None
+        return capacity.Provider(
+            record['uuid'], record['name'], record['parent_provider_uuid'],
+            record['root_provider_uuid'], inventories['inventories'],
+            usages['usages'], frozenset(traits['traits']))
+
+    def _allocations_of(self, uuid: str) -> tuple[str, dict[str, Any]]:
+        answer = self._placement(f'/resource_providers/{uuid}/allocations',
+                                 gone={'allocations': {}})
+        return uuid, dict(answer['allocations'])
+
+    def _placement(self, path: str, gone: Any = None) -> Any:
+        return _json(self._connection.placement, 'Placement', path,
+                     _PLACEMENT, gone)
+
+    # -- Nova -----------------------------------------------------------------
+
+    def compute_nodes(self) -> dict[str, dict[str, Any]]:
+        """What Nova says of compute nodes, by their UUID."""
+        return {str(one['id']): one for one in self._pages(
+            '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
+
+    def servers(self, service_host: str | None = None
+                ) -> list[dict[str, Any]]:
+        """The servers of all projects, as Nova's API has them.
+
+        :param service_host: only those of this compute service.
+        """
+        asked = {'all_tenants': '1'}
+        if service_host:
+            asked['host'] = service_host
+        return list(self._pages(
+            '/servers/detail', 'servers', _SERVERS, asked))
+
+    def server(self, uuid: str) -> dict[str, Any] | None:
+        """A server as Nova's API has it; None when there is none."""
+        answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
+        return dict(answer['server']) if answer else None
+
+    def find_server(self, name: str) -> dict[str, Any]:
+        """A server by name or UUID.
+
+        :raises CommandError: when there is none, or more than one.
+        """
+        found = self.server(self._find(self._some_server, 'server', name).id)
+        if found is None:
+            raise exceptions.CommandError(f'the server {name} is gone')
+        return found
+
+    def _some_server(self, name: str, ignore_missing: bool) -> Any:
+        """Of the user's own project, or of any where that is allowed."""
+        find = self._connection.compute.find_server
+        found = find(name)
+        if found is not None:
+            return found
+        try:
+            return find(name, ignore_missing, all_projects=True)
+        except sdk_exceptions.ForbiddenException:
+            return find(name, ignore_missing)
+
+    def host_nodes(self, uuid: str) -> tuple[int | None, ...]:
+        """Host NUMA node of each guest NUMA node of a server.
+
+        None for each where only an admin is told; empty for a server without
+        a NUMA topology, and for one that is gone.
+        """
+        answer = self._compute(f'/servers/{uuid}/topology', _TOPOLOGY,
+                               gone={'nodes': []})
+        return tuple(cell.get('host_node') for cell in answer['nodes'])
+
+    def migrations(self, service_host: str | None = None) -> set[str]:
+        """UUIDs of migrations, which hold what a server leaves behind."""
+        asked = {'host': service_host} if service_host else {}
+        return {one['uuid'] for one in self._pages(
+            '/os-migrations', 'migrations', _MIGRATIONS, asked, 'uuid')}
+
+    def diagnostics(self, uuid: str) -> diagnostics.Report | None:
+        """What the host tells of a server; None when it tells nothing."""
+        response = self._connection.compute.get(
+            f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS)
+        if response.status_code != 200:
+            return None
+        return diagnostics.read(response.json())
+
+    def flavor(self, name: str) -> Any:
+        """A flavor of openstacksdk, by name or UUID, with extra specs."""
+        return self._find(
+            lambda name, **how: self._connection.compute.find_flavor(
+                name, get_extra_specs=True, **how), 'flavor', name)
+
+    def image_properties(self, name: str) -> dict[str, str]:
+        """All properties of an image, by name or UUID."""
+        image = self._find(self._connection.image.find_image, 'image', name)
+        answer = _json(self._connection.image, 'Glance',
+                       f'/images/{image.id}', None)
+        return {key: value for key, value in answer.items()
+                if isinstance(value, str)}
+
+    def _find(self, find: Callable[..., Any], what: str, name: str) -> Any:
+        try:
+            return find(name, ignore_missing=False)
+        except sdk_exceptions.NotFoundException:
+            raise exceptions.CommandError(
+                f'there is no {what} {name}') from None
+        except sdk_exceptions.DuplicateResource:
+            raise exceptions.CommandError(
+                f'there is more than one {what} {name}; give its '
+                'UUID') from None
+
+    def _compute(self, path: str, microversion: str, gone: Any = None) -> Any:
+        return _json(self._connection.compute, 'Nova', path, microversion,
+                     gone)
+
+    def _pages(self, path: str, key: str, microversion: str,
+               asked: Mapping[str, str] | None = None,
+               marker: str = 'id') -> Iterator[dict[str, Any]]:
+        """All entries of a list that Nova gives in pages."""
+        asked = dict(asked or {})
+        while True:
+            query = f'?{parse.urlencode(asked)}' if asked else ''
+            answer = self._compute(path + query, microversion)
+            yield from answer[key]
+            if not answer.get(f'{key}_links') or not answer[key]:
+                return
+            asked['marker'] = str(answer[key][-1][marker])
+
+    # -- both -----------------------------------------------------------------
+
+    def each(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The answers to many questions, in order."""
+        if self._workers == 1:
+            return list(map(ask, items))
+        with futures.ThreadPoolExecutor(self._workers) as pool:
+            return list(pool.map(ask, items))
+
+
+def of(app: Any) -> Client:
+    """The client of a command's application."""
+    client: Client = app.client_manager.ghsched
+    return client
+
+
+def _json(adapter: Any, service: str, path: str, microversion: str | None,
+          gone: Any = None) -> Any:
+    """The answer to a GET.
+
+    :param gone: to be returned in place of a 404.
+    :raises CommandError: which says what the service refused, and why.
+    """
+    response = adapter.get(path, microversion=microversion)
+    if response.status_code == 404 and gone is not None:
+        return gone
+    if response.status_code == 200:
+        return response.json()
+    where = path.partition('?')[0]
+    if response.status_code == 403:
+        raise exceptions.CommandError(
+            f'{service} does not let you read {where} (HTTP 403). This '
+            'command is for admins; see OS_CLOUD or --os-cloud')
+    raise exceptions.CommandError(
+        f'{service}: GET {where}: HTTP {response.status_code} '
+        f'{_detail(response)}')
+
+
+def _detail(response: Any) -> str:
+    """What a service says of an error, of any of their ways to say it."""
+    try:
+        answer = response.json()
+        if 'errors' in answer:
+            return str(answer['errors'][0]['detail']).strip()
+        return str(next(iter(answer.values()))['message'])
+    except (AttributeError, KeyError, LookupError, StopIteration, TypeError,
+            ValueError):
+        return str(response.text)[:200].strip()

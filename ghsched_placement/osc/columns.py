@@ -1,0 +1,67 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How values are shown: short on a terminal, whole to a program."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from cliff import columns
+
+
+class Unknown(columns.FormattableColumn[None]):
+    """What is not known: a dash for people, null for programs.
+
+    Sorted before everything that is known.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def human_readable(self) -> str:
+        return '-'
+
+    def __lt__(self, other: object) -> bool:
+        return not isinstance(other, Unknown)
+
+    def __gt__(self, other: object) -> bool:
+        return False
+
+
+def known(value: Any) -> Any:
+    """A value that may be None, in a column where others are not."""
+    return Unknown() if value is None else value
+
+
+class Lines(columns.FormattableColumn[Sequence[Any]]):
+    """Several things, one to a line."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(map(self.line, self._value)) or '-'
+
+    def line(self, item: Any) -> str:
+        return str(item)
+
+
+class Words(Lines):
+    """Several things in one line."""
+
+    def human_readable(self) -> str:
+        return ', '.join(map(self.line, self._value)) or '-'
+
+
+class Vfs(Lines):
+    """VFs that are free of those that there are, by PF."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        return f'{item["pf"]} {item["free"]}/{item["total"]}'

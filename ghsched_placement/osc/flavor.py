@@ -1,0 +1,221 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched flavor check``."""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import re
+from typing import Any
+
+import os_resource_classes as orc
+from osc_lib.command import command
+from osc_lib import exceptions
+
+from ghsched_placement import capacity
+from ghsched_placement import fitting
+from ghsched_placement import images
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import columns
+from ghsched_placement.osc import host as hosts
+from ghsched_placement import policy as policies
+from ghsched_placement import query
+from ghsched_placement import request
+from ghsched_placement import topology
+
+COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Host Nodes', 'Reasons')
+
+#: No host can take a guest of the flavor; a bad flavor ends with 1.
+EXIT_NO_HOST = 2
+
+_VF_CLASS = re.compile(r'([^=]+)=(CUSTOM_[A-Z0-9_]{1,248})')
+
+#: What a guest takes of the compute node as a whole.
+_OF_HOST = (orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB)
+
+
+@dataclass(frozen=True)
+class Size:
+    """vCPUs, MiB of RAM, GiB of root and ephemeral disk, MiB of swap."""
+
+    vcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    swap_mb: int = 0
+
+
+class CheckFlavor(command.Lister):
+    """Check a flavor against the cloud as it is now.
+
+    Lists what is wrong with the keys of the flavor, or else which hosts can
+    take a guest of it, how many, and why the others can not. Bandwidth and
+    VFs are looked at by NUMA node, CPUs and memory by host, as Placement
+    knows them. Exit status: 0 a host can take it, 1 the flavor is wrong or
+    the cloud can not be asked, 2 no host can take it.
+    """
+
+    status = 0
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('flavor', metavar='<flavor>',
+                            help='Flavor (name or ID)')
+        parser.add_argument(
+            '--image', metavar='<image>',
+            help='Image (name or ID) whose properties count as well')
+        parser.add_argument(
+            '--vf-class', metavar='<alias>=<class>', action='append',
+            default=[], type=vf_class,
+            help='Resource class in Placement of the VFs of a name of '
+                 '[pci]alias, which Nova tells nobody (repeat for several; '
+                 'not needed where all VFs of the cloud are of one class)')
+        hosts.add_accounting(parser)
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        return super().run(parsed_args) or self.status
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        client = clients.of(self.app)
+        flavor = client.flavor(parsed_args.flavor)
+        properties = (client.image_properties(parsed_args.image)
+                      if parsed_args.image else {})
+        size = Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
+                    flavor.swap or 0)
+        specs = merged(flavor.extra_specs, properties)
+        policy, guest = read(size, specs)
+        found = client.hosts()
+        classes = {**guess_classes(policy, found),
+                   **dict(parsed_args.vf_class)}
+        self._warn(policy, classes, specs)
+        asked = query.parameters(
+            query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
+                         size.disk_gb, size.swap_mb, specs),
+            request.build(policy, parsed_args.accounting))
+        wish = make_wish(policy, guest, asked, classes,
+                         parsed_args.accounting)
+        verdicts = client.each(
+            lambda host: judge(client, host, wish, asked), found)
+        if not any(verdict.guests for verdict in verdicts):
+            self.status = EXIT_NO_HOST
+        return COLUMNS, list(rows(verdicts))
+
+    def _warn(self, policy: policies.GuestPolicy,
+              classes: Mapping[str, str], specs: Mapping[str, str]) -> None:
+        """Say what is not looked at."""
+        unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
+        if unknown:
+            self.log.warning(
+                'VFs of %s are not looked at: which resource class has this '
+                'alias? Say --vf-class ALIAS=CLASS', ', '.join(unknown))
+        left_out = query.not_shown(specs)
+        if left_out:
+            self.log.warning('Not looked at: %s', ', '.join(left_out))
+
+
+def vf_class(text: str) -> tuple[str, str]:
+    """``ALIAS=CLASS``.
+
+    :raises argparse.ArgumentTypeError: when it is none.
+    """
+    match = _VF_CLASS.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not of the form ALIAS=CUSTOM_...')
+    return match[1], match[2]
+
+
+def merged(extra_specs: Mapping[str, str],
+           properties: Mapping[str, str]) -> dict[str, str]:
+    """The extra specs of a flavor with what an image adds.
+
+    :raises CommandError: when the image does not go with the flavor.
+    """
+    try:
+        return images.merge(extra_specs, properties)
+    except images.ImageError as error:
+        raise exceptions.CommandError(f'the image: {error}') from None
+
+
+def read(size: Size, extra_specs: Mapping[str, str]
+         ) -> tuple[policies.GuestPolicy, topology.Guest]:
+    """What a flavor asks for.
+
+    :raises CommandError: which names everything that is wrong.
+    """
+    try:
+        guest = topology.split(size.vcpus, size.memory_mb, extra_specs)
+    except topology.TopologyError as error:
+        raise exceptions.CommandError(f'the flavor: {error}') from None
+    problems = policies.problems(extra_specs, len(guest.cells))
+    if problems:
+        raise exceptions.CommandError('\n'.join(
+            f'the flavor: {problem}' for problem in problems))
+    policy = policies.parse(extra_specs, len(guest.cells))
+    return policy or policies.GuestPolicy(), guest
+
+
+def guess_classes(policy: policies.GuestPolicy,
+                  found: Iterable[capacity.Host]) -> dict[str, str]:
+    """Resource class of each alias, where there is no choice.
+
+    Where the cloud has no VFs at all, it has none of the alias either.
+    """
+    classes = {pf.resource_class for host in found for pf in host.pfs}
+    if len(classes) > 1:
+        return {}
+    return {vfs.alias: next(iter(classes), f'the alias {vfs.alias}')
+            for vfs in policy.vfs}
+
+
+def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
+              asked: Iterable[tuple[str, str]], classes: Mapping[str, str],
+              accounting: policies.Accounting) -> fitting.Wish:
+    """What to look for on each host.
+
+    :param asked: parameters of the query that nova-scheduler would send.
+    """
+    parameters = dict(asked)
+    amounts = {}
+    for text in filter(None, parameters.get('resources', '').split(',')):
+        name, _, amount = text.partition(':')
+        if name in _OF_HOST:
+            amounts[name] = int(amount)
+    traits = set(filter(None, parameters.get('root_required', '').split(',')))
+    forbidden = {trait for trait in traits if trait.startswith('!')}
+    return fitting.Wish(
+        policy, len(guest.cells), amounts, frozenset(traits - forbidden),
+        frozenset(trait[1:] for trait in forbidden), classes, accounting)
+
+
+def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
+          asked: Sequence[tuple[str, str]]) -> fitting.Verdict:
+    """Whether a host fits, and Placement thinks so too."""
+    verdict = fitting.check(host, wish)
+    if verdict.guests and not client.has_candidate(host, asked):
+        return fitting.Verdict(host.name, reasons=(
+            'Placement has no candidate here: something else that the flavor '
+            'or the image asks for is missing (trait:..., resources:...)',))
+    return verdict
+
+
+def rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[tuple[Any, ...]]:
+    """A row for each host."""
+    for verdict in verdicts:
+        yield (verdict.host, bool(verdict.guests), verdict.guests,
+               columns.Words(list(verdict.nodes)),
+               columns.Lines(list(verdict.reasons)))

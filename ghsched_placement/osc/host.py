@@ -1,0 +1,223 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched host list`` and ``host show``."""
+
+import argparse
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+
+from osc_lib.command import command
+
+from ghsched_placement import audit
+from ghsched_placement import capacity
+from ghsched_placement import diagnostics
+from ghsched_placement.osc import capacity as shown
+from ghsched_placement.osc import client
+from ghsched_placement.osc import columns
+from ghsched_placement.osc import observe
+
+LIST = ('Host', 'State', 'Status', 'NUMA Nodes', 'BW Used (%)',
+        'BW Free (%)', 'Largest Guarantee (%)', 'VFs Free', 'Groups Free',
+        'Guests', 'Drift')
+
+
+def add_accounting(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--accounting', choices=('min', 'max'), default='min',
+        help='The setting [ghsched]bandwidth_accounting of the cloud '
+             '(default: %(default)s)')
+
+
+class ListHosts(command.Lister):
+    """List the compute hosts of ghsched.
+
+    Bandwidth (BW) is the sum over the NUMA nodes of the host, in percent of
+    what one node can deliver in theory. Guests are those whose flavor has a
+    key of ghsched. Drift is how much does not agree between Placement and
+    Nova; "openstack ghsched host show" tells what.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        add_accounting(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        found = observe.observe(client.of(self.app),
+                                accounting=parsed_args.accounting)
+        return LIST, [row(one) for one in found]
+
+
+def row(seen: observe.Observed) -> tuple[Any, ...]:
+    """A host in one line."""
+    host = seen.host
+    stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
+    guarantee = max((host.largest_guarantee(node) for node in host.nodes
+                     if node.bandwidth), default=None)
+    return (host.name, columns.known(seen.state), columns.known(seen.status),
+            len(host.nodes),
+            columns.known(sum(stock.used for stock in stocks)
+                          if stocks else None),
+            columns.known(sum(stock.free for stock in stocks)
+                          if stocks else None),
+            columns.known(guarantee),
+            sum(pf.stock.free for pf in host.pfs),
+            columns.known(host.groups.free if host.groups else None),
+            len(seen.guests), len(seen.findings))
+
+
+class ShowHost(command.ShowOne):
+    """Show a compute host of ghsched: inventory, use, and drift.
+
+    The host is asked what it has really set for each guest, and what is used
+    of its bandwidth; it can tell when at least one guest with a policy runs
+    there.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='<host>',
+                            help='Compute host (hypervisor hostname)')
+        parser.add_argument(
+            '--no-effective', action='store_true',
+            help='Do not ask the host; shows what Placement and Nova know')
+        add_accounting(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        seen, = observe.observe(
+            client.of(self.app), [parsed_args.host],
+            ask_hosts=not parsed_args.no_effective,
+            accounting=parsed_args.accounting)
+        found = document(seen)
+        return tuple(found), tuple(found.values())
+
+
+def document(seen: observe.Observed) -> dict[str, Any]:
+    """All that is known of a host."""
+    host, groups = seen.host, seen.host.groups
+    return {
+        'name': host.name,
+        'uuid': host.uuid,
+        'state': columns.known(seen.state),
+        'status': columns.known(seen.status),
+        'capabilities': columns.Lines(list(host.capabilities)),
+        'numa_nodes': Nodes(list(_nodes(seen))),
+        'devices_without_node': columns.Vfs(shown.vfs(host.elsewhere)),
+        'control_groups_total': columns.known(groups and groups.total),
+        'control_groups_reserved': columns.known(groups and groups.reserved),
+        'control_groups_used': columns.known(groups and groups.used),
+        'control_groups_free': columns.known(groups and groups.free),
+        'fragmentation_percent': columns.known(capacity.fragmentation(host)),
+        'guests': Guests(list(_guests(seen))),
+        'drift': Drift([vars(finding) for finding in seen.findings]),
+    }
+
+
+def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
+    told = {node.host_node: node for node in seen.told}
+    for node in seen.host.nodes:
+        stock = node.bandwidth
+        real = told.get(-1 if node.number is None else node.number,
+                        diagnostics.HostNode(-1))
+        yield {
+            'node': node.number,
+            'total_percent': stock and stock.total,
+            'reserved_percent': stock and stock.reserved,
+            'used_percent': stock and stock.used,
+            'free_percent': stock and stock.free,
+            'largest_guarantee_percent': (
+                stock and seen.host.largest_guarantee(node)),
+            'effective_percent': _effective(seen, node.number),
+            'measured_bytes_per_second': real.used,
+            'capacity_bytes_per_second': real.capacity,
+            'vfs': shown.vfs(node.pfs),
+        }
+
+
+def _effective(seen: observe.Observed, number: int | None) -> int | None:
+    """Percent that all control groups of guests guarantee on a node."""
+    told = [server.effective for server in seen.servers
+            if server.effective is not None]
+    if number is None or not told:
+        return None
+    return sum(real.minimum or 0 for of_guest in told
+               for node, real in of_guest.items() if node == number)
+
+
+def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
+    for server in seen.guests:
+        held = seen.holdings.get(server.uuid, {})
+        yield {
+            'server': server.uuid, 'name': server.name,
+            'allocated_percent': audit.bandwidth_by_node(seen.host, held),
+            'effective_percent': None if server.effective is None else {
+                node: real.minimum
+                for node, real in sorted(server.effective.items())},
+        }
+
+
+class Nodes(columns.Lines):
+    """NUMA nodes, one to a line."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        head = f'node {item["node"]}: '
+        if item['total_percent'] is None:
+            parts = ['bandwidth can not be controlled']
+        else:
+            parts = [f'{item["used_percent"]} % used',
+                     f'{item["free_percent"]} % free']
+            if item['reserved_percent']:
+                parts.append(f'{item["reserved_percent"]} % reserved')
+        if item['effective_percent'] is not None:
+            parts.append(f'{item["effective_percent"]} % set on the host')
+        if item['measured_bytes_per_second'] is not None:
+            parts.append(_measured(item))
+        parts += [f'{pf["pf"]} {pf["free"]}/{pf["total"]} VFs free'
+                  for pf in item['vfs']]
+        return head + ', '.join(parts)
+
+
+def _measured(item: Mapping[str, Any]) -> str:
+    used, most = (item['measured_bytes_per_second'],
+                  item['capacity_bytes_per_second'])
+    text = f'measured {used / 1e6:.0f} MB/s'
+    return f'{text} of {most / 1e6:.0f} MB/s' if most else text
+
+
+class Guests(columns.Lines):
+    """Guests with a policy, one to a line."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        text = (f'{item["name"]} ({item["server"]}): allocated '
+                f'{_shares(item["allocated_percent"])}')
+        if item['effective_percent'] is not None:
+            text += f', set on the host {_shares(item["effective_percent"])}'
+        return text
+
+
+def _shares(shares: Mapping[int, int | None]) -> str:
+    return ', '.join(
+        f'{"?" if share is None else share} % on node {node}'
+        for node, share in shares.items()) or 'nothing'
+
+
+class Drift(columns.Lines):
+    """Findings of the audit, each with what to do below it."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        return (f'{item["kind"]}: {item["subject"]}: {item["text"]}\n'
+                f'  {item["remedy"]}')

@@ -1,0 +1,181 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What Nova and Placement tell of hosts, made ready for the audit."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from osc_lib import exceptions
+
+from ghsched_placement import audit
+from ghsched_placement import capacity
+from ghsched_placement import diagnostics
+from ghsched_placement.osc import client as clients
+from ghsched_placement import policy as policies
+
+#: States in which what a server holds may be of either host or flavor.
+_MOVING = ('BUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE', 'VERIFY_RESIZE')
+
+_HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A host from all sides.
+
+    :param servers: those with a policy, and all others that are there.
+    :param holdings: what consumers hold of it.
+    :param state: ``up`` or ``down``; None where Nova does not know the host.
+    :param status: ``enabled`` or ``disabled``.
+    :param told: what the host itself tells of its nodes; empty when it was
+        not asked, or has no guest that it could tell of.
+    """
+
+    host: capacity.Host
+    servers: tuple[audit.Server, ...]
+    holdings: audit.Holdings
+    findings: tuple[audit.Finding, ...]
+    state: str | None = None
+    status: str | None = None
+    told: tuple[diagnostics.HostNode, ...] = ()
+
+    @property
+    def guests(self) -> tuple[audit.Server, ...]:
+        """Servers that ask for anything of ghsched."""
+        return tuple(server for server in self.servers
+                     if server.policy is not None or server.problem)
+
+
+def read_server(record: Mapping[str, Any],
+                nodes: Sequence[int | None]) -> audit.Server:
+    """A server of Nova's API as the audit takes it (pure).
+
+    :param record: with the flavor in it.
+    :param nodes: host NUMA node of each guest NUMA node.
+    """
+    policy, problem = None, ''
+    try:
+        policy = policies.parse(extra_specs(record), len(nodes))
+    except policies.PolicyError as error:
+        problem = str(error)
+    return audit.Server(
+        record['id'], record['name'], str(record.get(_HYPERVISOR)),
+        policy=policy, problem=problem,
+        nodes=tuple(node for node in nodes if node is not None),
+        moving=is_moving(record))
+
+
+def extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
+    """Those of the flavor that a server was made with.
+
+    :raises CommandError: when Nova keeps them from the user.
+    """
+    found = record['flavor'].get('extra_specs')
+    if found is None:
+        raise exceptions.CommandError(
+            'Nova does not let you see the extra specs of flavors (policy '
+            'os_compute_api:os-flavor-extra-specs:index)')
+    return dict(found)
+
+
+def is_moving(record: Mapping[str, Any]) -> bool:
+    """Whether a server is about to change its host or its flavor."""
+    return (record['status'] in _MOVING
+            or record.get('OS-EXT-STS:task_state') is not None)
+
+
+def observe(client: clients.Client, wanted: Sequence[str] = (),
+            ask_hosts: bool = False,
+            accounting: policies.Accounting = 'min') -> list[Observed]:
+    """Hosts from all sides.
+
+    :param wanted: names of hosts; empty: all.
+    :param ask_hosts: whether to ask each host what it has set for its
+        guests, which takes a call to nova-compute for each guest.
+    """
+    # Servers first: what a server has gained since is not held against it,
+    # and what holds something without being listed is looked at again.
+    hosts = client.hosts(wanted)
+    nodes = client.compute_nodes()
+    records = _servers(client, hosts, nodes)
+    return [_observe(client, host, nodes.get(host.uuid, {}),
+                     records.get(host.name, []), ask_hosts, accounting)
+            for host in hosts]
+
+
+def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
+             nodes: Mapping[str, Mapping[str, Any]],
+             ) -> dict[str, list[dict[str, Any]]]:
+    """Servers by the name of their compute node."""
+    service = None
+    if len(hosts) == 1 and hosts[0].uuid in nodes:
+        service = str(nodes[hosts[0].uuid]['service']['host'])
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in client.servers(service):
+        found.setdefault(str(record.get(_HYPERVISOR)), []).append(record)
+    return found
+
+
+def _observe(client: clients.Client, host: capacity.Host,
+             node: Mapping[str, Any], records: Iterable[dict[str, Any]],
+             ask_host: bool, accounting: policies.Accounting) -> Observed:
+    servers = client.each(
+        lambda record: _with_nodes(client, record), list(records))
+    reports: dict[str, diagnostics.Report | None] = {}
+    if ask_host:
+        running = [server.uuid for server in servers
+                   if server.policy is not None and not server.moving]
+        reports = dict(zip(running, client.each(client.diagnostics, running),
+                           strict=True))
+        servers = [_told(server, reports.get(server.uuid))
+                   for server in servers]
+    holdings = client.holdings(host)
+    findings = audit.audit(host, servers, holdings,
+                           _known(client, servers, holdings), accounting)
+    return Observed(host, tuple(servers), holdings, findings,
+                    node.get('state'), node.get('status'),
+                    max((report.host for report in reports.values()
+                         if report), key=len, default=()))
+
+
+def _with_nodes(client: clients.Client,
+                record: dict[str, Any]) -> audit.Server:
+    """Only who has a policy is asked for its NUMA nodes."""
+    ours = policies.wanted(extra_specs(record))
+    return read_server(record,
+                       client.host_nodes(record['id']) if ours else ())
+
+
+def _told(server: audit.Server,
+          report: diagnostics.Report | None) -> audit.Server:
+    if report is None or report.problem:
+        return server
+    return dataclasses.replace(server, effective=report.by_node())
+
+
+def _known(client: clients.Client, servers: Iterable[audit.Server],
+           holdings: audit.Holdings) -> set[str]:
+    """Consumers that are no server of the host, and are all right."""
+    unknown = holdings.keys() - {server.uuid for server in servers}
+    known = client.migrations() & unknown if unknown else set()
+    for uuid in unknown - known:
+        record = client.server(uuid)
+        # One that has come since, is on its way, or is gone by now.
+        if (record is not None and is_moving(record)) or not client.held(
+                uuid):
+            known.add(uuid)
+    return known

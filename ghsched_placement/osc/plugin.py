@@ -1,0 +1,40 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched ...``: what python-openstackclient asks a plugin for.
+"""
+
+import argparse
+from typing import Any
+
+from ghsched_placement.osc import client
+
+API_NAME = 'ghsched'
+API_VERSION_OPTION = 'os_ghsched_api_version'
+DEFAULT_API_VERSION = '1'
+#: The commands are the entry points of ``openstack.ghsched.v1``.
+API_VERSIONS = ('1',)
+
+
+def make_client(instance: Any) -> client.Client:
+    """What the commands ask the cloud with.
+
+    :param instance: osc_lib's ClientManager; it has read clouds.yaml, the
+        environment and the command line.
+    """
+    return client.Client(instance.sdk_connection)
+
+
+def build_option_parser(
+        parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """There are no options for all commands."""
+    return parser

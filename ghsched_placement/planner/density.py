@@ -1,0 +1,155 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How many containers guests can be full of before latency suffers (pure).
+
+All figures are those of :mod:`ghsched_placement.contention`, and *simulated*.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ghsched_placement.contention import density
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention.machine import Parameter
+from ghsched_placement.contention.workload import REFERENCE
+from ghsched_placement.contention.workload import Workload
+from ghsched_placement import keys
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.need import Need
+from ghsched_placement.policy import GuestPolicy
+
+#: What the published test is called beside the flavors.
+PUBLISHED = 'published test'
+
+#: More guests than any host takes of those that have room for a container.
+_MANY = 256
+
+#: The goals of the project: with ghsched against no control on the same
+#: machine (60/28), and against the AMD machine of the test (60/48).
+GOALS = {'own': 60 / 28, 'other': 60 / 48}
+
+
+@dataclass(frozen=True)
+class DensityPlan:
+    """The densities of one kind of guest on one machine (simulated).
+
+    :param subject: name of the flavor, or :data:`PUBLISHED`.
+    :param against: machine that the last ratio is against, None for none.
+    :param keys: extra specs that ``ghsched`` was predicted with.
+    :param fitted: parameters that were fitted, of both machines, with the
+        name of the machine.
+    :param shifts: how the ratios move with each of those.
+    :param found: keys that give the most; None when they were not looked
+        for.
+    :param found_guests: how many guests with those keys Placement has room
+        for on one such host that is empty; None where that was not asked.
+    """
+
+    subject: str
+    workload: Workload
+    keys: Mapping[str, str]
+    report: density.Report
+    fitted: tuple[tuple[str, Parameter], ...]
+    shifts: tuple[density.Shift, ...]
+    against: str | None = None
+    found: density.Found | None = None
+    found_guests: int | None = None
+
+    @property
+    def found_keys(self) -> dict[str, str]:
+        """The keys that were found, as extra specs."""
+        return extra_specs(self.found.keys) if self.found else {}
+
+
+def published(machine: Machine, against: Machine | None = None,
+              search: bool = False) -> DensityPlan:
+    """The test of the published figures, with default keys."""
+    return _plan(PUBLISHED, machine, REFERENCE,
+                 density.default_keys(machine), against, search)
+
+
+def of_flavor(machine: Machine, need: Need, guests: int | None = None,
+              against: Machine | None = None,
+              search: bool = False) -> DensityPlan | None:
+    """Guests of a flavor, as many as fit, full of containers.
+
+    :param guests: that fit on one host; None for as many as it has CPUs and
+        memory for.
+    :returns: None for guests that have no room for a container or no VF for
+        one, or that have no NUMA nodes to bind.
+    :raises PlannerError: when the machine can not hold them or their keys.
+    """
+    workload = Workload(
+        guests=_MANY if guests is None else guests,
+        vcpus=need.flavor.vcpus, memory_mb=need.flavor.ram,
+        nodes=len(need.guest.cells), vfs=sum(need.devices_of.values()))
+    if not workload.guests or not workload.nodes or not min(
+            workload.per_guest().values()):
+        return None
+    return _plan(need.flavor.name, machine, workload, need.policy, against,
+                 search)
+
+
+def _plan(subject: str, machine: Machine, workload: Workload,
+          policy: GuestPolicy, against: Machine | None,
+          search: bool) -> DensityPlan:
+    try:
+        return DensityPlan(
+            subject, workload, extra_specs(policy),
+            density.report(machine, policy, against, workload),
+            _fitted(machine, against),
+            density.sensitivity(machine, policy, against, workload),
+            against.name if against else None,
+            density.search(machine, workload) if search else None)
+    except ValueError as error:
+        raise PlannerError(f'density of {subject}: {error}') from None
+
+
+def _fitted(*machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:
+    return tuple((machine.name, parameter) for machine in machines if machine
+                 for parameter in machine.parameters
+                 if parameter.basis == 'fitted')
+
+
+def extra_specs(policy: GuestPolicy) -> dict[str, str]:
+    """The extra specs that a policy's bandwidth keys and locality come from.
+
+    What is the default is left out, and so are VFs.
+    """
+    found = {}
+    for number, node in enumerate(policy.nodes):
+        same = all(other == node for other in policy.nodes)
+        for key, value, default in (
+                (keys.MEM_BW_MIN, node.minimum, 0),
+                (keys.MEM_BW_MAX, node.maximum, 100),
+                (keys.MEM_BW_HARDLIMIT, str(node.hardlimit).lower(), 'true'),
+                (keys.MEM_BW_PRIORITY, node.priority, None)):
+            if value != default:
+                name = key.extra_spec if same else key.for_node(number)
+                found[name] = str(value)
+    if policy.device_numa != 'none':
+        found[keys.DEVICE_NUMA.extra_spec] = policy.device_numa
+    return found
+
+
+def goals(plan: DensityPlan) -> Sequence[tuple[density.Ratio, float | None]]:
+    """The ratios of a plan, each with the goal that there is for it.
+
+    The goals are for the published test.
+    """
+    if plan.subject != PUBLISHED:
+        return [(ratio, None) for ratio in plan.report.ratios]
+    own, static, *other = plan.report.ratios
+    return [(own, GOALS['own']), (static, None),
+            *((ratio, GOALS['other']) for ratio in other)]

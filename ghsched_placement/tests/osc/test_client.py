@@ -1,0 +1,147 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What services refuse, and how it is told."""
+
+import json
+import types
+import unittest
+
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from ghsched_placement.osc import client
+
+
+class Response:
+
+    def __init__(self, status, body=None, text=''):
+        self.status_code, self.body = status, body
+        self.text = text or json.dumps(body)
+
+    def json(self):
+        return json.loads(self.text)
+
+
+class Adapter:
+    """A service that has these answers, by path."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def get(self, path, microversion=None):
+        self.asked.append(path)
+        found = self.answers[path.split('/')[1].split('?')[0].replace(
+            '-', '_')]
+        return found.pop(0) if isinstance(found, list) else found
+
+
+def of(placement=None, compute=None):
+    return client.Client(types.SimpleNamespace(
+        placement=placement, compute=compute), workers=1)
+
+
+class RefusalTest(unittest.TestCase):
+
+    def refused(self, response):
+        with self.assertRaises(exceptions.CommandError) as raised:
+            of(Adapter(traits=response)).hosts()
+        return str(raised.exception)
+
+    def test_who_may_not_is_told_what_to_be(self):
+        self.assertEqual(
+            'Placement does not let you read /traits (HTTP 403). This '
+            'command is for admins; see OS_CLOUD or --os-cloud',
+            self.refused(Response(403, {'errors': []})))
+
+    def test_words_of_the_service_are_kept(self):
+        for body, words in (
+                ({'errors': [{'detail': 'No such trait'}]}, 'No such trait'),
+                ({'badRequest': {'message': 'Not so'}}, 'Not so'),
+                ({'errors': []}, '{"errors": []}'), ([1], '[1]')):
+            self.assertEqual(f'Placement: GET /traits: HTTP 400 {words}',
+                             self.refused(Response(400, body)))
+
+    def test_an_answer_that_is_no_json(self):
+        self.assertIn('HTTP 502 <html>', self.refused(
+            Response(502, text='<html>' + 'x' * 500)))
+
+    def test_names_that_nobody_or_two_have(self):
+        for error, words in (
+                (sdk_exceptions.NotFoundException, 'there is no server x'),
+                (sdk_exceptions.DuplicateResource,
+                 'there is more than one server x; give its UUID')):
+            def find(name, ignore_missing=True, error=error, **how):
+                if not ignore_missing:
+                    raise error()
+            with self.assertRaisesRegex(exceptions.CommandError, words):
+                of(compute=types.SimpleNamespace(
+                    find_server=find)).find_server('x')
+
+
+class FindTest(unittest.TestCase):
+
+    def found(self, own, all_projects):
+        """What is found; the second is of the server's other projects."""
+        def find(name, ignore_missing=True, all_projects_of=all_projects,
+                 **how):
+            if not how:
+                if own is None and not ignore_missing:
+                    raise sdk_exceptions.NotFoundException()
+                return own
+            if isinstance(all_projects_of, Exception):
+                raise all_projects_of
+            return all_projects_of
+
+        nova = Adapter(servers=Response(200, {'server': {'id': 'u'}}))
+        nova.find_server = find
+        return of(compute=nova).find_server('x')
+
+    def test_in_the_own_project_first(self):
+        server = types.SimpleNamespace(id='u')
+        self.assertEqual({'id': 'u'}, self.found(server, ValueError()))
+
+    def test_an_admin_finds_it_anywhere(self):
+        self.assertEqual({'id': 'u'}, self.found(
+            None, types.SimpleNamespace(id='u')))
+
+    def test_who_is_no_admin_does_not(self):
+        with self.assertRaisesRegex(exceptions.CommandError, 'no server x'):
+            self.found(None, sdk_exceptions.ForbiddenException())
+
+
+class ReadTest(unittest.TestCase):
+
+    def test_all_pages_are_read(self):
+        nova = Adapter(servers=[
+            Response(200, {'servers': [{'id': 1}, {'id': 2}],
+                           'servers_links': [{'rel': 'next'}]}),
+            Response(200, {'servers': [{'id': 3}]})])
+        self.assertEqual([1, 2, 3],
+                         [one['id'] for one in of(compute=nova).servers()])
+        self.assertEqual('/servers/detail?all_tenants=1&marker=2',
+                         nova.asked[1])
+
+    def test_a_provider_that_goes_away_meanwhile_is_left_out(self):
+        root = {'uuid': 'u', 'name': 'a', 'parent_provider_uuid': None,
+                'root_provider_uuid': 'u'}
+        placement = Adapter(
+            traits=Response(200, {'traits': ['CUSTOM_GHSCHED_DEVICE_NUMA']}),
+            resource_providers=[
+                *[Response(200, {'resource_providers': [root]})] * 2,
+                *[Response(404)] * 3])
+        self.assertEqual((), of(placement).hosts())
+
+    def test_a_host_that_tells_nothing(self):
+        for response in (Response(409, {}), Response(200, {'cpu0_time': 1})):
+            self.assertIsNone(of(compute=Adapter(
+                servers=response)).diagnostics('u'))

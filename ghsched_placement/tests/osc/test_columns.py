@@ -1,0 +1,55 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How values are shown."""
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement.osc import columns
+
+VALUES = st.lists(st.none() | st.integers(-5, 5), max_size=8)
+
+
+class KnownTest(unittest.TestCase):
+
+    @given(VALUES)
+    def test_what_is_not_known_is_sorted_before_the_rest(self, values):
+        # As cliff does.
+        found = sorted(map(columns.known, values),
+                       key=lambda value: (value is None, value))
+        nones = values.count(None)
+        self.assertEqual(
+            [columns.Unknown()] * nones + sorted(
+                one for one in values if one is not None), found)
+
+    def test_is_a_dash_for_people_only(self):
+        unknown = columns.known(None)
+        self.assertEqual(('-', None), (unknown.human_readable(),
+                                       unknown.machine_readable()))
+        self.assertEqual([0, False, ''], [columns.known(value)
+                                          for value in (0, False, '')])
+
+
+class LinesTest(unittest.TestCase):
+
+    def test_people_see_lines_and_programs_a_list(self):
+        for kind, text in ((columns.Lines, '1\n2'), (columns.Words, '1, 2')):
+            self.assertEqual((text, '-', [1, 2]), (
+                kind([1, 2]).human_readable(), kind([]).human_readable(),
+                kind([1, 2]).machine_readable()))
+
+    def test_vfs_of_a_pf(self):
+        self.assertEqual('0000:81:00.0 3/8', columns.Vfs([
+            {'pf': '0000:81:00.0', 'free': 3, 'total': 8}]).human_readable())

@@ -1,0 +1,199 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The pure parts of the commands: what goes in, what is shown."""
+
+import argparse
+import json
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+from osc_lib import exceptions
+
+from ghsched_placement import audit
+from ghsched_placement import diagnostics
+from ghsched_placement import fitting
+from ghsched_placement.osc import capacity
+from ghsched_placement.osc import flavor
+from ghsched_placement.osc import host
+from ghsched_placement.osc import observe
+from ghsched_placement.osc import server
+from ghsched_placement import policy as policies
+from ghsched_placement.tests import clouds
+
+
+def plain(values):
+    """As a program gets them."""
+    return [getattr(value, 'machine_readable', lambda value=value: value)()
+            for value in values]
+
+
+def record(status='ACTIVE', task=None, **specs):
+    return {'id': 'u', 'name': 'web', 'status': status,
+            'OS-EXT-STS:task_state': task,
+            'OS-EXT-SRV-ATTR:hypervisor_hostname': 'a',
+            'flavor': {'extra_specs': {
+                f'ghsched:{key}': value for key, value in specs.items()}}}
+
+
+class CapacityTest(unittest.TestCase):
+
+    def test_a_row_for_each_node_and_one_for_the_rest(self):
+        found = clouds.host(
+            clouds.node(0, used=30, reserved=10), clouds.node(1, bandwidth=0),
+            clouds.pf('0000:01:00.0', 0, used=1),
+            clouds.pf('0000:02:00.0', None))
+        rows = [plain(row) for row in capacity.rows(found)]
+        self.assertEqual([
+            ['a', 0, 100, 10, 30, 60, 60], ['a', 1, *[None] * 5],
+            ['a', *[None] * 6]], [row[:7] for row in rows])
+        self.assertEqual([7, None, 8], [
+            row[7][0]['free'] if row[7] else None for row in rows])
+        self.assertEqual([[31, 100]] * 3, [row[8:] for row in rows])
+        self.assertEqual(len(capacity.COLUMNS), len(rows[0]))
+
+
+class ServersTest(unittest.TestCase):
+
+    def test_a_server_of_the_api(self):
+        found = observe.read_server(record(mem_bw_min='30'), (1, None))
+        self.assertEqual(
+            ('u', 'a', (1,), False, 2),
+            (found.uuid, found.host, found.nodes, found.moving,
+             len(found.policy.nodes)))
+
+    def test_on_its_way(self):
+        for status, task, moving in (
+                ('ACTIVE', None, False), ('VERIFY_RESIZE', None, True),
+                ('ACTIVE', 'migrating', True), ('SHUTOFF', None, False)):
+            self.assertEqual(moving, observe.is_moving(
+                record(status, task)), status)
+
+    def test_a_policy_that_makes_no_sense(self):
+        found = observe.read_server(record(mem_bw_min='x'), (0,))
+        self.assertIn('not a whole number', found.problem)
+
+    def test_extra_specs_that_nova_keeps_to_itself(self):
+        with self.assertRaisesRegex(exceptions.CommandError, 'os-flavor-ext'):
+            observe.extra_specs({'flavor': {}})
+
+    def test_a_row_for_each_guest_node(self):
+        policy = policies.parse({
+            'ghsched:mem_bw_min.1': '20', 'ghsched:vfs.0': 'nic:2'}, 2)
+        rows = [plain(row) for row in server.rows(server.Guest(
+            'a', policy, (1, 0), {0: 20}, diagnostics.Report(
+                (diagnostics.GuestNode(0, 20, 100, True, 3, 1500000),))))]
+        self.assertEqual([
+            [0, 'a', 1, 0, 100, True, None, ['nic:2'], 0, *[None] * 5],
+            [1, 'a', 0, 20, 100, True, None, [], 20, 20, 100, True, 3, 1.5],
+        ], rows)
+        self.assertEqual(len(server.COLUMNS), len(rows[0]))
+
+
+class HostTest(unittest.TestCase):
+
+    def seen(self, **more):
+        found = clouds.host(clouds.node(0, used=30), clouds.node(1),
+                            clouds.pf('0000:01:00.0', 0, used=1))
+        guest = audit.Server(
+            'u', 'web', 'a', policies.GuestPolicy((policies.NodePolicy(30),)),
+            nodes=(0,), effective={0: diagnostics.GuestNode(0, 30)})
+        findings = audit.audit(found, [guest], {})
+        return observe.Observed(
+            found, (guest, audit.Server('v', 'plain', 'a')),
+            {'u': {clouds.node_uuid('a', 0): {'CUSTOM_MEM_BW_PCT': 30}}},
+            findings, 'up', 'enabled',
+            (diagnostics.HostNode(0, 10 ** 9, 10 ** 10),))
+
+    def test_a_host_in_one_line(self):
+        self.assertEqual(
+            ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 2],
+            plain(host.row(self.seen())))
+
+    def test_all_of_a_host(self):
+        found = host.document(self.seen())
+        told = dict(zip(found, plain(found.values()), strict=True))
+        json.dumps(told)
+        node = told['numa_nodes'][0]
+        self.assertEqual((30, 30, 10 ** 9), (
+            node['used_percent'], node['effective_percent'],
+            node['measured_bytes_per_second']))
+        self.assertEqual(['u'], [one['server'] for one in told['guests']])
+        self.assertEqual({0: 30}, told['guests'][0]['allocated_percent'])
+
+    def test_for_people(self):
+        found = host.document(self.seen())
+        self.assertEqual(
+            'node 0: 30 % used, 70 % free, 30 % set on the host, measured '
+            '1000 MB/s of 10000 MB/s, 0000:01:00.0 7/8 VFs free\n'
+            'node 1: 0 % used, 100 % free, 0 % set on the host',
+            found['numa_nodes'].human_readable())
+        self.assertEqual(
+            'web (u): allocated 30 % on node 0, set on the host 30 % on node '
+            '0', found['guests'].human_readable())
+        self.assertTrue(found['drift'].human_readable().startswith(
+            'allocation-differs: u: web holds'))
+
+
+class FlavorTest(unittest.TestCase):
+
+    SIZE = flavor.Size(4, 2048, 10)
+
+    def test_every_problem_is_in_the_error(self):
+        with self.assertRaises(exceptions.CommandError) as raised:
+            flavor.read(self.SIZE, {'ghsched:x': '1', 'hw:numa_nodes': '2',
+                                    'ghsched:mem_bw_min': '101'})
+        self.assertEqual(2, len(str(raised.exception).splitlines()))
+
+    def test_a_topology_that_nova_refuses(self):
+        with self.assertRaisesRegex(exceptions.CommandError,
+                                    'the flavor: hw:numa_nodes'):
+            flavor.read(self.SIZE, {'hw:numa_nodes': '3'})
+
+    def test_an_image_that_does_not_go_with_it(self):
+        with self.assertRaisesRegex(exceptions.CommandError,
+                                    'the image: hw_machine_type: pc-i440fx'):
+            flavor.merged({'ghsched:device_numa': 'required'},
+                          {'hw_machine_type': 'pc-i440fx-7.2'})
+
+    def test_what_is_looked_for_on_each_host(self):
+        policy, guest = flavor.read(self.SIZE, {
+            'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '10'})
+        wish = flavor.make_wish(policy, guest, [
+            ('resources', 'VCPU:4,MEMORY_MB:2048,CUSTOM_X:1'),
+            ('root_required', 'OWNER_NOVA,!CUSTOM_Y')], {}, 'min')
+        self.assertEqual(
+            ({'VCPU': 4, 'MEMORY_MB': 2048}, {'OWNER_NOVA'}, {'CUSTOM_Y'}, 2),
+            (wish.amounts, wish.required, wish.forbidden, wish.guest_nodes))
+
+    def test_the_class_of_an_alias_where_there_is_no_choice(self):
+        policy = policies.parse({'ghsched:vfs': 'nic:1'}, 1)
+        with_vfs = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
+        self.assertEqual({'nic': clouds.VF},
+                         flavor.guess_classes(policy, [with_vfs]))
+        found = fitting.check(clouds.host(clouds.node(0)), fitting.Wish(
+            policy, 1, classes=flavor.guess_classes(policy, [])))
+        self.assertIn('0 VFs of the alias nic free, 1 needed',
+                      found.reasons[0])
+
+    @given(st.text(min_size=1).filter(lambda text: '=' not in text),
+           st.from_regex('[A-Z0-9_]{1,9}', fullmatch=True))
+    def test_classes_that_are_told(self, alias, name):
+        self.assertEqual((alias, 'CUSTOM_' + name),
+                         flavor.vf_class(f'{alias}=CUSTOM_{name}'))
+
+    @given(st.text())
+    def test_any_other_text_is_refused(self, text):
+        if '=CUSTOM_' not in text:
+            with self.assertRaises(argparse.ArgumentTypeError):
+                flavor.vf_class(text)

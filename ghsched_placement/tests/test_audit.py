@@ -1,0 +1,206 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What does not agree about a host."""
+
+import unittest
+
+from ghsched_placement import audit
+from ghsched_placement import diagnostics
+from ghsched_placement import names
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import clouds
+
+A = '11111111-1111-1111-1111-111111111111'
+B = '22222222-2222-2222-2222-222222222222'
+
+
+def guest(*shares, nodes=(0, 1), uuid=A, **more):
+    """A server with such guarantees by guest NUMA node."""
+    policy = GuestPolicy(nodes=tuple(map(NodePolicy, shares)))
+    return audit.Server(uuid, 'web', 'a', policy,
+                        nodes=tuple(nodes[:len(shares)]), **more)
+
+
+def held(groups=1, **shares):
+    """held(n0=30): 30 % of node 0 and a control group."""
+    found = {clouds.node_uuid('a', int(name[1:])): {names.MEM_BW_PCT: share}
+             for name, share in shares.items()}
+    if groups:
+        found[clouds.root_uuid('a')] = {names.RESCTRL_GROUP: groups}
+    return found
+
+
+class AuditTestCase(unittest.TestCase):
+
+    def setUp(self):
+        self.host = clouds.host(clouds.node(0), clouds.node(1))
+
+    def kinds(self, host=None, servers=(), holdings=None, **more):
+        self.found = audit.audit(host or self.host, servers, holdings or {},
+                                 **more)
+        return [finding.kind for finding in self.found]
+
+
+class ServersTest(AuditTestCase):
+
+    def test_what_is_asked_for_is_held(self):
+        self.assertEqual([], self.kinds(
+            servers=[guest(30, 40)], holdings={A: held(n0=30, n1=40)}))
+
+    def test_more_or_less_than_asked_for(self):
+        for shares in ({'n0': 20}, {'n0': 40}, {'n0': 30, 'n1': 5}, {}):
+            self.assertEqual(['allocation-differs'], self.kinds(
+                servers=[guest(30)], holdings={A: held(**shares)}), shares)
+
+    def test_another_node_than_it_runs_on(self):
+        self.assertEqual(['nodes-differ'], self.kinds(
+            servers=[guest(30)], holdings={A: held(n1=30)}))
+        self.assertIn('holds 30 % on node 1, and runs on the NUMA nodes 0',
+                      self.found[0].text)
+
+    def test_nodes_that_nobody_told_of_may_be_any(self):
+        server = guest(30, 40, nodes=())
+        self.assertEqual([], self.kinds(
+            servers=[server], holdings={A: held(n0=40, n1=30)}))
+        self.assertEqual(['allocation-differs'], self.kinds(
+            servers=[server], holdings={A: held(n0=40, n1=20)}))
+
+    def test_a_control_group_is_missing_or_too_many(self):
+        for groups in (0, 2):
+            self.assertEqual(['allocation-differs'], self.kinds(
+                servers=[guest(30)],
+                holdings={A: held(groups=groups, n0=30)}))
+
+    def test_who_asks_for_nothing_holds_nothing(self):
+        server = audit.Server(A, 'plain', 'a')
+        self.assertEqual([], self.kinds(servers=[server]))
+        self.assertEqual(['allocation-differs'] * 2, self.kinds(
+            servers=[server], holdings={A: held(n0=30)}))
+
+    def test_on_its_way(self):
+        self.assertEqual([], self.kinds(
+            servers=[guest(30, moving=True)], holdings={A: held(n0=10)}))
+
+    def test_caps_are_counted_if_the_cloud_does_so(self):
+        server = audit.Server(A, 'capped', 'a', GuestPolicy(
+            nodes=(NodePolicy(10, 50),)), nodes=(0,))
+        holdings = {A: held(n0=50)}
+        self.assertEqual([], self.kinds(servers=[server], holdings=holdings,
+                                        accounting='max'))
+        self.assertEqual(['allocation-differs'], self.kinds(
+            servers=[server], holdings=holdings))
+
+    def test_a_flavor_that_makes_no_sense(self):
+        self.assertEqual(['flavor-invalid'], self.kinds(servers=[
+            audit.Server(A, 'web', 'a', problem='ghsched:x: unknown key')]))
+
+    def test_consumers_that_are_no_servers(self):
+        holdings = {B: held(n0=30)}
+        self.assertEqual(['allocation-without-server'],
+                         self.kinds(holdings=holdings))
+        self.assertEqual([], self.kinds(holdings=holdings, known=[B]))
+
+    def test_what_consumers_hold_beside_is_not_ours(self):
+        self.assertEqual([], self.kinds(holdings={
+            B: {clouds.root_uuid('a'): {'VCPU': 4}}}))
+
+
+class EffectiveTest(AuditTestCase):
+
+    def effective(self, policy, **told):
+        server = audit.Server(
+            A, 'web', 'a', GuestPolicy(nodes=(policy,)), nodes=(0,),
+            effective={0: diagnostics.GuestNode(0, **told)} if told else {})
+        return self.kinds(servers=[server],
+                          holdings={A: held(n0=policy.minimum)})
+
+    def test_what_was_promised_is_set(self):
+        self.assertEqual([], self.effective(NodePolicy(30, 52), minimum=30,
+                                            maximum=60.0))
+
+    def test_less_is_guaranteed(self):
+        for minimum in (None, 20):
+            self.assertEqual(['host-differs'], self.effective(
+                NodePolicy(30), minimum=minimum, maximum=100))
+
+    def test_no_cap(self):
+        self.assertEqual(['host-differs'], self.effective(
+            NodePolicy(30, 50), minimum=30, maximum=100))
+
+    def test_a_cap_that_is_not_known_as_a_percentage(self):
+        self.assertEqual([], self.effective(
+            NodePolicy(30, 50), minimum=30, maximum=None))
+
+    def test_no_control_group(self):
+        self.assertEqual(['host-differs'], self.effective(NodePolicy(30)))
+
+    def test_a_host_that_was_not_asked(self):
+        self.assertEqual([], self.kinds(
+            servers=[guest(30)], holdings={A: held(n0=30)}))
+
+
+class ProvidersTest(AuditTestCase):
+
+    def test_an_ordinary_host_without_resctrl(self):
+        traits = {names.CAPABILITY_TRAITS['DEVICE_NUMA']}
+        self.assertEqual([], self.kinds(clouds.host(
+            clouds.node(0, bandwidth=0), groups=0, traits=traits)))
+
+    def test_a_node_without_bandwidth_beside_one_with(self):
+        self.assertEqual(['inventory-missing'], self.kinds(clouds.host(
+            clouds.node(0), clouds.node(1, bandwidth=0))))
+
+    def test_bandwidth_without_control_groups(self):
+        self.assertEqual(['inventory-missing'], self.kinds(clouds.host(
+            clouds.node(0), groups=0)))
+
+    def test_traits_of_the_host(self):
+        self.assertEqual(['traits-missing'], self.kinds(clouds.host(
+            clouds.node(0), traits={names.CAPABILITY_TRAITS['DEVICE_NUMA']})))
+
+    def test_traits_of_a_node(self):
+        missing = names.CAPABILITY_TRAITS['MEM_BW_MIN']
+        self.assertEqual(['traits-missing'], self.kinds(clouds.host(
+            clouds.node(0, traits=clouds.NODE_TRAITS - {
+                missing, names.OWNER_TRAIT}))))
+        self.assertEqual(f'it has not {names.OWNER_TRAIT}, {missing}',
+                         self.found[0].text)
+
+    def test_a_node_that_is_of_another_host(self):
+        stray = clouds.node(0, name='b')
+        stray = type(stray)(**{**vars(stray), 'root': clouds.root_uuid('a'),
+                               'name': 'a_NUMA0'})
+        self.assertEqual(['provider-unknown'],
+                         self.kinds(clouds.host(stray)))
+
+    def test_a_node_that_is_offered_no_more(self):
+        self.assertEqual(['inventory-closed'], self.kinds(clouds.host(
+            clouds.node(0, used=30, reserved=100), clouds.node(1))))
+
+    def test_more_was_reserved_since(self):
+        self.assertEqual(['over-allocated'], self.kinds(clouds.host(
+            clouds.node(0, used=30, reserved=80))))
+
+    def test_a_device_on_no_node(self):
+        self.assertEqual(['device-without-node'], self.kinds(clouds.host(
+            clouds.node(0), clouds.pf('0000:01:00.0', None))))
+
+    def test_every_finding_has_a_remedy(self):
+        self.kinds(clouds.host(
+            clouds.node(0, used=30, reserved=80),
+            clouds.node(1, bandwidth=0), clouds.pf('0000:01:00.0', None)),
+            servers=[guest(30)], holdings={B: held(n0=30)})
+        self.assertGreater(len(self.found), 4)
+        for finding in self.found:
+            self.assertTrue(finding.remedy and finding.subject, finding)

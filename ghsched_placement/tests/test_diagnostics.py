@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a host tells of a guest, there and back."""
+
+import json
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import diagnostics
+
+PERCENT = st.none() | st.integers(0, 100)
+RATE = st.none() | st.integers(0, 10 ** 13)
+REPORTS = st.builds(
+    diagnostics.Report,
+    st.lists(st.builds(
+        diagnostics.GuestNode, st.integers(0, 999), PERCENT, PERCENT,
+        st.none() | st.booleans(), st.none() | st.integers(0, 7), RATE),
+        max_size=3).map(tuple),
+    st.lists(st.builds(diagnostics.HostNode, st.integers(0, 999), RATE,
+                       RATE), max_size=3).map(tuple),
+    st.text(max_size=10))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(['guest', 'host', 'problem', 'host_node', 'x']),
+        inner, max_size=3))
+
+
+class ReportTest(unittest.TestCase):
+
+    @given(REPORTS)
+    def test_survives_the_way_through_nova(self, report):
+        sent = json.loads(json.dumps({'cpu0_time': 1,
+                                      **diagnostics.write(report)}))
+        self.assertEqual(report, diagnostics.read(sent))
+
+    def test_other_drivers_tell_nothing(self):
+        self.assertIsNone(diagnostics.read({'cpu0_time': 1}))
+
+    @given(JSON)
+    def test_nothing_that_is_told_is_an_error(self, found):
+        diagnostics.read({diagnostics.KEY: found})
+
+    def test_a_later_release_may_tell_more(self):
+        found = diagnostics.read({diagnostics.KEY: {
+            'guest': [{'host_node': 0, 'latency': 3}]}})
+        self.assertIn('not known here', found.problem)

@@ -1,0 +1,171 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a host fits, why not, and how often."""
+
+import itertools
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+import os_traits
+
+from ghsched_placement import fitting
+from ghsched_placement import names
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.policy import Vfs
+from ghsched_placement.tests import clouds
+
+
+def wish(*shares, vfs=(), locality='node', **more):
+    """A guest with such guarantees by guest NUMA node."""
+    policy = GuestPolicy(
+        nodes=tuple(map(NodePolicy, shares)), vfs_locality=locality,
+        vfs=tuple(Vfs(node, 'nic', count)
+                  for node, count in enumerate(vfs) if count))
+    return fitting.Wish(policy, max(len(shares), len(vfs)),
+                        classes={'nic': clouds.VF}, **more)
+
+
+class CheckTest(unittest.TestCase):
+
+    def fits(self, host, asked):
+        verdict = fitting.check(host, asked)
+        self.assertEqual((), verdict.reasons)
+        return verdict
+
+    def refused(self, host, asked):
+        verdict = fitting.check(host, asked)
+        self.assertEqual((0, ()), (verdict.guests, verdict.nodes))
+        return verdict.reasons
+
+    def test_as_many_as_the_nodes_have_bandwidth_for(self):
+        host = clouds.host(clouds.node(0, used=50), clouds.node(1))
+        self.assertEqual(1 + 3, self.fits(host, wish(30)).guests)
+
+    def test_guest_nodes_are_on_host_nodes_of_their_own(self):
+        host = clouds.host(clouds.node(0), clouds.node(1, used=60))
+        verdict = self.fits(host, wish(30, 30))
+        self.assertEqual((1, {0, 1}), (verdict.guests, set(verdict.nodes)))
+
+    def test_a_guest_node_makes_way_for_another(self):
+        host = clouds.host(clouds.node(0), clouds.node(1, used=60))
+        self.assertEqual((1, 0), self.fits(host, wish(30, 90)).nodes)
+        self.assertEqual((0, 1), self.fits(host, wish(90, 30)).nodes)
+
+    def test_reasons_name_each_node(self):
+        host = clouds.host(clouds.node(0, used=90),
+                           clouds.node(1, bandwidth=0))
+        self.assertEqual((
+            'NUMA node 0 can not take guest NUMA node 0: 10 % of its '
+            'bandwidth free, 30 % needed',
+            'NUMA node 1 can not take guest NUMA node 0: its bandwidth can '
+            'not be controlled'), self.refused(host, wish(30)))
+
+    def test_nodes_that_fit_but_not_together(self):
+        host = clouds.host(clouds.node(0), clouds.node(1, used=100))
+        self.assertIn('need a host NUMA node each',
+                      self.refused(host, wish(30, 30))[0])
+
+    def test_fewer_nodes_than_the_guest_has(self):
+        self.assertIn('it has 1 NUMA nodes, the guest has 2',
+                      self.refused(clouds.host(clouds.node(0)), wish(1, 1)))
+
+    def test_traits_are_told_by_the_key_that_needs_them(self):
+        host = clouds.host(clouds.node(0), traits={'CUSTOM_X'})
+        trait = names.CAPABILITY_TRAITS['MEM_BW_MIN']
+        self.assertEqual(
+            (f'it can not hold ghsched:mem_bw_min (trait {trait})',
+             'it has not the trait OWNER_NOVA', 'it has the trait CUSTOM_X'),
+            self.refused(host, wish(
+                30, required=frozenset({trait, 'OWNER_NOVA'}),
+                forbidden=frozenset({'CUSTOM_X'}))))
+
+    def test_a_disabled_host(self):
+        host = clouds.host(
+            clouds.node(0),
+            traits=clouds.ALL_TRAITS | {os_traits.COMPUTE_STATUS_DISABLED})
+        self.assertEqual(('the compute service is disabled',),
+                         self.refused(host, wish(30)))
+
+    def test_control_groups_run_out(self):
+        host = clouds.host(clouds.node(0), groups=3, groups_used=1)
+        self.assertEqual(2, self.fits(host, wish(1)).guests)
+        full = clouds.host(clouds.node(0), groups=3, groups_used=3)
+        self.assertEqual(('no control group is left',),
+                         self.refused(full, wish(1)))
+
+    def test_what_the_host_has_as_a_whole(self):
+        host = clouds.host(clouds.node(0), VCPU=8, MEMORY_MB=1000,
+                           used={'VCPU': 3})
+        self.assertEqual(2, self.fits(host, wish(
+            1, amounts={'VCPU': 2, 'MEMORY_MB': 300})).guests)
+        self.assertEqual(
+            ('PCPU', 'VCPU: 5 free, 6 needed'),
+            (self.refused(host, wish(1, amounts={'PCPU': 1}))[0][10:14],
+             self.refused(host, wish(1, amounts={'VCPU': 6}))[0]))
+
+    def test_disks_may_be_elsewhere(self):
+        self.fits(clouds.host(clouds.node(0)),
+                  wish(1, amounts={'DISK_GB': 10}))
+
+    def test_vfs_of_the_node(self):
+        host = clouds.host(
+            clouds.node(0), clouds.node(1), clouds.pf('0000:01:00.0', 0, 3),
+            clouds.pf('0000:02:00.0', 0, 3), clouds.pf('0000:81:00.0', 1, 8))
+        verdict = self.fits(host, wish(vfs=(5,)))
+        self.assertEqual(2, verdict.guests)
+        self.assertIn('6 VFs of CUSTOM_PCI_8086_1515 free, 9 needed',
+                      self.refused(host, wish(vfs=(9,)))[0])
+
+    def test_distant_vfs_are_those_of_the_host(self):
+        host = clouds.host(
+            clouds.node(0), clouds.node(1), clouds.pf('0000:01:00.0', 0, 3),
+            clouds.pf('0000:81:00.0', None, 4))
+        self.assertEqual(1, self.fits(
+            host, wish(vfs=(7,), locality='any')).guests)
+        self.assertEqual(
+            ('7 VFs of CUSTOM_PCI_8086_1515 free, 8 needed (ghsched:vfs)',),
+            self.refused(host, wish(vfs=(8,), locality='any')))
+
+    def test_a_guest_that_wants_nothing_is_counted_to_an_end(self):
+        self.assertEqual(fitting.MOST, self.fits(
+            clouds.host(clouds.node(0)), wish(vfs=(0,))).guests)
+
+    @given(st.lists(st.integers(0, 100), min_size=1, max_size=4),
+           st.lists(st.integers(0, 60), min_size=1, max_size=3))
+    def test_fits_if_and_only_if_some_order_does(self, used, shares):
+        host = clouds.host(*(clouds.node(number, used=share)
+                             for number, share in enumerate(used)))
+        possible = any(
+            all(100 - used[node] >= share
+                for node, share in zip(nodes, shares, strict=True))
+            for nodes in itertools.permutations(range(len(used)),
+                                                len(shares)))
+        verdict = fitting.check(host, wish(*shares))
+        self.assertEqual(possible, verdict.guests > 0)
+        self.assertEqual(possible, not verdict.reasons)
+        if possible:
+            self.assertEqual(len(shares), len(set(verdict.nodes)))
+
+    @given(st.lists(st.integers(0, 100), min_size=2, max_size=4),
+           st.integers(1, 60), st.integers(1, 2))
+    def test_the_number_is_right_for_equal_nodes(self, used, share, nodes):
+        """n guests fit when k n parts can be spread, at most n to a node."""
+        host = clouds.host(*(clouds.node(number, used=one)
+                             for number, one in enumerate(used)), groups=500)
+        room = [(100 - one) // share for one in used]
+        expected = max(n for n in range(401) if sum(
+            min(n, one) for one in room) >= n * nodes)
+        self.assertEqual(expected, fitting.check(
+            host, wish(*[share] * nodes)).guests)
