@@ -153,14 +153,14 @@ class _Model:
                  keys: GuestPolicy | None, workload: Workload) -> None:
         self._machine = machine
         self._ask = (machine, workload, scenario, keys)
-        self._policies = workloads.policies(machine, workload, keys)
+        self._controls = workloads.controls(machine, workload, keys)
         self._paths = tuple(workloads.paths(*self._ask, 0, 0))
 
     @functools.cache  # noqa: B019
     def latency(self, containers: int) -> float:
         load = traffic.solve(self._machine,
                              workloads.flows(*self._ask, containers),
-                             self._policies)
+                             self._controls)
         return sum(path.part * load.latency(path.group, path.origin,
                                             path.memory)
                    for path in self._paths)
@@ -378,7 +378,7 @@ def _candidates(machine: Machine, workload: Workload) -> Iterator[GuestPolicy]:
         seen.add(node)
         keys = replace(bare, nodes=(node,) * workload.nodes)
         try:
-            workloads.policies(machine, workload, keys)
+            workloads.controls(machine, workload, keys)
         except ValueError:
             continue
         yield keys

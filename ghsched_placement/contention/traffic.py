@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from collections import defaultdict
 from dataclasses import dataclass
 from dataclasses import field
+import math
 
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention import queueing
@@ -34,11 +35,40 @@ from ghsched_placement.policy import NodePolicy
 
 #: A link: near or far, from, to.
 Link = tuple[str, int, int]
-#: Policies by control group and host NUMA node. What is not there is not
-#: controlled.
-Policies = Mapping[tuple[str, int], NodePolicy]
+WHOLE = 100.0
 
-WHOLE = 100
+
+@dataclass(frozen=True)
+class Control:
+    """What holds for a control group on one node.
+
+    :param minimum: guarantee, percent of what the node delivers; and
+        likewise of the cap, of which 100 is none.
+    """
+
+    minimum: float = 0.0
+    maximum: float = WHOLE
+    hardlimit: bool = True
+    priority: int = sharing.DEFAULT_PRIORITY
+
+    @classmethod
+    def of(cls, policy: NodePolicy) -> 'Control':
+        """As a flavor asks for it."""
+        return cls(policy.minimum, policy.maximum, policy.hardlimit,
+                   sharing.DEFAULT_PRIORITY if policy.priority is None
+                   else policy.priority)
+
+    def claim(self, capacity: float, demand: float) -> Claim:
+        """What a group that wants so many MB/s asks of a node."""
+        return Claim(
+            demand, capacity * self.minimum / WHOLE,
+            capacity * self.maximum / WHOLE if self.maximum < WHOLE
+            else math.inf, self.hardlimit, self.priority)
+
+
+#: By control group and host NUMA node. What is not there is not controlled.
+Controls = Mapping[tuple[str, int], Control]
+_FREE = Control()
 
 
 @dataclass(frozen=True)
@@ -105,19 +135,8 @@ class _Stage:
     utilisation: float = 0.0
 
 
-def claim(policy: NodePolicy, capacity: float, demand: float) -> Claim:
-    """The claim of a group, whose policy is in percent of the capacity."""
-    return Claim(
-        demand=demand, minimum=capacity * policy.minimum / WHOLE,
-        maximum=(capacity * policy.maximum / WHOLE if policy.capped
-                 else float('inf')),
-        hardlimit=policy.hardlimit,
-        priority=(sharing.DEFAULT_PRIORITY if policy.priority is None
-                  else policy.priority))
-
-
 def solve(machine: Machine, flows: Sequence[Flow],
-          policies: Policies | None = None) -> Load:
+          controls: Controls | None = None) -> Load:
     """What each flow achieves and how long its accesses take."""
     arriving = [flow.demand for flow in flows]
     links = _links(machine, flows)
@@ -125,7 +144,7 @@ def solve(machine: Machine, flows: Sequence[Flow],
         for number, part in stage.part.items():
             arriving[number] *= part
     nodes = {node.id: _node(machine['capacity_mb'], node.id, flows, arriving,
-                            policies or {})
+                            controls or {})
              for node in machine.nodes}
     outcomes = []
     for number, flow in enumerate(flows):
@@ -173,20 +192,19 @@ def _links(machine: Machine,
 
 
 def _node(capacity: float, node: int, flows: Sequence[Flow],
-          arriving: Sequence[float], policies: Policies) -> _Stage:
+          arriving: Sequence[float], controls: Controls) -> _Stage:
     """What a node does for the flows from it and to it.
 
-    The policy of a group holds for the memory of the node. Flows that only
+    The control of a group holds for the memory of the node. Flows that only
     come from here are not controlled here.
     """
     users: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for number, flow in enumerate(flows):
         if node in (flow.origin, flow.memory):
             users[flow.group, flow.memory == node].append(number)
-    free = NodePolicy()
     claims = [
-        claim(policies.get((group, node), free) if here else free, capacity,
-              sum(arriving[number] for number in numbers))
+        (controls.get((group, node), _FREE) if here else _FREE).claim(
+            capacity, sum(arriving[number] for number in numbers))
         for (group, here), numbers in users.items()]
     got = sharing.share(capacity, claims)
     waiting = queueing.waits(capacity, claims, got)

@@ -36,8 +36,9 @@ from dataclasses import dataclass
 from ghsched_placement.contention.machine import CONTROLS
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Node
+from ghsched_placement.contention.traffic import Control
+from ghsched_placement.contention.traffic import Controls
 from ghsched_placement.contention.traffic import Flow
-from ghsched_placement.contention.traffic import Policies
 from ghsched_placement.policy import GuestPolicy
 
 SCENARIOS = ('none', 'static', 'ghsched')
@@ -238,9 +239,9 @@ def _count(containers: int, guests: int, nodes: int, guest: int,
     return len(range(position, of_guest, nodes))
 
 
-def policies(machine: Machine, workload: Workload,
-             keys: GuestPolicy | None) -> Policies:
-    """The policy of each guest on each of its host nodes.
+def controls(machine: Machine, workload: Workload,
+             keys: GuestPolicy | None) -> Controls:
+    """What holds for each guest on each of its host nodes.
 
     :raises ValueError: when the host can not hold it.
     """
@@ -253,7 +254,7 @@ def policies(machine: Machine, workload: Workload,
     if missing:
         raise ValueError(f'{machine.name}: the host can not hold '
                          + ', '.join(sorted(missing)))
-    return {(group_name(guest), node): keys.nodes[position]
+    return {(group_name(guest), node): Control.of(keys.nodes[position])
             for guest, nodes in enumerate(
                 places(machine, workload, 'ghsched'))
             for position, node in enumerate(nodes)}

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import testtools
 
 from ghsched_placement.contention import traffic
+from ghsched_placement.contention.traffic import Control
 from ghsched_placement.contention.traffic import Flow
-from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests.contention import base
 
 MACHINE = base.machine()
@@ -28,17 +28,17 @@ flows = st.lists(
     st.builds(Flow, group=st.sampled_from('abc'), origin=st.integers(0, 3),
               memory=st.integers(0, 3), demand=st.integers(0, 90000)),
     max_size=8)
-node_policies = st.builds(
-    NodePolicy, minimum=st.integers(0, 33), maximum=st.integers(34, 100),
-    hardlimit=st.booleans(), priority=st.none() | st.integers(0, 7))
-policies = st.dictionaries(
-    st.tuples(st.sampled_from('abc'), st.integers(0, 3)), node_policies,
+one_control = st.builds(
+    Control, minimum=st.integers(0, 33), maximum=st.integers(34, 100),
+    hardlimit=st.booleans(), priority=st.integers(0, 7))
+controls = st.dictionaries(
+    st.tuples(st.sampled_from('abc'), st.integers(0, 3)), one_control,
     max_size=6)
 
 
 class PropertyTest(testtools.TestCase):
 
-    @given(flows, policies)
+    @given(flows, controls)
     def test_nodes_and_links_carry_no_more_than_they_can(self, asked, held):
         load = traffic.solve(MACHINE, asked, held)
         nodes, links = Counter(), Counter()
@@ -55,18 +55,18 @@ class PropertyTest(testtools.TestCase):
                 self.assertLessEqual(amount,
                                      MACHINE[f'{link[0]}_mb'] + NEAR)
 
-    @given(flows, policies)
+    @given(flows, controls)
     def test_hard_caps_hold_at_the_memory(self, asked, held):
         got = Counter()
         for outcome in traffic.solve(MACHINE, asked, held).outcomes:
             got[outcome.flow.group, outcome.flow.memory] += outcome.achieved
-        for where, policy in held.items():
-            if policy.capped and policy.hardlimit:
+        for where, control in held.items():
+            if control.capped and control.hardlimit:
                 self.assertLessEqual(
                     got[where],
-                    MACHINE['capacity_mb'] * policy.maximum / 100 + NEAR)
+                    MACHINE['capacity_mb'] * control.maximum / 100 + NEAR)
 
-    @given(flows, policies)
+    @given(flows, controls)
     def test_local_guarantees_are_kept(self, asked, held):
         local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
                  for flow in asked]
@@ -75,12 +75,12 @@ class PropertyTest(testtools.TestCase):
             where = outcome.flow.group, outcome.flow.memory
             wanted[where] += outcome.flow.demand
             got[where] += outcome.achieved
-        for where, policy in held.items():
-            share = MACHINE['capacity_mb'] * policy.minimum / 100
+        for where, control in held.items():
+            share = MACHINE['capacity_mb'] * control.minimum / 100
             self.assertGreaterEqual(got[where] + NEAR,
                                     min(wanted[where], share))
 
-    @given(flows, policies, st.integers(0, 90000))
+    @given(flows, controls, st.integers(0, 90000))
     def test_more_local_traffic_of_others_never_helps(self, asked, held,
                                                       more):
         local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
@@ -93,7 +93,7 @@ class PropertyTest(testtools.TestCase):
         self.assertLessEqual(after.achieved, before.achieved + NEAR)
         self.assertGreaterEqual(after.latency, before.latency - NEAR)
 
-    @given(flows, policies)
+    @given(flows, controls)
     def test_no_access_is_faster_than_on_an_idle_machine(self, asked, held):
         for outcome in traffic.solve(MACHINE, asked, held).outcomes:
             self.assertGreaterEqual(
@@ -106,7 +106,7 @@ class SolveTest(testtools.TestCase):
 
     def solve(self, *asked, **held):
         return traffic.solve(MACHINE, asked, {
-            (group, 0): policy for group, policy in held.items()})
+            (group, 0): control for group, control in held.items()})
 
     def test_an_idle_machine_costs_the_distance_alone(self):
         load = self.solve(Flow('a', 0, 0, 0), Flow('a', 0, 1, 0),
@@ -131,7 +131,7 @@ class SolveTest(testtools.TestCase):
         self.assertAlmostEqual(60000.0, load.outcomes[1].achieved)
 
     def test_a_group_held_back_waits_for_its_turn(self):
-        load = self.solve(Flow('a', 0, 0, 40000), a=NodePolicy(maximum=10))
+        load = self.solve(Flow('a', 0, 0, 40000), a=Control(maximum=10))
         self.assertAlmostEqual(10000.0, load.outcomes[0].achieved)
         self.assertGreater(load.outcomes[0].latency, 4)
 
@@ -139,7 +139,7 @@ class SolveTest(testtools.TestCase):
         victim, noise = Flow('v', 0, 0, 20000), Flow('n', 0, 0, 400000)
         before = self.solve(victim, noise).outcomes[0]
         after = self.solve(victim, noise,
-                           v=NodePolicy(minimum=30)).outcomes[0]
+                           v=Control(minimum=30)).outcomes[0]
         self.assertLess(before.achieved, 5000)
         self.assertAlmostEqual(20000, after.achieved)
         self.assertLess(after.latency, before.latency / 10)
