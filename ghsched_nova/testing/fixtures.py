@@ -27,6 +27,7 @@ import unittest
 
 import fixtures
 
+from ghsched_nova.testing import contention
 from ghsched_nova.testing import faults as faultlib
 from ghsched_nova.testing import machines
 
@@ -70,6 +71,7 @@ class ResctrlFixture(fixtures.Fixture):
         #: Its log, one JSON object per operation and line.
         self.log = ''
         self._faults = ''
+        self._load = ''
 
     def _setUp(self) -> None:
         reason = missing()
@@ -80,11 +82,13 @@ class ResctrlFixture(fixtures.Fixture):
         self.path = os.path.join(base, 'mount')
         self.log = os.path.join(base, 'log')
         self._faults = os.path.join(base, 'faults.json')
+        self._load = os.path.join(base, 'load.json')
         os.mkdir(self.path)
         # Not forked: a test process has threads and locks.
         self._process = multiprocessing.get_context('spawn').Process(
             target=_serve, daemon=True,
-            args=(self.machine, self.path, self.log, self._faults),
+            args=(self.machine, self.path, self.log, self._faults,
+                  self._load),
         )
         self._process.start()
         self.addCleanup(self._unmount)
@@ -115,7 +119,7 @@ class ResctrlFixture(fixtures.Fixture):
     def _remove(self, base: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(os.path.join(base, 'mount'))
-        for name in ('log', 'faults.json'):
+        for name in ('log', 'faults.json', 'load.json'):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(base, name))
         os.rmdir(base)
@@ -132,27 +136,44 @@ class ResctrlFixture(fixtures.Fixture):
         """
         wanted = {**(spec or {}), **more}
         faultlib.parse(wanted)
-        before = self._read_faults()
-        self._write_faults(json.dumps(wanted))
-        try:
+        with _says(self._faults, json.dumps(wanted)):
             yield
-        finally:
-            self._write_faults(before)
 
-    def _read_faults(self) -> str:
-        try:
-            with open(self._faults) as stream:
-                return stream.read()
-        except FileNotFoundError:
-            return ''
+    @contextlib.contextmanager
+    def load(self, spec: Mapping[str, Any]) -> Iterator[None]:
+        """Let groups contend while the context lasts; then as it was before.
 
-    def _write_faults(self, text: str) -> None:
-        # Renamed into place: the emulator reads at any moment.
-        with open(f'{self._faults}.new', 'w') as stream:
-            stream.write(text)
-        os.replace(f'{self._faults}.new', self._faults)
+        :param spec: as in a load file, see
+            :mod:`ghsched_nova.testing.contention`.
+        :raises BadLoad: the description cannot be understood.
+        """
+        contention.parse(spec, self.machine)
+        with _says(self._load, json.dumps(spec)):
+            yield
 
     def operations(self) -> list[dict[str, Any]]:
         """What was done on the mount so far, oldest first."""
         with open(self.log) as stream:
             return [json.loads(line) for line in stream]
+
+
+@contextlib.contextmanager
+def _says(path: str, text: str) -> Iterator[None]:
+    """A file has that text while the context lasts."""
+    try:
+        with open(path) as stream:
+            before = stream.read()
+    except FileNotFoundError:
+        before = ''
+    _write(path, text)
+    try:
+        yield
+    finally:
+        _write(path, before)
+
+
+def _write(path: str, text: str) -> None:
+    # Renamed into place: the emulator reads at any moment.
+    with open(f'{path}.new', 'w') as stream:
+        stream.write(text)
+    os.replace(f'{path}.new', path)

@@ -27,6 +27,8 @@ fully moves :data:`FULL_RATE` bytes per second on the node and the L3 of the
 CPU that it last ran on, times its group's MB percentage there (or no more
 than its cap, where that is a bandwidth) unless the group may exceed it
 (``MBHDL`` or ``MB_HLIM`` 0). An L3 holds :data:`OCCUPANCY` bytes per thread.
+With a load, groups contend instead for what the nodes deliver, see
+:mod:`ghsched_nova.testing.contention`.
 """
 
 from collections.abc import Callable
@@ -41,6 +43,7 @@ import time
 from typing import Literal
 from typing import Protocol
 
+from ghsched_nova.testing import contention
 from ghsched_nova.testing import counters as counterlib
 from ghsched_nova.testing import cpusets
 from ghsched_nova.testing import faults as faultlib
@@ -51,6 +54,8 @@ ResctrlError = staging.ResctrlError
 
 #: Bytes per second of one busy thread without a cap (simulated).
 FULL_RATE = 4e9
+#: The part of what a busy thread moves that is local (simulated).
+LOCAL = 0.8
 #: Bytes of L3 per thread (simulated).
 OCCUPANCY = 65536
 #: A place that a thread runs on: NUMA node, L3 cache.
@@ -158,12 +163,16 @@ class ResctrlModel:
         faults: Callable[[], faultlib.Faults] = faultlib.Faults,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        load: Callable[[], contention.Load | None] = lambda: None,
     ):
         self.machine = machine
         self._threads = threads
         self._faults = faults
         self._clock = clock
         self._sleep = sleep
+        self._load = load
+        self._drive = contention.Drive(machine, clock())
+        self._driven: tuple[object, ...] = ()
         #: What info/last_cmd_status says; empty is ``ok``.
         self.status = ''
         self._threshold = 65536
@@ -568,9 +577,68 @@ class ResctrlModel:
         """What a group has moved in a domain so far."""
         return sum(
             amount for group in self._all_groups() if group.number == number
-            for place, amount in group.traffic.items()
+            for place, amount in self._amounts(group, monitor.unit)
             if place[monitor.scope == 'l3'] == domain
         )
+
+    def _amounts(
+        self, group: Group, unit: str, feature: str = '',
+    ) -> Iterator[tuple[Place, float]]:
+        """What a group moved so far, or moves in a second, by place."""
+        local = feature == 'mbm_local_bytes'
+        used = group.rates if unit == 'MBps' else group.traffic
+        for place, amount in used.items():
+            yield place, amount * (LOCAL if local else 1)
+        for place, amount in self._drive.figures(group.number, unit).items():
+            if not local or self._is_local(place):
+                yield place, amount
+
+    def _is_local(self, place: Place) -> bool:
+        return any(cache.id == place[1] for node in self.machine.nodes
+                   if node.id == place[0] for cache in node.caches)
+
+    def drive(self, changed: bool = False) -> None:
+        """Let the load run until now, and go on by what holds now.
+
+        :param changed: whether groups or schemata may be others than before.
+        """
+        self._drive.advance(self._clock())
+        load = self._load()
+        if load is None:
+            now: tuple[object, ...] = ()
+        else:
+            now = (load, *map(self._group_of, load.tasks))
+        if now != self._driven or changed and load:
+            self._drive.steer(load, self._loaded(load) if load else [])
+            self._driven = now
+
+    def _loaded(self, load: contention.Load) -> list[contention.Member]:
+        """The groups with what the load asks for in each."""
+        def demands(group: Group) -> Iterator[contention.Demand]:
+            path = group.name if group.parent is None else (
+                f'{group.parent.name}/mon_groups/{group.name}'.lstrip('/'))
+            yield load.groups.get(path, {})
+            for tid, demand in load.tasks.items():
+                if self._group_of(tid) is group:
+                    yield demand
+            for number, demand in load.iommu_groups.items():
+                bound = (x for x in self._all_groups()
+                         if number in x.iommu_groups)
+                if next(bound, self._root) is group:
+                    yield demand
+
+        return [
+            contention.Member(group.number, group.control.name,
+                              group.control.values, tuple(demands(group)))
+            for group in self._all_groups()
+        ]
+
+    def _group_of(self, tid: int) -> Group | None:
+        """The group of a thread; None when there is no such thread."""
+        if self._threads.sample(tid) is None:
+            return None
+        task = self._tasks.get(tid)
+        return task.group if task else self._root
 
     def _new_values(self) -> staging.Values:
         """Defaults, without the cache portions of exclusive groups."""
@@ -842,6 +910,7 @@ class ResctrlModel:
         domain: int, node: int | None,
     ) -> str:
         self._refresh()
+        self.drive()
         groups = [group, *group.children.values()]
 
         def here(place: Place) -> bool:
@@ -861,14 +930,14 @@ class ResctrlModel:
             if all(count is None for count in counts):
                 return 'Unassigned\n'
             figure = sum(count or 0.0 for count in counts)
+            if feature == 'mbm_local_bytes':
+                figure *= LOCAL
         else:
             figure = sum(
-                amount for one in groups for place, amount in (
-                    one.rates if monitor.unit == 'MBps' else one.traffic
-                ).items() if here(place)
+                amount for one in groups
+                for place, amount in self._amounts(one, monitor.unit, feature)
+                if here(place)
             )
-        if feature == 'mbm_local_bytes':
-            figure *= 0.8
         # Hardware counts whole cache lines of 64 bytes.
         whole = int(figure) // 64 * 64
         return f'{int(figure) if monitor.unit == "MBps" else whole}\n'
@@ -905,7 +974,7 @@ class ResctrlModel:
             return
         before = self._seen.get(tid)
         self._seen[tid] = sample
-        if before is None or before.start != sample.start:
+        if self._driven or before is None or before.start != sample.start:
             return
         place = self._place(sample.cpu)
         spent = sample.cpu_seconds - before.cpu_seconds
@@ -927,7 +996,10 @@ class ResctrlModel:
 
 
 class _Status:
-    """Clears ``last_cmd_status`` and fills it in when a command fails."""
+    """Clears ``last_cmd_status`` and fills it in when a command fails.
+
+    What a load moves before a command is by what held before it.
+    """
 
     def __init__(self, model: ResctrlModel):
         self._model = model
@@ -935,8 +1007,10 @@ class _Status:
     def __enter__(self) -> None:
         self._before = self._model.status
         self._model.status = ''
+        self._model.drive()
 
     def __exit__(self, _type: object, exc: object, _trace: object) -> None:
+        self._model.drive(changed=True)
         if isinstance(exc, ResctrlError):
             status = exc.status
             self._model.status = self._before if status is None else status

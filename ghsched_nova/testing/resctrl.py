@@ -42,14 +42,18 @@ import sys
 import threading
 import time
 from typing import Any
+from typing import Generic
+from typing import TypeVar
 
 import mfusepy
 
+from ghsched_nova.testing import contention
 from ghsched_nova.testing import cpusets
 from ghsched_nova.testing import faults as faultlib
 from ghsched_nova.testing import kernel
 from ghsched_nova.testing import machines
 
+_T = TypeVar('_T')
 _TICKS = os.sysconf('SC_CLK_TCK')
 #: Longest write that kernfs takes at once (a page).
 _LONGEST_WRITE = 4096
@@ -128,36 +132,40 @@ def _children(pid: int, tid: int) -> list[int]:
         return []
 
 
-class FaultFile:
-    """Faults from a file that may change at any time.
+class Watched(Generic[_T]):
+    """What a file says, which may change at any time.
 
-    It is looked at before each operation. Counts of ``times`` begin anew
-    when its text changes. A file that is missing injects nothing; one that
-    cannot be understood is reported once on stderr and injects nothing.
+    It is looked at before each operation, and understood anew when its text
+    changes; counts of ``times`` in a fault file begin anew then. A file that
+    is missing says nothing; one that cannot be understood is reported once
+    on stderr and says nothing.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str | None, parse: Callable[[str], _T]):
         self._path = path
+        self._parse = parse
         self._text = ''
-        self._faults = faultlib.Faults()
+        self._said = parse('')
 
-    def __call__(self) -> faultlib.Faults:
-        try:
-            with open(self._path) as stream:
-                text = stream.read()
-        except OSError:
-            text = ''
+    def __call__(self) -> _T:
+        text = self._read()
         if text != self._text:
             self._text = text
-            self._faults = self._parse(text)
-        return self._faults
+            try:
+                self._said = self._parse(text)
+            except ValueError as exc:
+                print(f'{self._path}: {exc}', file=sys.stderr, flush=True)
+                self._said = self._parse('')
+        return self._said
 
-    def _parse(self, text: str) -> faultlib.Faults:
+    def _read(self) -> str:
+        if self._path is None:
+            return ''
         try:
-            return faultlib.parse_text(text)
-        except faultlib.BadFault as exc:
-            print(f'{self._path}: {exc}', file=sys.stderr, flush=True)
-            return faultlib.Faults()
+            with open(self._path) as stream:
+                return stream.read()
+        except OSError:
+            return ''
 
 
 class Log:
@@ -330,19 +338,22 @@ def serve(
     mountpoint: str,
     log: str | None = None,
     faults: str | None = None,
+    load: str | None = None,
     own_namespace: bool = False,
 ) -> None:
     """Mount and serve until the file system is unmounted.
 
     :param log: file to which every operation is appended.
     :param faults: fault file, see :mod:`ghsched_nova.testing.faults`.
+    :param load: load file, see :mod:`ghsched_nova.testing.contention`.
     :param own_namespace: whether the threads in the mount namespace of this
         process are all that there are.
     :raises RuntimeError: libfuse could not mount; it says why on stderr.
     """
     model = kernel.ResctrlModel(
         machine, ProcThreads(namespace_of('self') if own_namespace else ''),
-        faults=FaultFile(faults) if faults else faultlib.Faults,
+        faults=Watched(faults, faultlib.parse_text),
+        load=Watched(load, lambda text: contention.parse_text(text, machine)),
     )
     mfusepy.FUSE(
         ResctrlFS(model, Log(log)), mountpoint, foreground=True,
@@ -377,6 +388,11 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
         '--faults', metavar='FILE',
         help='JSON file of faults, read again at each operation',
     )
+    parser.add_argument(
+        '--load', metavar='FILE',
+        help='JSON file of what groups and tasks would like to move, read '
+             'again at each operation',
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -407,7 +423,7 @@ def main(argv: list[str] | None = None) -> int:
     except machines.BadMachine as exc:
         parser.error(str(exc))
     try:
-        serve(machine, args.mountpoint, args.log, args.faults,
+        serve(machine, args.mountpoint, args.log, args.faults, args.load,
               args.own_namespace)
     except (OSError, RuntimeError) as exc:
         print(f'{args.mountpoint}: cannot serve: {exc}', file=sys.stderr)

@@ -81,6 +81,7 @@ class Settings:
     :param rmids: monitoring ids.
     :param without: schemata lines that this machine does not have.
     :param faults: fault file of the resctrl emulator.
+    :param load: its load file.
     :param log_fs: log each operation on resctrl to ``log/resctrl.log``.
     :param hostname: what libvirt calls the host; the machine's name if left
         out. Two hosts of one cloud need names of their own.
@@ -92,6 +93,7 @@ class Settings:
     rmids: int | None = None
     without: Sequence[str] = ()
     faults: str | None = None
+    load: str | None = None
     log_fs: bool = False
     hostname: str | None = None
 
@@ -298,6 +300,7 @@ class Host:
         for option, value in (
             ('--closids', settings.closids), ('--rmids', settings.rmids),
             ('--faults', settings.faults and os.path.abspath(settings.faults)),
+            ('--load', settings.load and os.path.abspath(settings.load)),
             ('--log', settings.log_fs and f'{self.log}/resctrl.log'),
         ):
             if value:

@@ -65,11 +65,11 @@ class ModelTestCase(testtools.TestCase):
         self.slept = []
         self.model = self.make()
 
-    def make(self, **more):
+    def make(self, load=lambda: None, **more):
         return kernel.ResctrlModel(
             machines.build(self.dialect, '0=0-1;1=2-3', **more),
             self.threads, faults=lambda: self.faults,
-            clock=lambda: self.now, sleep=self.slept.append,
+            clock=lambda: self.now, sleep=self.slept.append, load=load,
         )
 
     def refused(self, number, method, *args):

@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Groups that contend on an emulated host, read as on a real one.
+
+All figures are simulated: they follow from the load and the schemata by the
+contention model.
+"""
+
+import os
+from pathlib import Path
+import re
+import shutil
+import tempfile
+import time
+
+import testtools
+
+from ghsched_nova.monitor import reader
+from ghsched_nova.testing import fixtures
+from ghsched_nova.testing import machines
+from ghsched_nova.testing import topology
+
+LOAD = {'capacity_mb': 100000,
+        'groups': {'noisy': {'0': 400000}, 'victim': {'0': 20000}}}
+
+
+class NoisyNeighbourTest(testtools.TestCase):
+
+    def mount(self, dialect):
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < 2:
+            self.skipTest('two CPUs are needed for two NUMA nodes')
+        machine = machines.build(dialect, f'0={cpus[0]};1={cpus[1]}')
+        self.resctrl = self.useFixture(fixtures.ResctrlFixture(machine))
+        self.root = Path(self.resctrl.path)
+        for group in LOAD['groups']:
+            (self.root / group).mkdir()
+        sysfs = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, sysfs)
+        topology.write_sysfs(machine, sysfs)
+        self.reader = reader.Reader(self.root, sysfs)
+
+    def rates(self):
+        """GB/s of the victim and of the noisy group on node 0."""
+        self.reader.usage()
+        time.sleep(0.2)         # a counter needs two readings
+        found = {usage.group.name: usage.used[0,].rate / 1e9
+                 for usage in self.reader.usage().groups}
+        return found['victim'], found['noisy']
+
+    def write(self, group, text):
+        """Write to the schemata; node 0 has the first domain."""
+        file = self.root / group / 'schemata'
+        domain = re.search('MB:([0-9]+)=', file.read_text())[1]
+        file.write_text(text.format(domain=domain))
+
+    def check(self, dialect, group, text):
+        self.mount(dialect)
+        with self.resctrl.load(LOAD):
+            victim, noisy = self.rates()
+            self.assertThat(victim, Between(4, 5.5))
+            self.assertThat(noisy, Between(80, 110))
+            self.write(group, text)
+            victim, noisy = self.rates()
+            self.assertThat(victim, Between(17, 23))
+            self.assertThat(noisy, Between(30, 90))
+        self.assertEqual((0, 0), self.rates())
+
+    def test_guarantee_where_rates_are_shown(self):
+        self.check('openeuler66', 'victim', 'MBMIN:0=20\n')
+
+    def test_priority_where_rates_are_shown(self):
+        self.check('openeuler66', 'victim', 'MBPRI:0=7\n')
+
+    def test_cap_of_the_other_where_bytes_are_counted(self):
+        self.check('intel', 'noisy', 'MB:0=50\n')
+
+    def test_cap_of_the_other_where_counters_are_assigned(self):
+        self.check('mpam', 'noisy', 'MB:{domain}=50\n')
+
+
+class Between(testtools.matchers.Matcher):
+    """From one figure to another."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def __str__(self):
+        return f'Between({self.low}, {self.high})'
+
+    def match(self, actual):
+        if not self.low <= actual <= self.high:
+            return testtools.matchers.Mismatch(
+                f'{actual} is not between {self.low} and {self.high}')
+        return None
