@@ -30,7 +30,7 @@ from ghsched_placement.contention.workload import Workload
 #: kernel's own choice: set +32.2 %, get +27.9 % (NUMA-ICON, CLK 2024).
 BIND_GAIN = (1.322 + 1.279) / 2
 
-_TURNS = 60
+_TURNS = 40
 
 
 def demand(machine: Machine, workload: Workload = REFERENCE) -> float:
@@ -51,16 +51,27 @@ def demand(machine: Machine, workload: Workload = REFERENCE) -> float:
                       machine['capacity_mb'])
 
 
+def fitted(machine: Machine, workload: Workload = REFERENCE) -> Machine:
+    """The machine with the demand that gives its published density.
+
+    :raises ValueError: no density of the machine was published.
+    """
+    return machine.with_value('demand_mb', demand(machine, workload))
+
+
 def far_latency(machine: Machine, gain: float = BIND_GAIN) -> float:
     """``far_latency`` at which one bound instance gains so much."""
     def over(value: float) -> bool:
-        moved = machine.with_value('far_latency', value)
-        numbers = [node.id for node in machine.nodes]
-        return sum(traffic.distance(moved, here, there)
-                   for here in numbers for there in numbers
-                   ) / len(numbers) ** 2 > gain
+        return bind_gain(machine.with_value('far_latency', value)) > gain
 
     return _threshold(over, 1.0, 10.0)
+
+
+def bind_gain(machine: Machine) -> float:
+    """How much faster local accesses are than those of no control, idle."""
+    numbers = [node.id for node in machine.nodes]
+    return sum(traffic.distance(machine, here, there)
+               for here in numbers for there in numbers) / len(numbers) ** 2
 
 
 def _threshold(over: Callable[[float], bool], low: float,

@@ -20,6 +20,8 @@ its memory accesses does.
 All figures of this module are *simulated*.
 """
 
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -276,11 +278,14 @@ class Shift:
 def sensitivity(machine: Machine, keys: Keys | None = None,
                 against: Machine | None = None,
                 workload: Workload = REFERENCE, step: float = 0.2,
-                bases: tuple[str, ...] = ('fitted',)) -> tuple[Shift, ...]:
+                bases: Collection[str] = ('fitted',),
+                refit: Callable[[Machine], Machine] | None = None,
+                ) -> tuple[Shift, ...]:
     """How far the ratios move with each parameter, all others as they are.
 
     :param step: how far each is moved down and up, as a part of it.
     :param bases: the parameters to move, by :data:`machine.BASES`.
+    :param refit: fits what is fitted anew after each move.
     """
     shifts = []
     for mine in (True, False):
@@ -292,6 +297,7 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
                 continue
             for factor in (1 - step, 1 + step):
                 other = _moved(moved, parameter, factor)
+                other = refit(other) if refit else other
                 shifts.append(Shift(
                     moved.name, parameter, factor,
                     report(other if mine else machine, keys,

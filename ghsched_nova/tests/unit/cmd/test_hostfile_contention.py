@@ -19,6 +19,7 @@ import yaml
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.tests.unit.cmd import test_hostfile
 from ghsched_placement.contention import calibrate
+from ghsched_placement.contention import tables
 from ghsched_placement.tests.contention import base as contention
 
 HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
@@ -67,3 +68,12 @@ class ShippedTest(base.BaseTestCase):
         machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
         self.assertAlmostEqual(calibrate.far_latency(machine),
                                machine['far_latency'], places=3)
+
+    def test_the_figures_of_the_guide_are_those_of_the_model(self):
+        """tools/contention-tables writes them."""
+        machines = [hostfile.load(str(HOSTS / f'{name}.yaml')).contention
+                    for name in ('kunpeng920', 'amd-epyc9755')]
+        guide = HOSTS.parents[2] / 'doc' / 'source' / 'admin'
+        self.assertEqual(
+            (guide / 'contention-figures.inc').read_text(),
+            tables.render(*machines))
