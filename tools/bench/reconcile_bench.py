@@ -27,6 +27,7 @@ From the top of the source tree::
 import argparse
 from collections.abc import Callable
 import gc
+import os
 from pathlib import Path
 import platform
 import resource
@@ -45,7 +46,6 @@ from ghsched_nova.resctrl import drift  # noqa: E402
 from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
 from ghsched_nova.resctrl import plan  # noqa: E402
 from ghsched_nova.resctrl import reconcile  # noqa: E402
-from ghsched_nova.resctrl import schemata  # noqa: E402
 from ghsched_nova.virt import desired  # noqa: E402
 from ghsched_placement.policy import GuestPolicy  # noqa: E402
 from ghsched_placement.policy import NodePolicy  # noqa: E402
@@ -54,10 +54,15 @@ WARM_UP = 2
 VCPUS = 4
 #: Lines of a fresh group of the dialect that is played (openEuler 6.6).
 FRESH = MappingProxyType({'MB': 100, 'MBMIN': 0, 'MBHDL': 1, 'MBPRI': 3})
+#: The kernel pads its values so (``MB:0=0000100``).
+_WIDTH = 7
 
 
 class Files(apply.Files):
     """A directory tree that takes writes as resctrl does.
+
+    It knows what its files hold, as a kernel does, so that little of the
+    time is its own.
 
     :param domains: how many the lines of a group have.
     """
@@ -65,28 +70,43 @@ class Files(apply.Files):
     def __init__(self, domains: int) -> None:
         self.domains = domains
         self.writes = 0
+        self._held: dict[str, dict[str, dict[str, str]]] = {}
 
     def write(self, path: Path, text: str) -> None:
         self.writes += 1
-        before = path.read_text()
         if path.name == 'tasks':
-            path.write_text(before + text)
+            _put(path, text, os.O_APPEND)
             return
-        change = schemata.parse(text).lines[0]
-        lines = tuple(
-            schemata.Line(line.name, tuple(
-                {**dict(line.values), **dict(change.values)}.items()))
-            if line.name == change.name else line
-            for line in schemata.parse(before).lines)
-        path.write_text(schemata.render(schemata.Schemata(lines)))
+        name, _colon, values = text.rstrip('\n').partition(':')
+        held = self._held[path.parent.name]
+        for value in values.split(';'):
+            domain, _equals, number = value.partition('=')
+            held[name][domain] = number.zfill(_WIDTH)
+        self._show(path, held)
 
     def make_directory(self, path: Path) -> None:
         path.mkdir()
-        (path / 'tasks').write_text('')
-        (path / 'schemata').write_text(''.join(
-            f'{name}:' + ';'.join(f'{domain}={value}' for domain
-                                  in range(self.domains)) + '\n'
-            for name, value in FRESH.items()))
+        held = {name: dict.fromkeys(map(str, range(self.domains)),
+                                    str(value).zfill(_WIDTH))
+                for name, value in FRESH.items()}
+        self._held[path.name] = held
+        _put(path / 'tasks', '')
+        self._show(path / 'schemata', held)
+
+    @staticmethod
+    def _show(path: Path, held: dict[str, dict[str, str]]) -> None:
+        _put(path, ''.join(
+            f'{name}:' + ';'.join(f'{domain}={value}' for domain, value
+                                  in values.items()) + '\n'
+            for name, values in held.items()))
+
+
+def _put(path: Path, text: str, how: int = 0) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o644)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
 class Host:
@@ -202,7 +222,10 @@ def main() -> None:
     parser.add_argument('--count', type=int, default=10,
                         help='runs that count (10)')
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as top:
+    # Like resctrl and procfs, without a disk.
+    memory = '/dev/shm'  # noqa: S108
+    with tempfile.TemporaryDirectory(
+            dir=memory if os.path.isdir(memory) else None) as top:
         host = Host(Path(top), options.guests, options.domains)
         times = measure(host, options.count)
     print(f'simulated host: {options.guests} guests of {VCPUS} vCPUs, '
