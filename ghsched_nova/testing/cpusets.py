@@ -59,11 +59,14 @@ def format_list(cpus: Iterable[int]) -> str:
 def parse_mask(text: str) -> frozenset[int]:
     """``f,00000000`` -> {32, 33, 34, 35}: hex words of 32 bits.
 
+    As bitmap_parse(), which ends at a line feed and takes any number of
+    commas and blanks between two words and around them.
+
     :raises ValueError: not a CPU mask.
     """
     value = 0
-    for word in text.strip().split(','):
-        if not 1 <= len(word) <= 8:
+    for word in text.partition('\n')[0].replace(',', ' ').split():
+        if len(word) > 8:
             raise ValueError(f"'{word}' is not a word of a CPU mask")
         value = value << 32 | _hex(word)
     return frozenset(

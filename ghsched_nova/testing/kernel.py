@@ -32,6 +32,7 @@ With a load, groups contend instead for what the nodes deliver, see
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -154,6 +155,8 @@ class ResctrlModel:
 
     Paths are absolute within the mount (``/``, ``/info/MB``). Not thread
     safe: the caller serialises.
+
+    :param iommu_groups: those that the machine has; None for any of them.
     """
 
     def __init__(
@@ -164,6 +167,7 @@ class ResctrlModel:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         load: Callable[[], contention.Load | None] = lambda: None,
+        iommu_groups: Collection[int] | None = None,
     ):
         self.machine = machine
         self._threads = threads
@@ -173,6 +177,7 @@ class ResctrlModel:
         self._load = load
         self._drive = contention.Drive(machine, clock())
         self._driven: tuple[object, ...] = ()
+        self._iommu_groups = iommu_groups
         #: What info/last_cmd_status says; empty is ``ok``.
         self.status = ''
         self._threshold = 65536
@@ -180,6 +185,7 @@ class ResctrlModel:
         self._tasks: dict[int, _Task] = {}
         self._seen: dict[int, Sample] = {}
         self._limbo: dict[int, float] = {}
+        self._cpu_owners: dict[int, Group] = {}
         self._root = Group(
             '', 0, 0, values=staging.defaults(machine), cpus=machine.cpus,
             looked_at=clock(),
@@ -691,6 +697,7 @@ class ResctrlModel:
             if heir is not self._root:  # the default group lists none
                 heir.iommu_groups |= group.iommu_groups
             del group.parent.children[group.name]
+        self._note_owners()
         for gone in [group, *group.children.values()]:
             for counters in self._counters.values():
                 counters.gone(gone.number)
@@ -746,7 +753,7 @@ class ResctrlModel:
             item = item.strip()
             bound = re.fullmatch(r'iommu_group:([0-9]+)', item)
             if bound and self.machine.iommu_groups:
-                self._bind_iommu_group(group, int(bound[1]))
+                self._move_iommu_group(group, int(bound[1]))
                 continue
             tid = _tid(item)
             try:
@@ -757,9 +764,18 @@ class ResctrlModel:
                     f'{exc.status}Error while processing task {tid}\n',
                 ) from None
 
-    def _bind_iommu_group(self, group: Group, number: int) -> None:
-        for other in self._all_groups():
-            other.iommu_groups.discard(number)
+    def _move_iommu_group(self, group: Group, number: int) -> None:
+        """rdtgroup_move_iommu() of the MPAM that OLK-6.6 began with."""
+        if (self._iommu_groups is not None
+                and number not in self._iommu_groups):
+            raise ResctrlError(errno.ESRCH, 'No matching iommu group\n')
+        current = next((one for one in self._all_groups()
+                        if number in one.iommu_groups), self._root)
+        if group.parent and current.control is not group.parent:
+            raise ResctrlError(
+                errno.EINVAL,
+                "Can't move iommu_group to different control group\n")
+        current.iommu_groups.discard(number)
         if group is not self._root:
             group.iommu_groups.add(number)
 
@@ -799,6 +815,8 @@ class ResctrlModel:
         parse: Callable[[str], frozenset[int]],
     ) -> None:
         self._struck('cpus', group.name)
+        # What threads did so far counts for the group of then.
+        self._account(self._root, force=True)
         try:
             cpus = parse(text)
         except ValueError:
@@ -813,6 +831,7 @@ class ResctrlModel:
             self._store_control_cpus(group, cpus)
         else:
             self._store_monitor_cpus(group, group.parent, cpus)
+        self._note_owners()
 
     def _store_control_cpus(
         self, group: Group, cpus: frozenset[int]
@@ -920,6 +939,8 @@ class ResctrlModel:
         if feature == 'llc_occupancy':
             value = OCCUPANCY * sum(self._present(x, here) for x in groups)
             return f'{value}\n'
+        if any(one in self._cpu_owners.values() for one in groups):
+            self._account(self._root)
         for one in groups:
             self._account(one)
         counters = self._counters.get(monitor.resource)
@@ -943,9 +964,30 @@ class ResctrlModel:
         return f'{int(figure) if monitor.unit == "MBps" else whole}\n'
 
     def _present(self, group: Group, here: Callable[[Place], bool]) -> int:
-        """How many of a group's threads last ran on these places."""
-        samples = map(self._threads.sample, self._members(group))
+        """How many threads that count for a group last ran on these places.
+        """
+        samples = [self._threads.sample(tid) for tid in self._members(group)]
+        if group in self._cpu_owners.values():
+            samples += [x for x in map(self._threads.sample,
+                                       self._members(self._root))
+                        if x and self._owner(x.cpu) is group]
+        elif group is self._root:
+            samples = [x for x in samples if x and self._owner(x.cpu) is group]
         return sum(1 for x in samples if x and here(self._place(x.cpu)))
+
+    def _owner(self, cpu: int) -> Group:
+        """The group that threads of the default group count for on a CPU.
+
+        Its cap holds for them as well (resctrl.rst, "Resource allocation
+        rules" and "Resource monitoring rules").
+        """
+        return self._cpu_owners.get(cpu, self._root)
+
+    def _note_owners(self) -> None:
+        self._cpu_owners = {
+            cpu: group for group in self._all_groups()
+            if group is not self._root for cpu in group.cpus
+        }
 
     def _place(self, cpu: int) -> Place:
         return self.machine.node_of(cpu).id, self.machine.cache_of(cpu).id
@@ -976,6 +1018,8 @@ class ResctrlModel:
         self._seen[tid] = sample
         if self._driven or before is None or before.start != sample.start:
             return
+        if group is self._root:
+            group = self._owner(sample.cpu)
         place = self._place(sample.cpu)
         spent = sample.cpu_seconds - before.cpu_seconds
         moved = spent * FULL_RATE * self._share(group.control, place)

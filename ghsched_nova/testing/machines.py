@@ -192,6 +192,8 @@ class Machine:
     :param cap_unit: bytes per second of one unit of the cap; 0 where it is a
         percentage.
     :param hard: the line that says whether a cap is hard; without it, it is.
+    :param cpu_flags: what /proc/cpuinfo lists of it.
+    :param mount_options: with which resctrl is mounted.
     """
 
     dialect: str
@@ -211,6 +213,8 @@ class Machine:
     cap: str = 'MB'
     cap_unit: int = 0
     hard: str = ''
+    cpu_flags: tuple[str, ...] = ()
+    mount_options: tuple[str, ...] = ()
 
     @property
     def cpus(self) -> frozenset[int]:
@@ -311,6 +315,9 @@ def _mask_line(
 
 _L3_FEATURES = ('llc_occupancy', 'mbm_total_bytes', 'mbm_local_bytes')
 _INTEL_MONITOR = Monitor('L3', 'l3', _L3_FEATURES)
+#: arch/x86/include/asm/cpufeatures.h
+_X86_FLAGS = ('rdt_a', 'cat_l3', 'cdp_l3', 'mba', 'cqm', 'cqm_llc',
+              'cqm_occup_llc', 'cqm_mbm_total', 'cqm_mbm_local')
 
 
 def intel(nodes: str) -> Machine:
@@ -327,6 +334,7 @@ def intel(nodes: str) -> Machine:
         num_closids=15,
         num_rmids=224,
         info_files=(('MB/thread_throttle_mode', 'max\n'),),
+        cpu_flags=_X86_FLAGS,
     )
 
 
@@ -349,6 +357,7 @@ def intel_snc_cdp(nodes: str) -> Machine:
         monitors=(dataclasses.replace(_INTEL_MONITOR, nodes=True),),
         num_closids=7,
         num_rmids=160,
+        mount_options=('cdp',),
         info_files=(('MB/thread_throttle_mode', 'per-thread\n'),),
     )
 
@@ -366,6 +375,7 @@ def intel_mbps(nodes: str) -> Machine:
         ),
         group_files=(('mba_MBps_event', 'mbm_local_bytes\n'),),
         cap_unit=2 ** 20,
+        mount_options=('mba_MBps',),
     )
 
 
@@ -387,6 +397,7 @@ def amd(nodes: str) -> Machine:
         num_closids=16,
         num_rmids=4096,
         cap_unit=10 ** 9 // 8,
+        cpu_flags=_X86_FLAGS,
     )
 
 

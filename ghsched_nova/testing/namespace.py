@@ -21,6 +21,7 @@ as the process that keeps the namespace alive; see
 import filecmp
 import glob
 import os
+import re
 import shutil
 import signal
 import socket
@@ -106,6 +107,23 @@ def write_topology(machine: machines.Machine, state: str) -> None:
         topology.write_cpu(machine, cpu, f'{state}/sys/cpu{cpu}')
 
 
+def write_proc(machine: machines.Machine, state: str) -> None:
+    """What a kernel with resctrl says of itself, in ``STATE/proc``.
+
+    The file system, and the features of the processor that are behind it.
+    """
+    os.makedirs(f'{state}/proc', exist_ok=True)
+    for name, add in (
+        ('filesystems', lambda text: f'{text}nodev\tresctrl\n'),
+        ('cpuinfo', lambda text: re.sub(
+            r'(?m)^flags\t.*', ' '.join((r'\g<0>', *machine.cpu_flags)),
+            text)),
+    ):
+        with (open(f'/proc/{name}') as source,
+              open(f'{state}/proc/{name}', 'w') as target):
+            target.write(add(source.read()))
+
+
 # Mounts, made inside the namespace ---------------------------------------
 
 
@@ -123,6 +141,12 @@ def mount_topology(state: str, cpus: frozenset[int]) -> None:
         _mount('--bind', f'{state}/sys/cpu{cpu}',
                f'{topology.CPU_DIR}/cpu{cpu}')
     _mount('--bind', f'{state}/sys/node', topology.NODE_DIR)
+
+
+def mount_proc(state: str) -> None:
+    """The files of :func:`write_proc` over those of /proc."""
+    for name in os.listdir(f'{state}/proc'):
+        _mount('--bind', f'{state}/proc/{name}', f'/proc/{name}')
 
 
 def mount_private(state: str) -> None:
@@ -187,6 +211,7 @@ def main(argv: list[str]) -> int:
         mount_kvm(state)
         mount_sysfs(state)
         mount_topology(state, cpus)
+        mount_proc(state)
     except OSError as exc:
         print(exc, file=sys.stderr)
         return 1

@@ -359,7 +359,9 @@ def serve(
         ResctrlFS(model, Log(log)), mountpoint, foreground=True,
         nothreads=True, allow_other=True, default_permissions=True,
         direct_io=True, attr_timeout=0, entry_timeout=0, negative_timeout=0,
-        fsname='resctrl', subtype='ghsched',
+        # FUSE has no place for options of others: /proc/mounts has them here.
+        fsname='resctrl', subtype='.'.join(('ghsched',
+                                            *machine.mount_options)),
     )
 
 

@@ -202,6 +202,7 @@ class Host:
         with open(os.path.join(self.state, 'settings.json'), 'w') as stream:
             json.dump(dataclasses.asdict(settings), stream)
         namespace.write_topology(machine, self.state)
+        namespace.write_proc(machine, self.state)
         namespace.write_emulators(self.state)
         namespace.write_config(self.state, self._host_uuid())
 

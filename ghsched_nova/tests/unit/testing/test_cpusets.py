@@ -46,5 +46,12 @@ class CPUSetsTest(testtools.TestCase):
         self.assertEqual('3', cpusets.format_mask({0, 1}, 2))
         self.assertEqual('0000,00000001', cpusets.format_mask({0}, 48))
 
+    def test_masks_are_read_as_leniently_as_by_the_kernel(self):
+        for text, cpus in (('02,', {1}), (',1, 00000002\nx', {1, 32}),
+                           ('', set()), (',,\n', set())):
+            self.assertEqual(cpus, cpusets.parse_mask(text))
+        for text in ('123456789', '1-2', '0x1'):
+            self.assertRaises(ValueError, cpusets.parse_mask, text)
+
     def test_backward_range_is_refused(self):
         self.assertRaises(ValueError, cpusets.parse_list, '3-1')

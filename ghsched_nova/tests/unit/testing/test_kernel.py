@@ -314,6 +314,23 @@ class TasksTest(ModelTestCase):
         self.model.rmdir('/b')
         self.assertNotIn('iommu', self.model.read('/tasks'))
 
+    def test_iommu_group_that_is_not_there(self):
+        self.model._iommu_groups = {3}
+        self.refused(errno.ESRCH, self.model.write, '/a/tasks',
+                     'iommu_group:17\n')
+        self.assertEqual('No matching iommu group\n', self.status)
+        self.model.write('/a/tasks', 'iommu_group:3\n')
+
+    def test_iommu_group_in_a_monitor_group_stays_in_its_control_group(self):
+        self.model.mkdir('/a/mon_groups/m')
+        self.refused(errno.EINVAL, self.model.write, '/a/mon_groups/m/tasks',
+                     'iommu_group:3\n')
+        self.assertIn('different control group', self.status)
+        self.model.write('/a/tasks', 'iommu_group:3\n')
+        self.model.write('/a/mon_groups/m/tasks', 'iommu_group:3\n')
+        self.model.rmdir('/a/mon_groups/m')
+        self.assertEqual('iommu_group:3\n', self.model.read('/a/tasks'))
+
 
 class IntelTasksTest(ModelTestCase):
     dialect = 'intel'
@@ -407,6 +424,27 @@ class RateTest(ModelTestCase):
         self.busy(1, 11, 12)
         self.assertEqual(4000, self.rate('/a/mon_groups/m', 1))
         self.assertEqual((4000, 4000), (self.rate('/a'), self.rate('/a', 1)))
+
+    def test_a_thread_of_the_default_group_counts_for_that_of_its_cpu(self):
+        self.threads.add(13, cpu=1)
+        self.threads.add(14, cpu=1)
+        self.model.mkdir('/b')
+        self.model.mkdir('/b/mon_groups/m')
+        self.model.write('/b/tasks', '14')
+        self.model.write('/b/cpus_list', '1\n')
+        self.model.write('/b/mon_groups/m/cpus_list', '1\n')
+        self.model.write('/b/schemata', 'MB:0=50\n')
+        self.rate('')
+        self.busy(1, 11, 13)
+        self.assertEqual((2000, 0, 4000), (
+            self.rate('/b/mon_groups/m'), self.rate(''), self.rate('/a')))
+        occupancy = '{}/mon_data/mon_L3_01/llc_occupancy'
+        self.assertEqual(['131072\n', '65536\n', '0\n'], [
+            self.model.read(occupancy.format(group))
+            for group in ('/b', '/b/mon_groups/m', '')])
+        self.model.rmdir('/b')
+        self.busy(1, 13)
+        self.assertEqual(4000, self.rate(''))
 
     def test_occupancy(self):
         path = '/a/mon_data/mon_L3_122/llc_occupancy'
