@@ -132,6 +132,13 @@ OPTS: list[cfg.Opt] = [
              'kept there. With all, what a guest\'s disks and network '
              'adapters cost counts as its own bandwidth. Used by '
              'nova-compute and ghsched-host.'),
+    cfg.BoolOpt(
+        'control_devices', default=False,
+        help='Whether what the passthrough devices of a guest read and write '
+             'in memory counts as its bandwidth, and its limits hold for it. '
+             'Their IOMMU groups are put into its control group and kept '
+             'there. Only openEuler\'s 6.6 kernel can do that; on others this '
+             'does nothing. Used by nova-compute and ghsched-host.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         help='How many ways to give NUMA nodes of one host to those of the '

@@ -215,6 +215,7 @@ def _as_json(wanted: drift.Wanted, report: reconcile.Report,
                      'guest': action.guest or None,
                      'line': action.line.strip() or None,
                      'threads': list(action.threads),
+                     'devices': list(action.devices),
                      'reason': action.reason}
                     for action in report.actions],
         'problems': [{'guest': problem.guest or None,
@@ -230,7 +231,7 @@ def _as_table(wanted: drift.Wanted, report: reconcile.Report,
     if report.actions:
         parts.append(_table(
             ('Action', 'Group', 'What', 'Why'),
-            [(action.kind, action.group, _what(action), action.reason)
+            [(action.kind, action.group, action.what, action.reason)
              for action in report.actions]))
     if report.problems:
         parts.append(_table(
@@ -242,10 +243,6 @@ def _as_table(wanted: drift.Wanted, report: reconcile.Report,
         f'{len(report.actions)} actions, {len(report.problems)} problems, '
         f'{len(report.foreign)} control groups of others')
     return '\n'.join(parts)
-
-
-def _what(action: drift.Action) -> str:
-    return action.line.strip() or ', '.join(map(str, action.threads))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

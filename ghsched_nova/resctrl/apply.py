@@ -18,6 +18,7 @@ the resctrl root directory, one write per line, the kernel's own words on a
 refusal in info/last_cmd_status.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import errno
@@ -158,6 +159,20 @@ def write(files: Files, root: Path, path: Path, line: str) -> None:
         raise EnforcementError(
             'the write was refused', str(path), line.rstrip('\n'),
             exc.errno or 0, last_status(files, root)) from exc
+
+
+def write_devices(files: Files, root: Path, group: Path,
+                  devices: Iterable[int]) -> None:
+    """Put IOMMU groups into a control group; those that are gone are not.
+
+    :raises EnforcementError: as :func:`write`.
+    """
+    for number in devices:
+        try:
+            write(files, root, group / 'tasks', f'iommu_group:{number}\n')
+        except EnforcementError as error:
+            if error.errno != errno.ESRCH:
+                raise
 
 
 def last_status(files: Files, root: Path) -> str:

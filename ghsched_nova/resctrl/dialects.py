@@ -192,6 +192,8 @@ class Dialect:
         far as the lines are those that it knows.
     :param other_monitor: where the bandwidth is reported on machines that
         have not ``monitor``.
+    :param devices: whether the traffic of devices can be controlled, see
+        :mod:`ghsched_nova.resctrl.devices`.
     """
 
     name: str
@@ -205,6 +207,7 @@ class Dialect:
     passive: tuple[str, ...] = ()
     libvirt: bool = True
     other_monitor: Monitor | None = None
+    devices: bool = False
 
     def knob(self, role: Role) -> Knob | None:
         """The line of one part of the policy, None when there is none."""
@@ -404,6 +407,7 @@ OPENEULER_66 = Dialect(
     # monitor files, and it alone has a file "features".
     evidence=Evidence(no_files=('MB/features',),
                       any_line=('MBHDL', 'MBPRI', 'MBMIN')),
+    devices=True,
 )
 
 OPENEULER_510 = Dialect(

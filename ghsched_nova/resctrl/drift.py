@@ -42,7 +42,8 @@ from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl.schemata import Schemata
 
-Kind = Literal['make group', 'write line', 'move threads', 'remove group']
+Kind = Literal['make group', 'write line', 'move threads', 'remove group',
+               'move devices', 'release devices']
 
 #: Who made a guest's group: nova-compute, libvirt for the vCPUs, or libvirt
 #: for the whole process.
@@ -82,6 +83,8 @@ class Guest:
         plugged in later.
     :param desired: values by line and domain, in the order of writing.
     :param maker: who makes its group.
+    :param devices: IOMMU groups of its passthrough devices, where they belong
+        into the group.
     """
 
     domain: Domain
@@ -89,6 +92,7 @@ class Guest:
     online: int
     desired: plan.Desired
     maker: Maker
+    devices: frozenset[int] = frozenset()
 
     @property
     def group(self) -> str:
@@ -114,6 +118,8 @@ class Wanted:
     :param others: value of the domains that a guest does not use, by line.
     :param all_threads: whether the emulator, I/O and vhost threads of a guest
         belong into its group, too.
+    :param devices: whether devices of no guest leave the groups of guests,
+        see :mod:`ghsched_nova.resctrl.devices`.
     """
 
     guests: tuple[Guest, ...] = ()
@@ -121,6 +127,7 @@ class Wanted:
     removable: frozenset[str] = frozenset()
     others: plan.Others = field(default_factory=dict)
     all_threads: bool = False
+    devices: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,12 +139,14 @@ class Group:
     :param error: why it could not be read.
     :param vcpu_threads: threads in it that are vCPUs, but not of the guest
         whose group it is; of any guest when it is nobody's.
+    :param devices: IOMMU groups in it.
     """
 
     tasks: frozenset[int] = frozenset()
     schemata: Schemata | None = None
     error: str = ''
     vcpu_threads: frozenset[int] = frozenset()
+    devices: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -163,6 +172,8 @@ class Action:
     :param guest: UUID of the guest it is for; empty for a removal.
     :param line: of ``write line``, with its line feed.
     :param threads: of ``move threads``.
+    :param devices: IOMMU groups of ``move devices``, and of ``release
+        devices``, which go from the group to the default group.
     """
 
     kind: Kind
@@ -171,10 +182,16 @@ class Action:
     guest: str = ''
     line: str = ''
     threads: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """The line, the threads or the IOMMU groups, for people."""
+        return (self.line.strip()
+                or ', '.join(map(str, self.threads or self.devices)))
 
     def __str__(self) -> str:
-        what = self.line.strip() or ', '.join(map(str, self.threads))
-        return f'{self.group}: {self.kind}{" " * bool(what)}{what}'
+        return f'{self.group}: {self.kind}{" " * bool(self.what)}{self.what}'
 
 
 @dataclass(frozen=True)
@@ -246,6 +263,8 @@ def check(wanted: Wanted) -> None:
             raise ValueError(f'{guest.maker!r} makes no groups')
         if not guest.vcpus or min(guest.vcpus) < 0:
             raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
+        if guest.devices and min(guest.devices) < 0:
+            raise ValueError(f'{min(guest.devices)} is no IOMMU group')
         _check_values(guest.desired)
     _check_values({line: {0: value}
                    for line, value in wanted.others.items()})

@@ -26,6 +26,7 @@ from pathlib import Path
 import re
 
 _THREAD = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
+_IOMMU_GROUP = re.compile(r'iommu_group:([0-9]{1,9})')
 _TID = re.compile(r'[0-9]{1,10}')
 
 
@@ -61,10 +62,16 @@ def find_groups(names: Iterable[str], domain_id: int,
 def threads(tasks: str) -> frozenset[int]:
     """Ids of the threads in a ``tasks`` file.
 
-    openEuler's has entries as ``iommu_group:N``, too; they are passed over.
+    See :func:`iommu_groups` for what else can be in it.
     """
     return frozenset(int(word) for word in tasks.split()
                      if _TID.fullmatch(word))
+
+
+def iommu_groups(tasks: str) -> frozenset[int]:
+    """IOMMU groups in a ``tasks`` file of openEuler (``iommu_group:17``)."""
+    return frozenset(int(match[1]) for match in
+                     map(_IOMMU_GROUP.fullmatch, tasks.split()) if match)
 
 
 def vcpu_threads(tids: Iterable[int],

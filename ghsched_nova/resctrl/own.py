@@ -58,6 +58,8 @@ def remove(root: Path, uuid: str, *, files: apply.Files | None = None,
             tasks = files.read(path / 'tasks')
             if groups.vcpu_threads(groups.threads(tasks), proc):
                 return False
+            apply.write_devices(files, root, root,
+                                sorted(groups.iommu_groups(tasks)))
             files.remove_directory(path)
         except FileNotFoundError:
             return False

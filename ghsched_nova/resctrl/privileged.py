@@ -32,13 +32,14 @@ from ghsched_nova.resctrl import reconcile as reconciling
 #: Desired as it crosses: [line, [[domain, value], ...]], in order.
 _Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
 _Domain = tuple[str, int, str]
-_Guest = tuple[_Domain, Sequence[int], int, _Values, drift.Maker]
+_Guest = tuple[_Domain, Sequence[int], int, _Values, drift.Maker,
+               Sequence[int]]
 #: The fields of drift.Wanted, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
-                dict[str, int], bool]
+                dict[str, int], bool, bool]
 #: The fields of reconcile.Report, of drift.Action and drift.Problem in order.
 _Report = tuple[Sequence[tuple[drift.Kind, str, str, str, str,
-                               Sequence[int]]],
+                               Sequence[int], Sequence[int]]],
                 Sequence[tuple[str, str, str]], Sequence[str]]
 
 
@@ -60,8 +61,8 @@ def reconcile(root: Path, run_path: Path,
     actions, problems, foreign = _reconcile(
         str(root), str(run_path), _packed_wanted(wanted))
     return reconciling.Report(
-        tuple(drift.Action(kind, group, reason, guest, line, tuple(threads))
-              for kind, group, reason, guest, line, threads in actions),
+        tuple(drift.Action(*action, tuple(threads), tuple(devices))
+              for *action, threads, devices in actions),
         tuple(drift.Problem(*problem) for problem in problems),
         tuple(foreign))
 
@@ -73,7 +74,8 @@ def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
     report = reconciling.reconcile(
         reconciling.Place(Path(root), Path(run_path)), wanted)
     return ([(one.kind, one.group, one.reason, one.guest, one.line,
-              list(one.threads)) for one in report.actions],
+              list(one.threads), list(one.devices))
+             for one in report.actions],
             [(one.guest, one.group, one.reason) for one in report.problems],
             list(report.foreign))
 
@@ -93,11 +95,12 @@ def _unpacked(desired: _Values) -> dict[str, dict[int, int]]:
 
 def _packed_wanted(wanted: drift.Wanted) -> _Wanted:
     return ([(_packed_domain(guest.domain), sorted(guest.vcpus),
-              guest.online, _packed(guest.desired), guest.maker)
+              guest.online, _packed(guest.desired), guest.maker,
+              sorted(guest.devices))
              for guest in wanted.guests],
             [_packed_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
-            wanted.all_threads)
+            wanted.all_threads, wanted.devices)
 
 
 def _packed_domain(domain: drift.Domain) -> _Domain:
@@ -105,10 +108,10 @@ def _packed_domain(domain: drift.Domain) -> _Domain:
 
 
 def _unpacked_wanted(packed: _Wanted) -> drift.Wanted:
-    guests, domains, removable, others, all_threads = packed
+    guests, domains, removable, others, all_threads, devices = packed
     return drift.Wanted(
         tuple(drift.Guest(drift.Domain(*domain), frozenset(vcpus), online,
-                          _unpacked(desired), maker)
-              for domain, vcpus, online, desired, maker in guests),
+                          _unpacked(desired), maker, frozenset(mine))
+              for domain, vcpus, online, desired, maker, mine in guests),
         tuple(drift.Domain(*domain) for domain in domains),
-        frozenset(removable), dict(others), all_threads)
+        frozenset(removable), dict(others), all_threads, devices)

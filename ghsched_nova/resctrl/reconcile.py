@@ -29,6 +29,7 @@ import errno
 from pathlib import Path
 
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import survey
 
@@ -110,9 +111,9 @@ def reconcile(place: Place, wanted: drift.Wanted,
 
 def _plan(files: apply.Files, place: Place,
           wanted: drift.Wanted) -> drift.Plan:
-    return drift.make_plan(
-        survey.survey(files, place.root, wanted, place.run_path, place.proc),
-        wanted)
+    actual = survey.survey(files, place.root, wanted, place.run_path,
+                           place.proc)
+    return devices.completed(drift.make_plan(actual, wanted), actual, wanted)
 
 
 def _undone(plan: drift.Plan,
@@ -155,6 +156,10 @@ class _Work:
             self._remove(path)
         elif action.kind == 'write line':
             apply.write(self.files, self.root, path / 'schemata', action.line)
+        elif action.devices:
+            # Those that are released go to the default group.
+            target = path if action.kind == 'move devices' else self.root
+            apply.write_devices(self.files, self.root, target, action.devices)
         else:
             action = replace(action, threads=self._move(path, action.threads))
             if not action.threads:

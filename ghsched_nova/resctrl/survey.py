@@ -19,6 +19,7 @@ a group that may be removed only the list of its threads.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from dataclasses import replace
 import os
 from pathlib import Path
 
@@ -69,11 +70,15 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
 def _group(files: apply.Files,
            path: Path) -> tuple[drift.Group, frozenset[int]]:
     try:
-        tasks = groups.threads(files.read(path / 'tasks'))
+        listed = files.read(path / 'tasks')
+        tasks = groups.threads(listed)
+        devices = groups.iommu_groups(listed)
         text = files.read(path / 'schemata')
-        return drift.Group(tasks, schemata.read(text)), tasks
+        return drift.Group(tasks, schemata.read(text),
+                           devices=devices), tasks
     except schemata.SchemataError as exc:
-        return drift.Group(tasks, error=f'schemata: {exc}'), tasks
+        return drift.Group(tasks, error=f'schemata: {exc}',
+                           devices=devices), tasks
     except OSError as exc:
         error = f'can not be read: {exc.strerror or exc}'
         return drift.Group(error=error), frozenset()
@@ -81,10 +86,12 @@ def _group(files: apply.Files,
 
 def _loose(files: apply.Files, path: Path, proc: Path) -> drift.Group:
     try:
-        tasks = groups.threads(files.read(path / 'tasks'))
+        listed = files.read(path / 'tasks')
     except OSError as exc:
         return drift.Group(error=f'can not be read: {exc.strerror or exc}')
-    return drift.Group(tasks, vcpu_threads=groups.vcpu_threads(tasks, proc))
+    tasks = groups.threads(listed)
+    return drift.Group(tasks, vcpu_threads=groups.vcpu_threads(tasks, proc),
+                       devices=groups.iommu_groups(listed))
 
 
 def _with_strangers(group: drift.Group, mine: Mapping[int, str],
@@ -92,8 +99,7 @@ def _with_strangers(group: drift.Group, mine: Mapping[int, str],
     strange = group.tasks - mine.keys()
     if not strange or not mine:
         return group
-    return drift.Group(group.tasks, group.schemata, group.error,
-                       groups.vcpu_threads(strange, proc))
+    return replace(group, vcpu_threads=groups.vcpu_threads(strange, proc))
 
 
 # -- processes ----------------------------------------------------------------

@@ -10,13 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A running domain's XML -> what its control group must hold (pure)."""
+"""A running domain's XML -> what its control group must hold."""
 
 from dataclasses import dataclass
+import os
+from pathlib import Path
 
 from lxml import etree
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
@@ -29,7 +32,7 @@ class DomainError(ValueError):
 
 #: Why a guest can have no desired state.
 NOT_DESIRED = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
-               plan.PolicyNotHeld, DomainError)
+               plan.PolicyNotHeld, pci_topology.DeviceNumaError, DomainError)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,20 @@ def read(host: resctrl_host.ResctrlHost, running: Running) -> drift.Guest:
         raise DomainError('the domain has no vCPU to control')
     return drift.Guest(running.domain, vcpus, min(online, len(vcpus)),
                        plan.desired_lines(host, settings), maker)
+
+
+def iommu_group(sysfs: Path, address: str) -> int:
+    """The IOMMU group of a host's PCI device.
+
+    :raises DomainError: when it is in none.
+    """
+    link = sysfs / 'bus' / 'pci' / 'devices' / address / 'iommu_group'
+    try:
+        return int(os.path.basename(os.readlink(link)))
+    except (OSError, ValueError) as error:
+        raise DomainError(
+            f'the traffic of PCI device {address} can not be controlled: '
+            f'{link}: {error}') from error
 
 
 def _maker(root: etree._Element

@@ -18,6 +18,7 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.plan`,
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+from dataclasses import replace
 import os
 from pathlib import Path
 from typing import Any
@@ -216,7 +217,7 @@ class HostEngine:
         host = self.host()
         report = privileged.reconcile(
             self._root, self._run_path, drift.Wanted(
-                (desired.read(host, running),), (domain,),
+                (self._guest(host, running),), (domain,),
                 others=plan.other_domains(host),
                 all_threads=self._all_threads))
         _tell_actions(report)
@@ -224,6 +225,19 @@ class HostEngine:
             raise apply.EnforcementError(
                 problem.reason, str(self._root / problem.group))
         return bool(report.actions)
+
+    def _guest(self, host: resctrl_host.ResctrlHost,
+               running: desired.Running) -> drift.Guest:
+        """The desired state of a domain, with its passthrough devices.
+
+        :raises NOT_DESIRED: when its policy can not be read, or not be held.
+        """
+        guest = desired.read(host, running)
+        if not host.dialect.devices or not self._section.control_devices:
+            return guest
+        return replace(guest, devices=frozenset(
+            desired.iommu_group(Path(self._section.sysfs_path), address)
+            for address in device_numa.passthrough(running.xml)))
 
     # -- all guests -----------------------------------------------------------
 
@@ -260,7 +274,7 @@ class HostEngine:
                 if not desired.controlled(domain.xml):
                     continue
                 host = host or self.host()
-                guests.append(desired.read(host, domain))
+                guests.append(self._guest(host, domain))
             except desired.NOT_DESIRED as error:
                 problems.append(drift.Problem(domain.domain.uuid, '',
                                               str(error)))
@@ -268,7 +282,7 @@ class HostEngine:
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(drift.is_guests, before)),
             plan.other_domains(host) if host else {},
-            self._all_threads), problems
+            self._all_threads, bool(self._section.control_devices)), problems
 
     def reconcile(self, running: Iterable[desired.Running],
                   before: Iterable[str]) -> tuple[drift.Problem, ...]:

@@ -17,14 +17,17 @@ The test stands in for libvirt: it makes the group, writes the MB line and
 moves threads that are named as QEMU names those of vCPUs.
 """
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from oslo_config import cfg
 import testtools
@@ -365,6 +368,38 @@ class ReconcileTestCase(_OnEmulator):
             reconcile.Place(self.root, self.sysfs), self.wanted(), Killed())
         self.mended()
 
+    def test_sigkill_between_two_writes_leaves_neither_lock_nor_half_a_group(
+            self):
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            class Slow(apply.Files):
+                def write(this, path, text):
+                    if 'MBPRI' in text:
+                        os.write(write, b'here')
+                        threading.Event().wait()
+                    super().write(path, text)
+
+            try:
+                reconcile.reconcile(
+                    reconcile.Place(self.root, self.sysfs), self.wanted(),
+                    Slow())
+            finally:
+                os._exit(1)
+        self.addCleanup(os.close, read)
+        os.close(write)
+        self.assertEqual(b'here', os.read(read, 4))
+        exc = self.assertRaises(
+            apply.EnforcementError, reconcile.reconcile,
+            reconcile.Place(self.root, self.sysfs, lock_timeout=0.1),
+            self.wanted())
+        self.assertIn('another process has held the lock', exc.reason)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        self.mended()
+        for group in (self.group, self.own):
+            self.assertEqual(5, self.held(group).values('MBPRI')[0])
+
 
 class LockTestCase(_OnEmulator):
 
@@ -465,3 +500,41 @@ class PrivsepTestCase(_OnEmulator):
                                 self.desired(ALL_FOUR))
         self.assertEqual(str(self.root), exc.path)
         self.assertIn('still mounted', exc.reason)
+
+    def _daemons(self):
+        found = set()
+        for path in Path('/proc').glob('[0-9]*/cmdline'):
+            with contextlib.suppress(OSError):
+                words = path.read_bytes().split(b'\0')
+                if b'ghsched_nova.privsep.context' in words:
+                    found.add(int(path.parent.name))
+        return found
+
+    def test_a_daemon_that_is_killed_between_two_writes(self):
+        before = self._daemons()
+        self.start_guest()
+        desired = self.desired(ALL_FOUR)
+        self.reconcile_one({'MB': desired['MB']})   # which starts it
+        daemon, = self._daemons() - before
+        errors = []
+
+        def call():
+            try:
+                self.reconcile_one(desired)
+            except Exception as error:
+                errors.append(error)
+
+        with self.resctrl.faults(
+                {'schemata:MBPRI': {'delay': 2, 'times': 1}}):
+            thread = threading.Thread(target=call)
+            thread.start()
+            while 'MBHDL:0=0\n' not in self.writes():
+                time.sleep(0.02)
+            os.kill(daemon, signal.SIGKILL)
+            thread.join()
+        self.assertEqual(1, len(errors))
+        # The next call has a daemon of its own.
+        self.assertEqual((), self.reconcile_one(desired).problems)
+        self.assertEqual([5, 20], [self.held().values(name)[0]
+                                   for name in ('MBPRI', 'MBMIN')])
+        self.assertEqual(reconcile.Report(), self.reconcile_one(desired))

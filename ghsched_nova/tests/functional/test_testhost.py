@@ -27,6 +27,7 @@ import time
 import unittest
 
 import fixtures
+from lxml import etree
 import testtools
 
 from ghsched_nova.testing import resctrl
@@ -157,6 +158,56 @@ class IntelTest(HostTestCase):
             self.assertIn(f"<bank id='{number}' level='3'", text)
         self.assertIn("<control granularity='10' min='10' maxAllocs='3'/>",
                       text)
+
+    def test_capabilities_are_those_of_the_kernels_files(self):
+        host = etree.fromstring(self.virsh('capabilities').stdout).find('host')
+        for bank in host.findall('cache/bank'):
+            control = bank.find('control')
+            self.assertEqual(('both', '3'), (control.get('type'),
+                                             control.get('maxAllocs')))
+        self.assertEqual(
+            [('3', '65536', '224', ['llc_occupancy'])],
+            [(monitor.get('level'), monitor.get('reuseThreshold'),
+              monitor.get('maxMonitors'), self.features(monitor))
+             for monitor in host.findall('cache/monitor')])
+        bandwidth = host.find('memory_bandwidth')
+        self.assertEqual(
+            [('0', '10', '10', '3'), ('1', '10', '10', '3')],
+            [(node.get('id'), *(node.find('control').get(name) for name in (
+                'granularity', 'min', 'maxAllocs')))
+             for node in bandwidth.findall('node')])
+        self.assertEqual(
+            [('224', ['mbm_total_bytes', 'mbm_local_bytes'])],
+            [(monitor.get('maxMonitors'), self.features(monitor))
+             for monitor in bandwidth.findall('monitor')])
+
+    @staticmethod
+    def features(monitor):
+        return [feature.get('name') for feature in monitor.findall('feature')]
+
+    def test_domstats_are_the_counters_of_the_group(self):
+        self.assertEqual('', self.start('a', NODE_1 + MONITOR))
+        (group,) = self.groups()
+
+        def counted():
+            return [int(self.read(f'{group}/mon_data/mon_L3_{node:02}/'
+                                  f'mbm_{what}_bytes'))
+                    for node in (0, 1) for what in ('total', 'local')]
+
+        before = counted()
+        lines = self.virsh('domstats', '--memory', 'a').stdout.split()
+        after = counted()
+        stats = dict(line.split('=') for line in lines if '=' in line)
+        prefix = 'memory.bandwidth.monitor.'
+        self.assertEqual(
+            ('1', 'vcpus_0-1', '0-1', '2', '0', '1'), tuple(
+                stats[prefix + name] for name in (
+                    'count', '0.name', '0.vcpus', '0.node.count',
+                    '0.node.0.id', '0.node.1.id')))
+        shown = [int(stats[f'{prefix}0.node.{node}.bytes.{what}'])
+                 for node in (0, 1) for what in ('total', 'local')]
+        for low, value, high in zip(before, shown, after, strict=True):
+            self.assertTrue(low <= value <= high, (before, shown, after))
 
     def test_group_holds_the_bandwidth_and_the_vcpu_threads(self):
         self.assertEqual('', self.start('a', NODE_1))

@@ -65,6 +65,20 @@ def node_policies(**parts):
         priority=parts.get('priority', st.none() | st.integers(0, 7)))
 
 
+def policies_of(host):
+    """Strategy of policies of one node that a host can hold."""
+    held = host.capabilities()
+    limits = [limit for limit, name in ((True, 'MEM_BW_HARDLIMIT'),
+                                        (False, 'MEM_BW_SOFTLIMIT'))
+              if name in held]
+    parts = {'hardlimit': st.sampled_from(limits)}
+    if 'MEM_BW_MIN' not in held:
+        parts['minimum'] = 0
+    if 'MEM_BW_PRIORITY' not in held:
+        parts['priority'] = st.none()
+    return node_policies(**parts)
+
+
 class Model:
     """A control group as the kernel keeps it: padded, rounded, ranged."""
 

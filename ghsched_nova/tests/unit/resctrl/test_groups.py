@@ -85,3 +85,7 @@ class ThreadsTestCase(testtools.TestCase):
     def test_what_is_no_thread_id_is_passed_over(self):
         self.assertEqual({101}, groups.threads(
             '../101 x \u0661 iommu_group:7\n101\n'))
+
+    def test_iommu_groups_are_listed_among_the_threads(self):
+        self.assertEqual({7, 12}, groups.iommu_groups(
+            '101\niommu_group:7\niommu_group:12\niommu_group:x\n'))

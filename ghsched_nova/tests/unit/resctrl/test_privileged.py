@@ -55,16 +55,18 @@ class PrivilegedTestCase(testtools.TestCase):
 
     def _wanted(self, **more):
         domain = drift.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 3, 'x')
-        guest = drift.Guest(domain, frozenset({0, 1}), 1, DESIRED, 'libvirt')
+        guest = drift.Guest(domain, frozenset({0, 1}), 1, DESIRED, 'libvirt',
+                            frozenset({7}))
         return drift.Wanted((guest,), (domain,), frozenset({'qemu-1-y'}),
                             {'MB': 100}, **more)
 
     def test_reconcile_crosses_whole(self):
         report = reconcile.Report(
             (drift.Action('move threads', 'g', 'why', 'u', threads=(1, 2)),
-             drift.Action('write line', 'g', 'why', 'u', 'MB:0=1\n')),
+             drift.Action('write line', 'g', 'why', 'u', 'MB:0=1\n'),
+             drift.Action('move devices', 'g', 'why', 'u', devices=(7,))),
             (drift.Problem('u', 'g', 'no'),), ('pqos',))
-        wanted = self._wanted(all_threads=True)
+        wanted = self._wanted(all_threads=True, devices=True)
         with mock.patch.object(reconcile, 'reconcile',
                                return_value=report) as call:
             self.assertEqual(report, privileged.reconcile(
@@ -75,6 +77,8 @@ class PrivilegedTestCase(testtools.TestCase):
         self.assertEqual(wanted.domains, got.domains)
         self.assertEqual(wanted.removable, got.removable)
         self.assertTrue(got.all_threads)
+        self.assertTrue(got.devices)
+        self.assertEqual(frozenset({7}), got.guests[0].devices)
         self.assertEqual(['MBPRI', 'MB'], list(got.guests[0].desired))
         self.assertEqual(frozenset({0, 1}), got.guests[0].vcpus)
 

@@ -22,6 +22,7 @@ import tempfile
 
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
@@ -201,7 +202,7 @@ class World:
         return schemata.read(self.model.read(f'/{group}/schemata'))
 
     def tasks(self, group):
-        return set(map(int, self.model.read(f'/{group}/tasks').split()))
+        return groups.threads(self.model.read(f'/{group}/tasks'))
 
     def foreign(self):
         """What the groups of others hold."""

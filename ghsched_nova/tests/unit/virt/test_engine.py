@@ -59,6 +59,9 @@ class EngineTestCase(testtools.TestCase):
         conf.register(options)
         options.set_override('resctrl_path', self.root, 'ghsched')
         self.options = options
+        # The section, and what is set in it, is one for all ConfigOpts.
+        for option in conf.OPTS:
+            self.addCleanup(options.clear_override, option.name, 'ghsched')
         self.engine = engine.HostEngine(options.ghsched)
         self.hosts = self.useFixture(fixtures.MockPatchObject(
             engine.HostEngine, 'host', return_value=base.openeuler())).mock
@@ -154,6 +157,60 @@ class EngineTestCase(testtools.TestCase):
         self.call.reset_mock()
         self.assertFalse(self.engine.enforce(1, running(policy=False).xml))
         self.call.assert_not_called()
+
+    def devices(self, *numbers):
+        """A guest with passthrough devices, and their IOMMU groups."""
+        top = os.path.join(self.root, 'bus', 'pci', 'devices')
+        os.makedirs(top)
+        self.options.set_override('sysfs_path', self.root, 'ghsched')
+        hostdevs = ''
+        for slot, number in enumerate(numbers):
+            device = os.path.join(top, f'0000:81:{slot:02x}.0')
+            os.mkdir(device)
+            if number is not None:
+                os.symlink(f'../../../../kernel/iommu_groups/{number}',
+                           os.path.join(device, 'iommu_group'))
+            hostdevs += (
+                "<hostdev mode='subsystem' type='pci'><source><address "
+                f"domain='0x0000' bus='0x81' slot='0x{slot:02x}' "
+                "function='0x0'/></source></hostdev>")
+        guest = running()
+        return desired.Running(guest.domain, guest.xml.replace(
+            '</domain>', f'<devices>{hostdevs}</devices></domain>'))
+
+    def test_devices_are_looked_after_where_that_is_asked_for(self):
+        guest = self.devices(17, 4)
+        self.engine.reconcile([guest], [])
+        wanted = self.call.call_args.args[2]
+        self.assertFalse(wanted.devices)
+        self.assertEqual(frozenset(), wanted.guests[0].devices)
+        self.options.set_override('control_devices', True, 'ghsched')
+        self.engine.reconcile([guest], [])
+        wanted = self.call.call_args.args[2]
+        self.assertTrue(wanted.devices)
+        self.assertEqual({17, 4}, wanted.guests[0].devices)
+        self.engine.enforce(1, guest.xml)
+        wanted = self.call.call_args.args[2]
+        self.assertFalse(wanted.devices)
+        self.assertEqual({17, 4}, wanted.guests[0].devices)
+
+    def test_a_kernel_that_can_not_control_devices_is_not_asked_to(self):
+        guest = self.devices(17)
+        self.options.set_override('control_devices', True, 'ghsched')
+        self.hosts.return_value = base.intel()
+        with mock.patch.object(engine.desired, 'read', return_value=(
+                desired.read(base.openeuler(), guest))):
+            self.engine.reconcile([guest], [])
+        wanted = self.call.call_args.args[2]
+        self.assertEqual(frozenset(), wanted.guests[0].devices)
+
+    def test_a_device_without_an_iommu_group_is_told(self):
+        guest = self.devices(None)
+        self.options.set_override('control_devices', True, 'ghsched')
+        problem, = self.engine.reconcile([guest], [])
+        self.assertIn('0000:81:00.0 can not be controlled', problem.reason)
+        self.assertRaises(desired.DomainError, self.engine.enforce, 1,
+                          guest.xml)
 
     def test_all_threads_are_moved_when_a_guest_starts(self):
         self.options.set_override('control_threads', 'all', 'ghsched')

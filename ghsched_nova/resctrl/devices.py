@@ -1,0 +1,79 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The traffic of passthrough devices in control groups (pure).
+
+On openEuler's OLK-6.6 the ``tasks`` of a group takes and lists IOMMU groups
+as well (``iommu_group:17``). What the devices in one of them read and write
+in memory then counts for the control group, and its limits hold for it. An
+IOMMU group is in one control group at most; the default group lists none.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ghsched_nova.resctrl import drift
+
+
+def completed(plan: drift.Plan, actual: drift.Actual,
+              wanted: drift.Wanted) -> drift.Plan:
+    """A plan with what is to be done for devices.
+
+    They leave a group before it is removed, and come into one after the
+    threads of the guest.
+    """
+    groups = {guest.domain.uuid: drift.group_of(guest, actual.groups)
+              or guest.group for guest in wanted.guests}
+    removed = {action.group for action in plan.actions
+               if action.kind == 'remove group'}
+    there = actual.groups.keys() | {
+        action.group for action in plan.actions if action.kind == 'make group'}
+    looked_after = removed | (
+        set(groups.values()) if wanted.devices else set())
+    return replace(plan, actions=(
+        *_released(actual, wanted, looked_after), *plan.actions,
+        *(action for guest in wanted.guests
+          if groups[guest.domain.uuid] in there
+          for action in _given(guest, groups[guest.domain.uuid], actual))))
+
+
+def _given(guest: drift.Guest, name: str,
+           actual: drift.Actual) -> Iterator[drift.Action]:
+    missing = guest.devices - actual.groups.get(name, drift.Group()).devices
+    if missing:
+        yield drift.Action(
+            'move devices', name,
+            f'passthrough devices of the guest are not in it '
+            f'({_named(missing)})', guest.domain.uuid,
+            devices=tuple(sorted(missing)))
+
+
+def _released(actual: drift.Actual, wanted: drift.Wanted,
+              groups: set[str]) -> Iterator[drift.Action]:
+    """Devices that belong to no guest any more.
+
+    Also before a group is removed: the hardware's number of it is given to
+    another group afterwards.
+    """
+    used = frozenset[int]().union(
+        *(guest.devices for guest in wanted.guests))
+    for name in sorted(groups & actual.groups.keys()):
+        left = actual.groups[name].devices - used
+        if left:
+            yield drift.Action(
+                'release devices', name,
+                f'no guest that runs has them ({_named(left)})',
+                devices=tuple(sorted(left)))
+
+
+def _named(numbers: frozenset[int]) -> str:
+    return ', '.join(f'iommu_group:{number}' for number in sorted(numbers))

@@ -1,0 +1,111 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Policies on the captured machines: parse, plan, write and read back."""
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import steps
+from ghsched_nova.tests.unit.resctrl import base
+from ghsched_placement.policy import GuestPolicy
+
+
+def _hosts():
+    """The machines on which a limit can be held, by name."""
+    found = {}
+    for name in base.all_machines():
+        try:
+            found[name] = base.read_machine(
+                name, cap='hard', node_bandwidth={
+                    node: 150000 + 10000 * node for node in range(8)})
+        except resctrl_host.ResctrlUnavailable:
+            continue
+    return found
+
+
+HOSTS = _hosts()
+
+
+def _written(text, line):
+    """A schemata after one line was written to it, as an exact kernel does."""
+    change = schemata.parse(line).lines[0]
+    parsed = schemata.parse(text)
+    assert parsed.line(change.name) is not None, line
+    return schemata.render(schemata.Schemata(tuple(
+        schemata.Line(old.name, tuple(
+            (domain, dict(change.values).get(domain, value))
+            for domain, value in old.values), old.body)
+        if old.name == change.name else old for old in parsed.lines)))
+
+
+class CapturedTestCase(testtools.TestCase):
+
+    def test_each_dialect_has_a_machine(self):
+        self.assertEqual(set(dialects.BY_NAME),
+                         {host.dialect.name for host in HOSTS.values()})
+
+    def test_every_machine(self):
+        for name, host in HOSTS.items():
+            self._check_machine(name, host)
+
+    def _check_machine(self, name, host):
+        @settings(deadline=None, max_examples=40, database=None)
+        @given(st.data())
+        def check(data):
+            self._check(data, name, host)
+
+        check()
+
+    def _check(self, data, name, host):
+        text = (base.MACHINES / name / 'resctrl' / 'schemata').read_text()
+        places = data.draw(st.lists(
+            st.sampled_from(sorted(host.domains_by_node)), min_size=1,
+            max_size=2, unique=True))
+        nodes = [data.draw(base.policies_of(host))] * len(places)
+        desired = plan.desired_lines(host, plan.resolve(
+            host, GuestPolicy(nodes=tuple(nodes)), places))
+        defaults = plan.other_domains(host)
+        after = text
+        for line in plan.plan_writes(schemata.read(text), desired, defaults):
+            self.check_line(host, schemata.parse(line).lines[0])
+            after = _written(after, line)
+        self.assertEqual((), plan.differences(schemata.read(after), desired,
+                                              defaults))
+        self.assertEqual((), plan.plan_writes(schemata.read(after), desired,
+                                              defaults))
+        self.assertEqual(_others(text, host), _others(after, host))
+
+    def check_line(self, host, line):
+        """Only what the kernel takes just as it is."""
+        knob = next(knob for knob in host.dialect.knobs
+                    if knob.line == line.name)
+        for _domain, text in line.values:
+            value = int(text)
+            self.assertTrue(knob.shows(value), line)
+            if knob.fraction:
+                self.assertIn(value, steps.fractions(
+                    host.granularity, host.min_bandwidth))
+            elif knob.stepped and value != host.no_cap:
+                self.assertEqual(0, value % host.granularity, line)
+
+
+def _others(text, host):
+    knobs = {knob.line for knob in host.dialect.knobs}
+    return [line for line in schemata.parse(text).lines
+            if line.name not in knobs]
