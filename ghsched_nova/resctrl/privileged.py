@@ -61,8 +61,10 @@ def reconcile(root: Path, run_path: Path,
     actions, problems, foreign = _reconcile(
         str(root), str(run_path), _packed_wanted(wanted))
     return reconciling.Report(
-        tuple(drift.Action(*action, tuple(threads), tuple(devices))
-              for *action, threads, devices in actions),
+        tuple(drift.Action(kind, group, reason, guest, line, tuple(threads),
+                           tuple(devices))
+              for kind, group, reason, guest, line, threads, devices
+              in actions),
         tuple(drift.Problem(*problem) for problem in problems),
         tuple(foreign))
 

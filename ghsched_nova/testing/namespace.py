@@ -112,16 +112,15 @@ def write_proc(machine: machines.Machine, state: str) -> None:
 
     The file system, and the features of the processor that are behind it.
     """
+    with open('/proc/filesystems') as stream:
+        systems = f'{stream.read()}nodev\tresctrl\n'
+    with open('/proc/cpuinfo') as stream:
+        cpus = re.sub(r'(?m)^flags\t.*', ' '.join(
+            (r'\g<0>', *machine.cpu_flags)), stream.read())
     os.makedirs(f'{state}/proc', exist_ok=True)
-    for name, add in (
-        ('filesystems', lambda text: f'{text}nodev\tresctrl\n'),
-        ('cpuinfo', lambda text: re.sub(
-            r'(?m)^flags\t.*', ' '.join((r'\g<0>', *machine.cpu_flags)),
-            text)),
-    ):
-        with (open(f'/proc/{name}') as source,
-              open(f'{state}/proc/{name}', 'w') as target):
-            target.write(add(source.read()))
+    for name, text in (('filesystems', systems), ('cpuinfo', cpus)):
+        with open(f'{state}/proc/{name}', 'w') as stream:
+            stream.write(text)
 
 
 # Mounts, made inside the namespace ---------------------------------------
