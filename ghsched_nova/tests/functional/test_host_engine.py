@@ -29,9 +29,12 @@ import tempfile
 import threading
 import time
 
+from fixtures import FakeLogger
 from oslo_config import cfg
 import testtools
 
+from ghsched_nova import conf
+from ghsched_nova.guest import metadata
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
@@ -45,6 +48,8 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.testing import fixtures
 from ghsched_nova.testing import machines
 from ghsched_nova.testing import topology
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
@@ -463,6 +468,77 @@ class IntelTestCase(_OnEmulator):
         apply.Files().write(group / 'schemata', 'L3:0=f\n')
         self.enforce(self.desired(NodePolicy(maximum=20)))
         self.assertEqual(0xf, self.held().values('L3', 16)[0])
+
+
+class EngineTestCase(_OnEmulator):
+    """What nova-compute does after a fault, and what its log says of it."""
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(FakeLogger(level=20, format='%(message)s'))
+        privsep.context.set_client_mode(False)
+        self.addCleanup(privsep.context.set_client_mode, True)
+        options = cfg.ConfigOpts()
+        options([], project='nova', default_config_files=[],
+                default_config_dirs=[])
+        conf.register(options)
+        for name, value in (('resctrl_path', self.root),
+                            ('sysfs_path', self.sysfs),
+                            ('libvirt_run_path', self.sysfs)):
+            options.set_override(name, str(value), 'ghsched')
+            self.addCleanup(options.clear_override, name, 'ghsched')
+        self.engine = engine.HostEngine(options.ghsched)
+        (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
+        self.group = own.group_name(UUID)
+
+    def reconcile(self, *running):
+        return self.engine.reconcile(running, self.engine.groups())
+
+    def running(self):
+        xml = (f'<domain><name>{NAME}</name><uuid>{UUID}</uuid>'
+               f'<vcpu>{len(VCPUS)}</vcpu></domain>')
+        return desired.Running(
+            drift.Domain(UUID, DOMAIN, NAME),
+            metadata.write(xml, metadata.DomainPolicy(
+                GuestPolicy(nodes=(ALL_FOUR,)), (0,))))
+
+    def test_each_fault_is_told_leaves_nothing_and_is_mended(self):
+        guest = self.running()
+        for fault, words in (({'mkdir': 'ENOSPC'}, 'no control group left'),
+                             ({'schemata:MBPRI': 'EINVAL'}, 'MBPRI:0=5'),
+                             ({'tasks': 'ESRCH'}, 'ended meanwhile')):
+            with self.resctrl.faults(fault):
+                problem, = self.reconcile(guest)
+                self.assertIn(words, str(problem))
+                self.assertEqual(UUID, problem.guest)
+                error = self.assertRaises(
+                    apply.EnforcementError, self.engine.enforce, DOMAIN,
+                    guest.xml)
+                self.assertIn(words, str(error))
+            self.assertEqual(frozenset(), self.engine.groups())
+            self.log.reset_output()
+            self.assertEqual((), self.reconcile(guest))
+            for words in ('make group, because the guest has no control',
+                          'write line MBPRI:0=5, because', 'move threads'):
+                self.assertIn(f'{self.group}: {words}', self.log.output)
+            self.log.reset_output()
+            self.assertEqual((), self.reconcile(guest))
+            self.assertEqual('', self.log.output)
+            (self.root / self.group).rmdir()
+
+    def test_a_group_left_by_a_guest_that_died_is_removed(self):
+        self.reconcile(self.running())
+        self.threads.end()
+        self.assertEqual((), self.reconcile())
+        self.assertEqual(frozenset(), self.engine.groups())
+        self.assertIn(f'{self.group}: remove group, because no guest {UUID} '
+                      'runs', self.log.output)
+
+    def test_unmounted(self):
+        subprocess.run(['umount', '--lazy', str(self.root)], check=True)
+        problem, = self.reconcile(self.running())
+        self.assertIn('is resctrl mounted?', problem.reason)
+        self.assertEqual(UUID, problem.guest)
 
 
 class PrivsepTestCase(_OnEmulator):

@@ -84,8 +84,10 @@ class PqosTestCase(testtools.TestCase):
         return self.host.run(['cat', f'/sys/fs/resctrl/{path}']).stdout
 
     def process(self, code):
+        # On the host: others do not count for it.
         process = subprocess.Popen(
-            [sys.executable, '-c', f'print(flush=True); {code}'],
+            self.host.command(
+                [sys.executable, '-c', f'print(flush=True); {code}']),
             stdout=subprocess.PIPE)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
