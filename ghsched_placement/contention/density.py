@@ -154,18 +154,20 @@ class _Model:
     def __init__(self, machine: Machine, scenario: str,
                  keys: GuestPolicy | None, workload: Workload) -> None:
         self._machine = machine
-        self._ask = (machine, workload, scenario, keys)
+        self._workload = workload
         self._controls = workloads.controls(machine, workload, keys)
-        self._paths = tuple(workloads.paths(*self._ask, 0, 0))
+        self._slots = workloads.slots(machine, workload, scenario, keys)
 
     @functools.cache  # noqa: B019
     def latency(self, containers: int) -> float:
-        load = traffic.solve(self._machine,
-                             workloads.flows(*self._ask, containers),
-                             self._controls)
-        return sum(path.part * load.latency(path.group, path.origin,
-                                            path.memory)
-                   for path in self._paths)
+        load = traffic.solve(
+            self._machine,
+            workloads.flows(self._machine, self._workload, self._slots,
+                            containers), self._controls)
+        found = {(one.flow.group, one.flow.origin, one.flow.memory):
+                 one.latency for one in load.outcomes}
+        return sum(path.part * found[path.group, path.origin, path.memory]
+                   for path in self._slots[0].paths)
 
     def p99(self, containers: int) -> float:
         return self.latency(containers) / self.latency(1)

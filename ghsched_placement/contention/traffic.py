@@ -113,18 +113,6 @@ class Load:
     nodes: Mapping[int, float]
     links: Mapping[Link, float]
 
-    def latency(self, group: str, origin: int, memory: int) -> float:
-        """Of an access of a flow that is there.
-
-        :raises LookupError: there is no such flow.
-        """
-        for outcome in self.outcomes:
-            flow = outcome.flow
-            if (flow.group, flow.origin, flow.memory) == (
-                    group, origin, memory):
-                return outcome.latency
-        raise LookupError(f'no flow of {group} from {origin} to {memory}')
-
 
 @dataclass(frozen=True)
 class _Stage:

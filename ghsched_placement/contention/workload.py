@@ -43,8 +43,9 @@ from ghsched_placement.policy import GuestPolicy
 
 SCENARIOS = ('none', 'static', 'ghsched')
 
-#: Groups of those who are not guests of the workload.
-DEVICES, NEIGHBOURS = 'devices', 'neighbours'
+#: Groups of those who are not guests of the workload, and of all guests where
+#: nobody controls them: equals need not be told apart.
+DEVICES, NEIGHBOURS, GUESTS = 'devices', 'neighbours', 'guests'
 
 
 @dataclass(frozen=True)
@@ -157,20 +158,56 @@ def _choose(fits: Sequence[Node], parts: int,
     return tuple(sorted(node.id for node in sorted(fits, key=rank)[:parts]))
 
 
-def paths(machine: Machine, workload: Workload, scenario: str,
-          keys: GuestPolicy | None, guest: int,
-          position: int) -> Iterator[Path]:
-    """Where the accesses of a container go.
+@dataclass(frozen=True)
+class Slot:
+    """A guest NUMA node, and what one container on it does.
 
-    :param guest: number of its guest.
-    :param position: guest NUMA node that it is on.
+    :param guest: number of the guest, of so many.
+    :param position: guest NUMA node, of so many.
+    :param paths: its accesses.
+    :param flows: its traffic and that of its VF.
     """
-    nodes = places(machine, workload, scenario)[guest]
+
+    guest: int
+    guests: int
+    position: int
+    positions: int
+    paths: tuple[Path, ...]
+    flows: tuple[Flow, ...]
+
+    def count(self, containers: int) -> int:
+        """Its part of all: guests take turns, then their nodes do."""
+        of_guest = len(range(self.guest, containers, self.guests))
+        return len(range(self.position, of_guest, self.positions))
+
+
+def slots(machine: Machine, workload: Workload, scenario: str,
+          keys: GuestPolicy | None) -> tuple[Slot, ...]:
+    """All guest nodes, those of the first guest first."""
+    found = []
+    guests = places(machine, workload, scenario)
+    for guest, nodes in enumerate(guests):
+        group = group_name(guest) if keys and keys.nodes else GUESTS
+        for position in range(workload.nodes):
+            origins = (nodes if scenario == 'none'
+                       else (nodes[position],))
+            paths = tuple(_paths(machine, scenario, keys, nodes, origins,
+                                 group))
+            own = tuple(Flow(path.group, path.origin, path.memory,
+                             path.part * machine['demand_mb'])
+                        for path in paths)
+            found.append(Slot(
+                guest, len(guests), position, workload.nodes, paths,
+                own + tuple(_dma(machine, keys, nodes, origins))))
+    return tuple(found)
+
+
+def _paths(machine: Machine, scenario: str, keys: GuestPolicy | None,
+           nodes: Sequence[int], origins: Sequence[int],
+           group: str) -> Iterator[Path]:
     device_part = machine['dma_mb'] / machine['demand_mb']
-    group = group_name(guest)
-    origins = nodes if scenario == 'none' else (nodes[position],)
+    weight = 1 / len(origins)
     for origin in origins:
-        weight = 1 / len(origins)
         memories = nodes if scenario == 'none' else (origin,)
         for memory in memories:
             yield Path(group, origin, memory,
@@ -194,49 +231,32 @@ def group_name(guest: int) -> str:
     return f'guest{guest}'
 
 
-def flows(machine: Machine, workload: Workload, scenario: str,
-          keys: GuestPolicy | None, containers: int) -> tuple[Flow, ...]:
-    """The traffic of so many containers and of their devices."""
+def _dma(machine: Machine, keys: GuestPolicy | None, nodes: Sequence[int],
+         origins: Sequence[int]) -> Iterator[Flow]:
+    """What the VF of one container moves between its NIC and its buffers."""
+    for origin in origins:
+        buffers = _buffers(machine, keys, nodes, origin)
+        for memory in buffers:
+            for nic in machine.nics:
+                yield Flow(DEVICES, nic, memory,
+                           machine['dma_mb'] / (len(origins) * len(buffers)
+                                                * len(machine.nics)))
+
+
+def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
+          containers: int) -> tuple[Flow, ...]:
+    """The traffic of so many containers, their devices and the neighbours."""
     amounts: dict[tuple[str, int, int], float] = defaultdict(float)
-    guests = len(places(machine, workload, scenario))
-    demand = machine['demand_mb']
-    for guest in range(guests):
-        for position in range(workload.nodes):
-            count = _count(containers, guests, workload.nodes, guest,
-                           position)
-            for path in paths(machine, workload, scenario, keys, guest,
-                              position):
-                amounts[path.group, path.origin, path.memory] += (
-                    count * path.part * demand)
-            nodes = places(machine, workload, scenario)[guest]
-            for nic, memory, part in _dma(machine, keys, nodes, position,
-                                          scenario):
-                amounts[DEVICES, nic, memory] += (
-                    count * part * machine['dma_mb'])
+    for slot in filled:
+        count = slot.count(containers)
+        for flow in slot.flows:
+            amounts[flow.group, flow.origin, flow.memory] += (
+                count * flow.demand)
     if workload.neighbour_mb:
         for node in machine.nodes:
             amounts[NEIGHBOURS, node.id, node.id] += workload.neighbour_mb
     return tuple(Flow(*where, amount)
                  for where, amount in sorted(amounts.items()))
-
-
-def _dma(machine: Machine, keys: GuestPolicy | None, nodes: Sequence[int],
-         position: int, scenario: str) -> Iterator[tuple[int, int, float]]:
-    """NIC, memory and part of what a container's VF moves."""
-    origins = nodes if scenario == 'none' else (nodes[position],)
-    for origin in origins:
-        buffers = _buffers(machine, keys, nodes, origin)
-        for memory in buffers:
-            for nic in machine.nics:
-                yield nic, memory, 1 / (len(origins) * len(buffers)
-                                        * len(machine.nics))
-
-
-def _count(containers: int, guests: int, nodes: int, guest: int,
-           position: int) -> int:
-    """Containers on a guest node: guests take turns, then their nodes."""
-    of_guest = len(range(guest, containers, guests))
-    return len(range(position, of_guest, nodes))
 
 
 def controls(machine: Machine, workload: Workload,

@@ -79,6 +79,17 @@ class PredictTest(testtools.TestCase):
         self.assertGreater(none.alone, static.alone)
         self.assertGreater(static.alone, ours.alone)
 
+    def test_keys_that_say_nothing_change_nothing(self):
+        free = GuestPolicy((NodePolicy(),) * 2)
+        self.assertAlmostEqual(
+            density.p99(MACHINE, 'static', 50, workload=NOISY),
+            density.p99(MACHINE, 'ghsched', 50, free, NOISY))
+
+    def test_many_small_guests(self):
+        small = Workload(guests=256, vcpus=4, memory_mb=8192, nodes=1, vfs=2)
+        curve = density.predict(MACHINE, 'static', workload=small)
+        self.assertEqual(64, len(curve.points))
+
     def test_keys_as_extra_specs(self):
         specs = {'ghsched:mem_bw_min': '50',
                  'ghsched:device_numa': 'preferred'}
@@ -127,12 +138,15 @@ class PlacesTest(testtools.TestCase):
 
     def test_all_traffic_is_there_once(self):
         for scenario in workloads.SCENARIOS:
-            asked = workloads.flows(MACHINE, NOISY, scenario, None, 13)
+            slots = workloads.slots(MACHINE, NOISY, scenario, None)
+            asked = workloads.flows(MACHINE, NOISY, slots, 13)
+            self.assertEqual(13, sum(slot.count(13) for slot in slots))
             self.assertAlmostEqual(
                 13 * (340 + 78.125) + 4 * 60000,
                 sum(flow.demand for flow in asked))
-            paths = workloads.paths(MACHINE, NOISY, scenario, None, 0, 0)
-            self.assertAlmostEqual(1.0, sum(path.part for path in paths))
+            for slot in slots:
+                self.assertAlmostEqual(
+                    1.0, sum(path.part for path in slot.paths))
 
 
 class CompareTest(testtools.TestCase):

@@ -143,6 +143,3 @@ class SolveTest(testtools.TestCase):
         self.assertLess(before.achieved, 5000)
         self.assertAlmostEqual(20000, after.achieved)
         self.assertLess(after.latency, before.latency / 10)
-
-    def test_latency_of_a_flow_that_is_not_there(self):
-        self.assertRaises(LookupError, self.solve().latency, 'a', 0, 0)
