@@ -66,6 +66,11 @@ class Client:
 
     # -- Placement ------------------------------------------------------------
 
+    @property
+    def placement(self) -> Any:
+        """Placement itself, for who asks it in his own words."""
+        return self._connection.placement
+
     def hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
         """The hosts with our driver, all of them or some by name.
 
@@ -162,8 +167,7 @@ class Client:
         return uuid, dict(answer['allocations'])
 
     def _placement(self, path: str, gone: Any = None) -> Any:
-        return _json(self._connection.placement, 'Placement', path,
-                     _PLACEMENT, gone)
+        return _json(self.placement, 'Placement', path, _PLACEMENT, gone)
 
     # -- Nova -----------------------------------------------------------------
 

@@ -76,12 +76,7 @@ class CheckFlavor(command.Lister):
         parser.add_argument(
             '--image', metavar='<image>',
             help='Image (name or ID) whose properties count as well')
-        parser.add_argument(
-            '--vf-class', metavar='<alias>=<class>', action='append',
-            default=[], type=vf_class,
-            help='Resource class in Placement of the VFs of a name of '
-                 '[pci]alias, which Nova tells nobody (repeat for several; '
-                 'not needed where all VFs of the cloud are of one class)')
+        add_vf_class(parser)
         hosts.add_accounting(parser)
         return parser
 
@@ -94,8 +89,7 @@ class CheckFlavor(command.Lister):
         flavor = client.flavor(parsed_args.flavor)
         properties = (client.image_properties(parsed_args.image)
                       if parsed_args.image else {})
-        size = Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
-                    flavor.swap or 0)
+        size = size_of(flavor)
         specs = merged(flavor.extra_specs, properties)
         policy, guest = read(size, specs)
         found = client.hosts()
@@ -125,6 +119,21 @@ class CheckFlavor(command.Lister):
         left_out = query.not_shown(specs)
         if left_out:
             self.log.warning('Not looked at: %s', ', '.join(left_out))
+
+
+def size_of(flavor: Any) -> Size:
+    """The size of a flavor of openstacksdk."""
+    return Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
+                flavor.swap or 0)
+
+
+def add_vf_class(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--vf-class', metavar='<alias>=<class>', action='append',
+        default=[], type=vf_class,
+        help='Resource class in Placement of the VFs of a name of '
+             '[pci]alias, which Nova tells nobody (repeat for several; '
+             'not needed where all VFs of the cloud are of one class)')
 
 
 def vf_class(text: str) -> tuple[str, str]:

@@ -12,11 +12,13 @@
 
 """What Nova and Placement tell of hosts, made ready for the audit."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
+import functools
 from typing import Any
 
 from osc_lib import exceptions
@@ -107,14 +109,28 @@ def observe(client: clients.Client, wanted: Sequence[str] = (),
     :param ask_hosts: whether to ask each host what it has set for its
         guests, which takes a call to nova-compute for each guest.
     """
-    # Servers first: what a server has gained since is not held against it,
-    # and what holds something without being listed is looked at again.
+    # What holds something and is not among the servers is looked at again,
+    # because it may have come or gone meanwhile.
     hosts = client.hosts(wanted)
     nodes = client.compute_nodes()
     records = _servers(client, hosts, nodes)
-    return [_observe(client, host, nodes.get(host.uuid, {}),
-                     records.get(host.name, []), ask_hosts, accounting)
-            for host in hosts]
+    # Most clouds need not be asked for them at all.
+    migrations = functools.cache(client.migrations)
+    found = []
+    for host in hosts:
+        servers = client.each(functools.partial(_with_nodes, client),
+                              records.get(host.name, []))
+        told: tuple[diagnostics.HostNode, ...] = ()
+        if ask_hosts:
+            servers, told = _ask(client, servers)
+        holdings = client.holdings(host)
+        findings = audit.audit(
+            host, servers, holdings,
+            _known(client, servers, holdings, migrations), accounting)
+        node = nodes.get(host.uuid, {})
+        found.append(Observed(host, tuple(servers), holdings, findings,
+                              node.get('state'), node.get('status'), told))
+    return found
 
 
 def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
@@ -130,26 +146,16 @@ def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
     return found
 
 
-def _observe(client: clients.Client, host: capacity.Host,
-             node: Mapping[str, Any], records: Iterable[dict[str, Any]],
-             ask_host: bool, accounting: policies.Accounting) -> Observed:
-    servers = client.each(
-        lambda record: _with_nodes(client, record), list(records))
-    reports: dict[str, diagnostics.Report | None] = {}
-    if ask_host:
-        running = [server.uuid for server in servers
-                   if server.policy is not None and not server.moving]
-        reports = dict(zip(running, client.each(client.diagnostics, running),
-                           strict=True))
-        servers = [_told(server, reports.get(server.uuid))
-                   for server in servers]
-    holdings = client.holdings(host)
-    findings = audit.audit(host, servers, holdings,
-                           _known(client, servers, holdings), accounting)
-    return Observed(host, tuple(servers), holdings, findings,
-                    node.get('state'), node.get('status'),
-                    max((report.host for report in reports.values()
-                         if report), key=len, default=()))
+def _ask(client: clients.Client, servers: Sequence[audit.Server]
+         ) -> tuple[list[audit.Server], tuple[diagnostics.HostNode, ...]]:
+    """Servers with what their host has set, and what it tells of itself."""
+    running = [server.uuid for server in servers
+               if server.policy is not None and not server.moving]
+    reports = dict(zip(running, client.each(client.diagnostics, running),
+                       strict=True))
+    of_host = [report.host for report in reports.values() if report]
+    return ([_told(server, reports.get(server.uuid)) for server in servers],
+            max(of_host, key=len, default=()))
 
 
 def _with_nodes(client: clients.Client,
@@ -168,10 +174,11 @@ def _told(server: audit.Server,
 
 
 def _known(client: clients.Client, servers: Iterable[audit.Server],
-           holdings: audit.Holdings) -> set[str]:
+           holdings: audit.Holdings,
+           migrations: Callable[[], set[str]]) -> set[str]:
     """Consumers that are no server of the host, and are all right."""
     unknown = holdings.keys() - {server.uuid for server in servers}
-    known = client.migrations() & unknown if unknown else set()
+    known = migrations() & unknown if unknown else set()
     for uuid in unknown - known:
         record = client.server(uuid)
         # One that has come since, is on its way, or is gone by now.

@@ -468,6 +468,9 @@ class EndToEnd:
         row, = self.lab.openstack('flavor', 'check', 'bw60')
         self.checks.equal('flavor check: guests of 60 % that fit',
                           (row['Fits'], row['Guests That Fit']), (True, 2))
+        row, = self.lab.openstack('density', 'plan', '--flavor', 'bw60')
+        self.checks.equal('density plan: guests of 60 % that fit',
+                          row['Guests'], 2)
         self.lab.delete(server)
 
     # -- parts of tests -------------------------------------------------------

@@ -14,6 +14,7 @@
 
 import argparse
 import json
+import types
 import unittest
 
 from hypothesis import given
@@ -24,10 +25,15 @@ from ghsched_placement import audit
 from ghsched_placement import diagnostics
 from ghsched_placement import fitting
 from ghsched_placement.osc import capacity
+from ghsched_placement.osc import density
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
+from ghsched_placement.planner import flavors as planned
+from ghsched_placement.planner import limits
+from ghsched_placement.planner import more
+from ghsched_placement.planner import plan as planner
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import clouds
 
@@ -197,3 +203,54 @@ class FlavorTest(unittest.TestCase):
         if '=CUSTOM_' not in text:
             with self.assertRaises(argparse.ArgumentTypeError):
                 flavor.vf_class(text)
+
+
+class DensityTest(unittest.TestCase):
+
+    FLAVOR = types.SimpleNamespace(
+        name='bw30', vcpus=2, ram=512, disk=1, ephemeral=2, swap=None,
+        extra_specs={'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '30'})
+
+    def plan(self, mix=None):
+        host = planner.HostPlan(
+            ('a', 'b'), 6, 2, 2, 0, (limits.Lack(0, limits.BANDWIDTH, 10, 30),
+                                     limits.Lack(None, 'VCPU', 0, 2)),
+            (), 6, (more.More(0, 'a_NUMA0', limits.BANDWIDTH, 10, 0),
+                    more.More(1, 'a_NUMA1', limits.BANDWIDTH, 20, 1)))
+        return planner.Plan(2, 1, (planner.FlavorPlan(
+            density.read(self.FLAVOR), 12, (host,)),), mix and
+            planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
+
+    def test_a_flavor_of_the_cloud(self):
+        self.assertEqual(
+            planned.Flavor('bw30', 2, 512, 3, 0, self.FLAVOR.extra_specs),
+            density.read(self.FLAVOR))
+
+    def test_a_row_for_each_kind_of_host(self):
+        row, = density.rows(self.plan())
+        json.dumps(plain(row))
+        self.assertEqual(
+            ['bw30', ['a', 'b'], 6, 12, 6, '2 -> 0 of 2'], plain(row)[:6])
+        self.assertEqual(
+            ('node 0: 10 % of memory bandwidth free, 30 needed\n'
+             'host: 0 VCPU free, 2 needed',
+             'node 1: +20 % of memory bandwidth: +1 guests'),
+            (row[6].human_readable(), row[7].human_readable()))
+        self.assertEqual(len(density.COLUMNS), len(row))
+
+    def test_the_mix_by_host_and_by_flavor(self):
+        rows = list(density.rows(self.plan(mix=True)))
+        self.assertEqual(
+            [('bw30', 12), ('(mix)', 12), ('(mix) bw30', 12)],
+            [(row[0], row[3]) for row in rows])
+
+    def test_only_vfs_make_the_cloud_be_asked_for_their_class(self):
+        self.assertEqual({}, density.classes(
+            None, [density.read(self.FLAVOR)]))
+        with_vfs = planned.Flavor('v', 1, 512, extra_specs={
+            'hw:numa_nodes': '1', 'ghsched:vfs': 'nic:2'})
+        found = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
+        self.assertEqual({'nic': clouds.VF}, density.classes(
+            types.SimpleNamespace(hosts=lambda: (found,)), [with_vfs]))
+        with self.assertRaisesRegex(exceptions.CommandError, 'no host of'):
+            density.classes(types.SimpleNamespace(hosts=tuple), [with_vfs])
