@@ -1,0 +1,186 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Another bandwidth policy for a guest that exists (pure).
+
+What may change is what a control group holds: guarantee, cap, hard limit and
+priority. All else in ``ghsched:`` decides where a guest can run or what it is
+made of, and needs a resize.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ghsched_placement import keys
+from ghsched_placement import names
+from ghsched_placement import policy as policies
+from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import GuestPolicy
+
+#: The keys that can change while a guest runs.
+CHANGEABLE = (keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
+              keys.MEM_BW_PRIORITY)
+
+#: New text of an extra spec by its name, None to take it away.
+Wish = Mapping[str, str | None]
+
+_BY_NAME = {key.name: key for key in CHANGEABLE}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that makes sense for a guest.
+
+    :param extra_specs: all extra specs of the flavor afterwards.
+    """
+
+    before: GuestPolicy
+    after: GuestPolicy
+    extra_specs: Mapping[str, str]
+
+
+def extra_spec(name: str) -> str:
+    """The whole extra spec of a key that was named without ``ghsched:``.
+
+    :param name: as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``.
+    :raises PolicyError: when it is no key that can be changed.
+    """
+    prefix = keys.NAMESPACE + ':'
+    word, dot, node = name.removeprefix(prefix).partition('.')
+    key = _BY_NAME.get(word.replace('-', '_'))
+    if key is None:
+        known = ', '.join(one.extra_spec for one in CHANGEABLE)
+        raise policies.PolicyError(
+            prefix + name.removeprefix(prefix),
+            f'can not change while the guest exists; {known} can, for all '
+            'else resize the guest')
+    return key.extra_spec + dot + node
+
+
+def merge(extra_specs: Mapping[str, str], wish: Wish) -> dict[str, str]:
+    """The extra specs of a flavor with some of them changed.
+
+    :raises PolicyError: for a key that can not be changed, or a value that it
+        can not have.
+    """
+    merged = dict(extra_specs)
+    for name, text in wish.items():
+        name = extra_spec(name)
+        if text is None:
+            merged.pop(name, None)
+        else:
+            policies.check(name, text)
+            merged[name] = text.strip()
+    return merged
+
+
+def decide(extra_specs: Mapping[str, str], wish: Wish,
+           guest_nodes: int) -> Change:
+    """What a wish makes of a guest.
+
+    :param extra_specs: of the flavor that the guest has now.
+    :param guest_nodes: number of its NUMA nodes.
+    :raises PolicyError: when the policy makes no sense, or needs a control
+        group where the guest was started without one, or the reverse.
+    """
+    merged = merge(extra_specs, wish)
+    before = policies.parse(extra_specs, guest_nodes) or GuestPolicy()
+    after = policies.parse(merged, guest_nodes) or GuestPolicy()
+    if before.controlled != after.controlled:
+        raise policies.PolicyError(
+            extra_spec(next(iter(wish))),
+            'the guest was started without ghsched:mem_bw_* and has no '
+            'control group; resize it to a flavor with them'
+            if after.controlled else
+            'this would leave the guest without any ghsched:mem_bw_*, and '
+            'its control group without a use; resize it to a flavor without '
+            'them, or set ghsched:mem_bw_max to 100')
+    return Change(before, after, merged)
+
+
+# -- what Placement holds -----------------------------------------------------
+
+
+def shares(policy: GuestPolicy, accounting: Accounting,
+           host_nodes: Sequence[int],
+           compute_node_uuid: str) -> dict[str, int]:
+    """Percent that a guest takes, by provider of each of its host nodes.
+
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    """
+    demand = policy.demand(accounting)
+    found: dict[str, int] = {}
+    for guest_node, host_node in enumerate(host_nodes):
+        provider = names.numa_provider_uuid(compute_node_uuid, host_node)
+        found[provider] = (found.get(provider, 0)
+                           + demand.get(guest_node, 0))
+    return found
+
+
+def held(allocations: Mapping[str, Any]) -> dict[str, int]:
+    """Percent that is allocated to a consumer, by provider.
+
+    :param allocations: ``{provider: {'resources': {class: amount}}}``.
+    """
+    amounts = {provider: int(one['resources'].get(names.MEM_BW_PCT, 0))
+               for provider, one in allocations.items()}
+    return {provider: amount for provider, amount in amounts.items()
+            if amount}
+
+
+def reallocate(answer: Mapping[str, Any],
+               wanted: Mapping[str, int]) -> dict[str, Any] | None:
+    """The body of PUT /allocations/{consumer} for other shares.
+
+    :param answer: what GET /allocations/{consumer} gave (Placement 1.28 or
+        later, up to 1.37).
+    :param wanted: percent by provider; providers that are not named keep
+        what they have, 0 is nothing.
+    :returns: None when nothing would change.
+    """
+    now = held(answer['allocations'])
+    if all(now.get(provider, 0) == share
+           for provider, share in wanted.items()):
+        return None
+    allocations = {
+        provider: dict(one['resources'])
+        for provider, one in answer['allocations'].items()}
+    for provider, share in wanted.items():
+        resources = allocations.setdefault(provider, {})
+        resources.pop(names.MEM_BW_PCT, None)
+        if share:
+            resources[names.MEM_BW_PCT] = share
+    return {
+        'allocations': {provider: {'resources': resources} for
+                        provider, resources in allocations.items()
+                        if resources},
+        'project_id': answer['project_id'], 'user_id': answer['user_id'],
+        'consumer_generation': answer['consumer_generation']}
+
+
+def larger(some: Mapping[str, int],
+           others: Mapping[str, int]) -> dict[str, int]:
+    """The larger share of each provider.
+
+    Enough for a guest of which nobody knows which of the two it has.
+    """
+    return {provider: max(some.get(provider, 0), others.get(provider, 0))
+            for provider in {**some, **others}}
+
+
+def elsewhere(now: Mapping[str, int],
+              providers: Iterable[str]) -> frozenset[str]:
+    """Providers with a share of a guest that are none of its host nodes."""
+    return frozenset(now) - frozenset(providers)

@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Other values for a guest, and what Placement then holds."""
+
+import copy
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_placement import change
+from ghsched_placement import names
+from ghsched_placement import policy as policies
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
+BEFORE = {'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '20',
+          'ghsched:mem_bw_max.1': '50', 'ghsched:monitor': 'true'}
+
+_values = {
+    'mem_bw_min': st.integers(0, 100).map(str),
+    'mem_bw_max': st.integers(1, 100).map(str),
+    'mem_bw_hardlimit': st.sampled_from(('true', 'false')),
+    'mem_bw_priority': st.integers(0, 7).map(str),
+}
+
+#: Extra specs of ours that are each good by itself.
+specs = st.lists(st.sampled_from(sorted(_values)).flatmap(
+    lambda name: st.tuples(
+        st.sampled_from(('', '.0', '.1')).map(
+            lambda node: f'ghsched:{name}{node}'),
+        _values[name])), max_size=6).map(dict)
+
+amounts = st.dictionaries(
+    st.sampled_from(('VCPU', 'MEMORY_MB', names.MEM_BW_PCT, 'CUSTOM_VF')),
+    st.integers(1, 4096), min_size=1)
+answers = st.fixed_dictionaries({
+    'allocations': st.dictionaries(
+        st.uuids().map(str), st.fixed_dictionaries({
+            'generation': st.integers(0, 9), 'resources': amounts}),
+        min_size=1, max_size=4),
+    'project_id': st.just('project'), 'user_id': st.just('user'),
+    'consumer_generation': st.integers(0, 9)})
+
+
+class NameTest(testtools.TestCase):
+
+    def test_a_key_may_be_named_in_short(self):
+        for name in ('mem_bw_max.0', 'mem-bw-max.0', 'ghsched:mem_bw_max.0'):
+            self.assertEqual('ghsched:mem_bw_max.0', change.extra_spec(name))
+
+    def test_what_needs_a_resize_is_refused_by_name(self):
+        for name in ('vfs', 'ghsched:monitor', 'hw:numa_nodes', ''):
+            error = self.assertRaises(policies.PolicyError,
+                                      change.extra_spec, name)
+            self.assertIn('resize', error.reason)
+            self.assertTrue(error.key.startswith('ghsched:'))
+
+
+class DecideTest(testtools.TestCase):
+
+    def refused(self, wish, specs=None, nodes=2):
+        return self.assertRaises(policies.PolicyError, change.decide,
+                                 BEFORE if specs is None else specs, wish,
+                                 nodes)
+
+    def test_only_what_was_named_changes(self):
+        decided = change.decide(BEFORE, {'ghsched:mem_bw_min.1': ' 30 '}, 2)
+        self.assertEqual({**BEFORE, 'ghsched:mem_bw_min.1': '30'},
+                         decided.extra_specs)
+        self.assertEqual([20, 30],
+                         [node.minimum for node in decided.after.nodes])
+        self.assertEqual(decided.before.monitor, decided.after.monitor)
+
+    def test_a_key_that_is_taken_away(self):
+        decided = change.decide(BEFORE, {'ghsched:mem_bw_max.1': None}, 2)
+        self.assertEqual([100, 100],
+                         [node.maximum for node in decided.after.nodes])
+
+    def test_what_contradicts_itself_is_refused_with_the_key(self):
+        self.assertEqual('ghsched:mem_bw_min.1', self.refused(
+            {'ghsched:mem_bw_min.1': '60'}).key)
+        self.assertEqual('ghsched:mem_bw_max.2', self.refused(
+            {'ghsched:mem_bw_max.2': '60'}).key)
+        self.assertEqual('ghsched:mem_bw_max', self.refused(
+            {'ghsched:mem_bw_max': '0'}).key)
+
+    def test_no_group_is_made_or_given_up(self):
+        self.assertIn('has no control group', self.refused(
+            {'ghsched:mem_bw_max': '60'}, {}).reason)
+        self.assertIn('without a use', self.refused(
+            {name: None for name in BEFORE if 'mem_bw' in name}).reason)
+
+    def test_a_guest_without_numa_nodes(self):
+        self.assertIn('guest NUMA topology', self.refused(
+            {'ghsched:mem_bw_max': '60'}, {}, 0).reason)
+
+    @given(before=specs, wish=specs)
+    def test_it_is_the_flavor_with_these_keys_or_refused(self, before, wish):
+        try:
+            decided = change.decide(before, wish, 2)
+        except policies.PolicyError:
+            return
+        self.assertEqual({**before, **wish}, decided.extra_specs)
+        self.assertEqual(
+            policies.parse(decided.extra_specs, 2) or GuestPolicy(),
+            decided.after)
+        self.assertEqual(decided.after, change.decide(
+            decided.extra_specs, wish, 2).after)
+
+
+class SharesTest(testtools.TestCase):
+
+    def test_each_host_node_has_its_own(self):
+        policy = GuestPolicy(nodes=(NodePolicy(minimum=10, maximum=70),
+                                    NodePolicy(maximum=80)))
+        node3, node1 = (names.numa_provider_uuid(ROOT, node)
+                        for node in (3, 1))
+        self.assertEqual({node3: 10, node1: 0},
+                         change.shares(policy, 'min', (3, 1), ROOT))
+        self.assertEqual({node3: 70, node1: 80},
+                         change.shares(policy, 'max', (3, 1), ROOT))
+
+    def test_the_larger_of_each(self):
+        self.assertEqual({'a': 5, 'b': 3, 'c': 1}, change.larger(
+            {'a': 5, 'b': 2}, {'a': 1, 'b': 3, 'c': 1}))
+
+    def test_a_share_of_a_node_that_the_guest_is_not_on(self):
+        self.assertEqual({'b'}, change.elsewhere({'a': 1, 'b': 1}, ['a']))
+
+
+class ReallocateTest(testtools.TestCase):
+
+    @given(answer=answers, data=st.data())
+    def test_all_else_stays(self, answer, data):
+        wanted = data.draw(st.dictionaries(
+            st.one_of(st.sampled_from(sorted(answer['allocations'])),
+                      st.uuids().map(str)), st.integers(0, 100)))
+        before = copy.deepcopy(answer)
+        body = change.reallocate(answer, wanted)
+        self.assertEqual(before, answer)
+        held = change.held(answer['allocations'])
+        expected = {**held, **wanted}
+        expected = {key: share for key, share in expected.items() if share}
+        if body is None:
+            self.assertEqual(expected, held)
+            return
+        self.assertEqual(expected, change.held(body['allocations']))
+        self.assertEqual(self.others(answer), self.others(body))
+        self.assertTrue(all(one['resources'] for one
+                            in body['allocations'].values()))
+        for name in ('project_id', 'user_id', 'consumer_generation'):
+            self.assertEqual(answer[name], body[name])
+        self.assertIsNone(change.reallocate({**body}, wanted))
+
+    def others(self, answer):
+        found = {(provider, name): amount
+                 for provider, one in answer['allocations'].items()
+                 for name, amount in one['resources'].items()
+                 if name != names.MEM_BW_PCT}
+        return found
