@@ -24,6 +24,7 @@ Nothing but the element in question changes: all other elements, comments and
 blanks of a document stay as they were.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 import re
@@ -159,6 +160,27 @@ def remap(xml: str, nodes: Mapping[int, int]) -> str:
             seen.add(new)
             node.set('id', str(new))
     return document.text(root)
+
+
+def retune(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
+    """Other values for the nodes that a domain has in its ``<memorytune>``.
+
+    :param nodes: their new values; of one that the domain has not nothing is
+        written.
+    :returns: the same text when nothing changes.
+    :raises MemoryTuneError: when the document is no domain.
+    """
+    root = _parse(xml)
+    values = {str(node.id): _attributes(node, extended) for node in nodes}
+    changed = False
+    for element in root.findall(f'cputune/{_TAG}/node'):
+        wanted = values.get(element.get('id', ''), {})
+        # libvirt may show more attributes than it was given.
+        if any(element.get(name) != text for name, text in wanted.items()):
+            for name, text in wanted.items():
+                element.set(name, text)
+            changed = True
+    return document.text(root) if changed else xml
 
 
 def _element(tune: MemoryTune, extended: bool) -> etree._Element:

@@ -28,7 +28,7 @@ from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
 NAMESPACE = 'https://opendev.org/x/ghsched/domain/1.0'
-_PREFIX = 'ghsched'
+PREFIX = 'ghsched'
 _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _BOOLEAN = {'true': True, 'false': False}
@@ -59,20 +59,35 @@ def write(xml: str, domain: DomainPolicy) -> str:
         root.insert(0, metadata)
     for old in metadata.findall(_POLICY):
         metadata.remove(old)
-    policy = etree.SubElement(metadata, _POLICY,
-                              nsmap={_PREFIX: NAMESPACE})
+    _fill(etree.SubElement(metadata, _POLICY, nsmap={PREFIX: NAMESPACE}),
+          domain, _NODE)
+    return etree.tostring(root, encoding='unicode')
+
+
+def fragment(domain: DomainPolicy) -> str:
+    """The policy alone, as virDomainSetMetadata wants it.
+
+    libvirt puts :data:`NAMESPACE` and :data:`PREFIX` in, and refuses an
+    element that has the prefix already (``virXMLInjectNamespace`` of
+    src/util/virxml.c).
+    """
+    element = etree.Element('policy')
+    _fill(element, domain, 'node')
+    return etree.tostring(element, encoding='unicode')
+
+
+def _fill(policy: etree._Element, domain: DomainPolicy, tag: str) -> None:
     policy.set('monitor', _text(domain.policy.monitor))
     policy.set('device_numa', domain.policy.device_numa)
     for node, host_node in zip(domain.policy.nodes, domain.host_nodes,
                                strict=True):
-        element = etree.SubElement(policy, _NODE)
+        element = etree.SubElement(policy, tag)
         element.set('host', str(host_node))
         element.set('min', str(node.minimum))
         element.set('max', str(node.maximum))
         element.set('hardlimit', _text(node.hardlimit))
         if node.priority is not None:
             element.set('priority', str(node.priority))
-    return etree.tostring(root, encoding='unicode')
 
 
 def read(xml: str) -> DomainPolicy | None:

@@ -124,12 +124,7 @@ class HostEngine:
         domain = metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]))
         xml = metadata.write(xml, domain)
-        nodes = tuple(
-            memorytune.NodeTune(
-                id=setting.domain, bandwidth=setting.maximum,
-                hardlimit=setting.hardlimit, priority=setting.priority,
-                min_bandwidth=setting.minimum)
-            for setting in settings)
+        nodes = _tunes(settings)
         if nodes and not self._libvirt_makes_groups(host):
             return xml      # a group of ours measures as well
         if not nodes and not policy.monitor:
@@ -137,6 +132,20 @@ class HostEngine:
         tune = memorytune.MemoryTune(vcpus=_vcpus(xml), nodes=nodes,
                                      monitor=policy.monitor)
         return memorytune.render(xml, tune, self.extended)
+
+    def retune(self, xml: str) -> str:
+        """The domain XML with the values of the policy in its metadata.
+
+        :returns: the same text when its memorytune has them already, or when
+            it has none because libvirt does not make the control group.
+        :raises NOT_DESIRED: when the policy can not be read, or not be held.
+        """
+        domain = metadata.read(xml)
+        if domain is None or not domain.policy.controlled:
+            return xml
+        return memorytune.retune(
+            xml, _tunes(plan.resolve(self.host(), domain.policy,
+                                     domain.host_nodes)), self.extended)
 
     def place_devices(self, xml: str, policy: GuestPolicy,
                       devices: Sequence[device_numa.Device],
@@ -339,6 +348,16 @@ def _tell_actions(report: reconciling.Report) -> None:
     for action in report.actions:
         LOG.info('ghsched: %(action)s, because %(reason)s',
                  {'action': action, 'reason': action.reason})
+
+
+def _tunes(settings: Iterable[plan.DomainSetting]
+           ) -> tuple[memorytune.NodeTune, ...]:
+    return tuple(
+        memorytune.NodeTune(
+            id=setting.domain, bandwidth=setting.maximum,
+            hardlimit=setting.hardlimit, priority=setting.priority,
+            min_bandwidth=setting.minimum)
+        for setting in settings)
 
 
 def _vcpus(xml: str) -> frozenset[int]:

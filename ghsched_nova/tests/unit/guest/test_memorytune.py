@@ -196,6 +196,25 @@ class StripTest(unittest.TestCase):
         self.assertEqual('<domain/>', mt.strip(xml))
 
 
+class RetuneTest(unittest.TestCase):
+
+    @given(DOMAINS, TUNES, NODES, st.booleans())
+    def test_only_the_values_of_its_own_nodes_change(self, xml, tune, nodes,
+                                                     extended):
+        before = mt.render(xml, tune, extended)
+        after = mt.retune(before, nodes, extended)
+        new = {node.id: node for node in nodes}
+        self.assertEqual(mt.strip(before), mt.strip(after))
+        for old, node in zip(tune.nodes, mt.read(after).nodes, strict=True):
+            self.assertEqual(old.id, node.id)
+            self.assertEqual(new.get(old.id, old).bandwidth, node.bandwidth)
+        self.assertIs(after, mt.retune(after, nodes, extended))
+
+    def test_a_domain_without_is_left_alone(self):
+        for xml in samples.ALL:
+            self.assertIs(xml, mt.retune(xml, TUNE.nodes, True))
+
+
 class RemapTest(unittest.TestCase):
 
     @given(DOMAINS, TUNES, st.permutations(range(32)))

@@ -68,6 +68,17 @@ class MetadataTest(testtools.TestCase):
         xml = metadata.write('<domain><name>a</name></domain>', domain)
         self.assertEqual(domain, metadata.read(xml))
 
+    @given(domains())
+    def test_the_fragment_is_the_same_without_its_namespace(self, domain):
+        whole = etree.fromstring(metadata.write(DOMAIN, domain)).find(
+            f'metadata/{{{metadata.NAMESPACE}}}policy')
+        alone = etree.fromstring(metadata.fragment(domain))
+        self.assertEqual({}, alone.nsmap)
+        self.assertEqual(
+            [(etree.QName(one).localname, dict(one.attrib))
+             for one in whole.iter()],
+            [(one.tag, dict(one.attrib)) for one in alone.iter()])
+
     def test_a_guest_of_somebody_else_has_no_policy(self):
         self.assertIsNone(metadata.read(DOMAIN))
 
