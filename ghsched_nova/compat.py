@@ -37,11 +37,13 @@ from nova import objects
 from nova.objects import request_spec
 from nova.pci import request as pci_request
 from nova.pci import whitelist
+from nova import rpc
 from nova.scheduler.client import report
 from nova.scheduler import request_filter
 from nova.scheduler import utils as scheduler_utils
 from nova import service
 from nova.virt import hardware
+from oslo_concurrency import lockutils
 from oslo_log import log as logging
 
 from ghsched_nova import conf
@@ -118,6 +120,18 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'pools', 'request'),
     'nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs': (
         'self', 'pools', 'request'),
+    'nova.rpc.get_server': ('target', 'endpoints', 'serializer'),
+    'nova.rpc.get_client': (
+        'target', 'version_cap', 'serializer', 'call_monitor_timeout'),
+    'nova.rpc.ClientRouter.client': ('self', 'context'),
+    'nova.config.parse_args': (
+        'argv', 'default_config_files', 'configure_db', 'init_rpc', 'prog'),
+    'nova.objects.instance.Instance.save': (
+        'self', 'expected_vm_state', 'expected_task_state',
+        'admin_state_reset'),
+    'nova.objects.instance.Instance._save_flavor': ('self', 'context'),
+    'nova.objects.request_spec.RequestSpec.save': ('self',),
+    'nova.virt.libvirt.driver.LibvirtDriver.cleanup_host': ('self', 'host'),
     'nova.compute.manager.ComputeVirtAPI.__init__': ('self', 'compute'),
     'nova.compute.manager.ComputeManager._attach_interface': (
         'self', 'context', 'instance', 'network_id', 'port_id',
@@ -546,3 +560,31 @@ def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
     if topology is None:
         return ()
     return [cell.id for cell in topology.cells]
+
+
+def rpc_server(target: Any, endpoints: Sequence[Any]) -> Any:
+    """A server on Nova's message bus, for plain data.
+
+    ``nova.rpc.get_server`` gives it the threads that the service has chosen.
+    """
+    return rpc.get_server(target, endpoints,
+                          serializer=rpc.JsonPayloadSerializer())
+
+
+def rpc_client(context: Any, target: Any) -> Any:
+    """A client on the message bus of the cell that a context is of.
+
+    As the RPC APIs of ``nova.compute.rpcapi`` make theirs.
+    """
+    router = rpc.ClientRouter(rpc.get_client(
+        target, serializer=rpc.JsonPayloadSerializer()))
+    return router.client(context)
+
+
+def instance_lock(uuid: str) -> Any:
+    """The lock of ``nova.compute.manager.ComputeManager`` for one guest.
+
+    Its methods put ``nova.utils.synchronized(instance.uuid)`` around their
+    work; the lock is one of the process.
+    """
+    return lockutils.lock(uuid, 'nova-')

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from ghsched_nova.cmd import explain
 from ghsched_nova.cmd import plan
+from ghsched_nova.cmd import server_set
 
 EXIT_USAGE = 1
 
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
                                   required=True)
     explain.add_parser(commands)
     plan.add_parser(commands)
+    server_set.add_parser(commands)
     return top
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 import functools
+import threading
 from typing import Any
 
 from nova import exception
@@ -53,6 +54,7 @@ from ghsched_nova.virt import guest_diagnostics
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
+from ghsched_nova.virt import rpc
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 
@@ -85,6 +87,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             compat.config().ghsched)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(compat.config().ghsched))
+        # What was read of a policy must not be written when it has changed.
+        self._changing = threading.RLock()
+        self._policy_server = rpc.PolicyServer(rpc.PolicyEndpoint(
+            self._ghsched, self._host, self._changing))
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
@@ -94,6 +100,11 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         compat.wrap_attach_interface(self.virtapi, functools.partial(
             attach.telling_why, nodes=_nodes_of_devices))
         self._reassert()
+        self._policy_server.start(host)
+
+    def cleanup_host(self, host: str) -> None:
+        self._policy_server.stop()
+        super().cleanup_host(host)
 
     # -- what Placement is told -----------------------------------------------
 
@@ -346,6 +357,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         guest that can not be helped is told in the log and left running: it
         was protected when it started, and stopping it now would be worse.
         """
+        with self._changing:
+            self._reassert_all()
+
+    def _reassert_all(self) -> None:
         # In this order: a group is made after its guest was started.
         before = self._ghsched.groups()
         guests = {guest.uuid: guest for guest
@@ -444,10 +459,19 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                   device_names: Any) -> Any:
         moves = migration.node_moves(guest.get_xml_desc(), migrate_data)
         if moves:
-            guest = migration.MovedGuest(guest, moves)
+            guest = migration.MovedGuest(guest, moves, self._retuned)
         return super()._live_migration_operation(
             context, instance, dest, block_migration, migrate_data, guest,
             device_names)
+
+    def _retuned(self, xml: str) -> str:
+        """For a guest whose policy has changed since it was started."""
+        try:
+            return self._ghsched.retune(xml)
+        except NOT_HELD as error:
+            LOG.warning('ghsched: the guest is migrated with the caps that '
+                        'it was started with: %s', error)
+            return xml
 
     def post_live_migration_at_destination(self, context: Any,
                                            instance: Any, *args: Any,

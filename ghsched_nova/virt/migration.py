@@ -18,6 +18,7 @@ migration.get_updated_guest_xml``). It takes pinning and memory from
 that it reads the XML from is given to it with that part already moved.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,15 +66,20 @@ def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
 
 
 class MovedGuest:
-    """A guest whose XML has our part as the destination needs it."""
+    """A guest whose XML has our part as the destination needs it.
 
-    def __init__(self, guest: Any, moves: Mapping[int, int]) -> None:
+    :param retuned: XML -> XML whose memorytune is as its metadata says.
+    """
+
+    def __init__(self, guest: Any, moves: Mapping[int, int],
+                 retuned: Callable[[str], str]) -> None:
         self._guest = guest
         self._moves = moves
+        self._retuned = retuned
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._guest, name)
 
     def get_xml_desc(self, *args: Any, **kwargs: Any) -> str:
-        xml = self._guest.get_xml_desc(*args, **kwargs)
+        xml = self._retuned(self._guest.get_xml_desc(*args, **kwargs))
         return memorytune.remap(metadata.move(xml, self._moves), self._moves)

@@ -46,40 +46,89 @@ compat.config()
 ApiException = client.OpenStackApiException
 
 FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
+POLICY = f'{{{metadata.NAMESPACE}}}policy'
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
 class KeptElements(fixtures.Fixture):
-    """Nova's fake Domain forgets what it does not know; libvirt does not."""
+    """Nova's fake Domain forgets what it does not know; libvirt does not.
+
+    It has one definition where libvirt has two, and loses a domain that runs
+    when it is defined again.
+    """
 
     def _setUp(self):
-        domain = fakelibvirt.Domain
-        parse, describe = domain._parse_definition, domain.XMLDesc
+        path = 'nova.tests.fixtures.libvirt.'
+        for name, wrap in (('Domain._parse_definition', _keeping),
+                           ('Domain.XMLDesc', _telling),
+                           ('Domain.createWithFlags', _starting),
+                           ('Connection.defineXML', _defining_again)):
+            owner, method = name.split('.')
+            function = getattr(getattr(fakelibvirt, owner), method)
+            self.useFixture(fixtures.MonkeyPatch(path + name,
+                                                 wrap(function)))
+        self.useFixture(fixtures.MonkeyPatch(path + 'Domain.setMetadata',
+                                             set_metadata))
 
-        def keep(self, xml):
-            definition = parse(self, xml)
-            root = etree.fromstring(xml)
-            definition['_kept'] = (
-                root.findall('cputune/memorytune'),
-                root.findall(f'metadata/{{{metadata.NAMESPACE}}}policy'))
-            return definition
 
-        def tell(self, flags):
-            root = etree.fromstring(describe(self, flags))
-            tunes, policies = self._def['_kept']
-            for name, elements in (('cputune', tunes),
-                                   ('metadata', policies)):
-                parent = root.find(name)
-                if parent is None and elements:
-                    parent = etree.SubElement(root, name)
-                for element in elements:
-                    parent.append(etree.fromstring(etree.tostring(element)))
-            return etree.tostring(root, encoding='unicode')
+def _ours(root):
+    return (root.findall('cputune/memorytune'),
+            root.findall(f'metadata/{POLICY}'))
 
-        path = 'nova.tests.fixtures.libvirt.Domain.'
-        self.useFixture(fixtures.MonkeyPatch(path + '_parse_definition',
-                                             keep))
-        self.useFixture(fixtures.MonkeyPatch(path + 'XMLDesc', tell))
+
+def _keeping(parse):
+    def keep(self, xml):
+        return {**parse(self, xml), '_kept': _ours(etree.fromstring(xml))}
+    return keep
+
+
+def _telling(describe):
+    def tell(self, flags):
+        root = etree.fromstring(describe(self, flags))
+        elements = self._def['_kept']
+        if flags & fakelibvirt.VIR_DOMAIN_XML_INACTIVE:
+            elements = self._def.get('_stored', self._def)['_kept']
+        for name, some in zip(('cputune', 'metadata'), elements,
+                              strict=True):
+            parent = root.find(name)
+            if parent is None and some:
+                parent = etree.SubElement(root, name)
+            for element in some:
+                parent.append(etree.fromstring(etree.tostring(element)))
+        return etree.tostring(root, encoding='unicode')
+    return tell
+
+
+def _defining_again(define):
+    def define_again(self, xml):
+        root = etree.fromstring(xml)
+        old = self._vms.get(root.findtext('name'))
+        if old is None or old._transient or not old.isActive():
+            return define(self, xml)
+        old._def['_stored'] = old._parse_definition(xml)
+        return old
+    return define_again
+
+
+def _starting(create):
+    def start(self, flags):
+        self._def = self._def.get('_stored', self._def)
+        return create(self, flags)
+    return start
+
+
+def set_metadata(domain, kind, text, key, uri, flags=0):
+    """As virDomainSetMetadata, which gives each element the namespace."""
+    assert (kind, flags) == (2, 3), (kind, flags)
+    plain = etree.fromstring(text)
+    element = etree.Element(f'{{{uri}}}{plain.tag}', plain.attrib,
+                            nsmap={key: uri})
+    for child in plain:
+        etree.SubElement(element, f'{{{uri}}}{child.tag}', child.attrib)
+    for definition in (domain._def, domain._def.get('_stored', {})):
+        if definition:
+            tunes, _old = definition['_kept']
+            definition['_kept'] = (tunes, [element])
 
 
 class FakeKernel(fixtures.Fixture):

@@ -87,3 +87,24 @@ class ReliedOnTest(testtools.TestCase):
         # _create_guest, _soft_reboot and _resume_guest_after_snapshot, which
         # our driver all overrides.
         self.assertEqual(3, source.count('.launch('))
+
+    def test_compute_locks_an_instance_by_its_uuid(self):
+        from nova.compute import manager
+        from nova import utils
+        self.assertIn('@utils.synchronized(instance.uuid)',
+                      inspect.getsource(manager))
+        self.assertEqual(({'lock_file_prefix': 'nova-'}, ()), (
+            utils.synchronized.keywords, utils.synchronized.args))
+
+    def test_a_restarted_compute_frees_a_guest_that_was_to_be_resized(self):
+        from nova.compute import manager
+        source = inspect.getsource(manager.ComputeManager._init_instance)
+        _before, found, after = source.partition(
+            'instance.task_state in [task_states.RESIZE_PREP]')
+        self.assertTrue(found)
+        self.assertIn('instance.task_state = None', after[:400])
+
+    def test_a_client_follows_the_cell_of_its_context(self):
+        from nova import rpc
+        self.assertIn('transport = context.mq_connection',
+                      inspect.getsource(rpc.ClientRouter.client))

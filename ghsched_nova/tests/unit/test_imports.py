@@ -30,8 +30,8 @@ TOP = pathlib.Path(__file__).parents[3]
 #: The subpackages and modules that may know Nova.
 NOVA_SIDE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('api', 'cmd', 'compat', 'pci_requests', 'scheduler', 'shim',
-                 'tests', 'virt'))
+    for name in ('api', 'cmd', 'compat', 'live', 'pci_requests', 'rpcapi',
+                 'scheduler', 'shim', 'tests', 'virt'))
 
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(

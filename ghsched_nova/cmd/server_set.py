@@ -1,0 +1,309 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched server set``: another bandwidth policy for a guest that runs.
+
+Runs where nova-manage runs: it needs Nova's API database, the message bus and
+the credentials of ``[placement]``, all from nova.conf. ``openstack ghsched
+server set`` is the same command (:class:`ghsched_nova.cmd.osc.SetServer`).
+
+The keys of the JSON are stable: none is renamed or removed.
+
+server
+    ``uuid``, ``name`` and ``host``.
+changed
+    Whether something had to be done; with ``--dry-run``, whether something
+    would have to be.
+dry_run
+    Whether it was asked only.
+running
+    Whether the policy holds already; that of a stopped guest holds when it
+    starts.
+nodes
+    For each guest NUMA node: ``guest_node``, ``host_node``, ``before`` and
+    ``after`` (``min``, ``max``, ``hardlimit`` and ``priority``, null for the
+    host's default) and ``effective``, the same for each resctrl ``domain``
+    of the host node, null for what the host has not.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import json
+import sys
+from typing import Any
+import uuid
+import warnings
+
+import prettytable
+
+from ghsched_nova.live import errors
+from ghsched_placement import change as changes
+from ghsched_placement import keys
+from ghsched_placement import policy as policies
+
+EXIT_DONE = 0
+EXIT_ERROR = 1
+EXIT_REFUSED = 2
+
+HEADER = ('Guest node', 'Host node', 'Key', 'Before', 'After',
+          'Held by the host')
+
+#: Short name of a key, as it stands in messages and in the JSON.
+_SHORT = {key.name: key.name.removeprefix('mem_bw_')
+          for key in changes.CHANGEABLE}
+
+
+class NotHere(Exception):  # noqa: N818
+    """This is no place to run the command; says what is missing."""
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``server`` with its sub-command to a parser's sub-parsers."""
+    server = commands.add_parser(
+        'server', help='change servers that exist').add_subparsers(
+            dest='server_command', metavar='COMMAND', required=True)
+    text = 'give a server another memory bandwidth policy, without a restart'
+    parser = server.add_parser('set', help=text, description=(
+        f'{text[0].upper()}{text[1:]}. Runs where nova-manage runs.'), epilog=(
+        'Exit status: 0 done, or nothing to do; 1 wrong usage, or something '
+        'is left to do by hand; 2 refused, and all is as it was.'))
+    add_arguments(parser)
+    parser.add_argument('--format', choices=('table', 'json'),
+                        default='table')
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What both commands take."""
+    parser.add_argument('server', metavar='SERVER', help='UUID of the server')
+    for key in changes.CHANGEABLE:
+        parser.add_argument(
+            '--' + key.name.replace('_', '-'), dest=key.name,
+            action='append', default=[], metavar='[N=]VALUE', help=(
+                f'{key.summary} With N= for guest NUMA node N alone; may be '
+                'given again'))
+    parser.add_argument(
+        '--unset', action='append', default=[], metavar='KEY[.N]',
+        help='take a key away, for example mem_bw_priority or mem_bw_max.0; '
+             'the default holds then, or what is set for all guest NUMA '
+             'nodes')
+    parser.add_argument('--dry-run', action='store_true',
+                        help='find out whether it could be done, and change '
+                             'nothing')
+    parser.add_argument(
+        '--config-file', action='append', metavar='FILE',
+        help='configuration of Nova with its API database, may be given '
+             'again; the default is what nova-manage reads')
+
+
+def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
+    """The extra specs that the command line names.
+
+    :raises PolicyError: for one that can not be changed, a value that it can
+        not have, or one that is named twice.
+    """
+    found: dict[str, str | None] = {}
+    for name, text in _named(arguments):
+        extra_spec = changes.extra_spec(name)
+        if extra_spec in found:
+            raise policies.PolicyError(extra_spec, 'is given twice')
+        found[extra_spec] = text
+    if not found:
+        raise policies.PolicyError(
+            keys.NAMESPACE + ':', 'nothing to change is given')
+    # The values alone, without the guest.
+    changes.merge({}, found)
+    return found
+
+
+def _named(arguments: argparse.Namespace
+           ) -> Iterator[tuple[str, str | None]]:
+    for key in changes.CHANGEABLE:
+        for text in getattr(arguments, key.name):
+            node, equals, value = text.rpartition('=')
+            yield key.name + ('.' + node if equals else ''), value
+    for name in arguments.unset:
+        yield name, None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the command out.
+
+    :returns: exit status, see the help of the command.
+    """
+    def told(plan: Any) -> str:
+        show = as_json if arguments.format == 'json' else as_table
+        return show(plan, arguments.dry_run)
+
+    return tell(lambda: told(carry_out(arguments)), 'ghsched server set')
+
+
+def tell(work: Callable[[], str], program: str) -> int:
+    """Print what comes of it, and make an exit status of its errors."""
+    try:
+        print(work())
+    except (policies.PolicyError, errors.Refused) as error:
+        print(f'{program}: refused: {error}', file=sys.stderr)
+        return EXIT_REFUSED
+    except (NotHere, errors.LeftOver) as error:
+        print(f'{program}: {error}', file=sys.stderr)
+        return EXIT_ERROR
+    return EXIT_DONE
+
+
+def carry_out(arguments: argparse.Namespace) -> Any:
+    """Change the server.
+
+    :returns: ghsched_nova.live.change.Plan
+    :raises NotHere: when Nova's configuration is not here.
+    :raises PolicyError: naming the key that is wrong.
+    :raises Refused: with the reason; all is as it was.
+    :raises LeftOver: when not all could be put back.
+    """
+    asked = wish(arguments)
+    try:
+        server = str(uuid.UUID(arguments.server))
+    except ValueError:
+        raise errors.Refused(f'{arguments.server!r} is no UUID of a server'
+                             ) from None
+    configure(arguments.config_file)
+    # Nova reads its configuration while it is imported.
+    from ghsched_nova.live import records
+    with records.in_cell(server) as context:
+        return live_change(context, server).run(asked, arguments.dry_run)
+
+
+def live_change(context: Any, server: str) -> Any:
+    """The change of one guest, with all that it works with.
+
+    :param context: of the cell of the guest.
+    :returns: ghsched_nova.live.change.LiveChange
+    """
+    from ghsched_nova import compat
+    from ghsched_nova.live import change
+    from ghsched_nova.live import placement
+    from ghsched_nova.live import records
+    from ghsched_nova import rpcapi
+    return change.LiveChange(
+        records.NovaRecords(context, server),
+        lambda guest: placement.Shares(
+            compat.placement_client(), guest.uuid,
+            placement.nodes_of(guest.compute_node, guest.host_nodes)),
+        rpcapi.HostClient(context),
+        compat.config().ghsched.bandwidth_accounting)
+
+
+def configure(files: Sequence[str] | None) -> None:
+    """Read Nova's configuration as nova-manage does.
+
+    :raises NotHere: when it is not here, or is that of a compute host.
+    """
+    # A library of Nova's imports it if it is there; nothing here uses it.
+    warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
+    try:
+        from nova import conf as nova_conf
+        from nova import config
+        from nova import objects
+    except ImportError as error:
+        raise NotHere(f'this needs Nova, as where nova-manage runs: {error}'
+                      ) from error
+    from oslo_config import cfg
+    options = nova_conf.CONF
+    try:
+        config.parse_args(['ghsched'], default_config_files=files)
+    except cfg.Error as error:
+        raise NotHere(f'nova.conf can not be read: {error}') from error
+    except Exception as error:
+        # Of the transport_url, which has many ways to be wrong.
+        raise NotHere(f'nova.conf can not be used: {error}') from error
+    if not options.api_database.connection:
+        raise NotHere(
+            'nova.conf has no [api_database]connection here; run this where '
+            'nova-manage runs, or name the file with --config-file')
+    objects.register_all()
+
+
+# -- output -------------------------------------------------------------------
+
+
+def as_json(plan: Any, dry_run: bool) -> str:
+    guest = plan.guest
+    return json.dumps({
+        'server': {'uuid': guest.uuid, 'name': guest.name,
+                   'host': guest.host},
+        'changed': plan.needed, 'dry_run': dry_run, 'running': guest.running,
+        'nodes': [{
+            'guest_node': number, 'host_node': host_node,
+            'before': _values(before), 'after': _values(after),
+            'effective': [
+                {'domain': one['domain'],
+                 **{short: one[short] for short in _SHORT.values()}}
+                for one in _effective(plan, host_node)],
+        } for number, host_node, before, after in _nodes(plan)],
+    }, indent=2)
+
+
+def as_table(plan: Any, dry_run: bool) -> str:
+    table = prettytable.PrettyTable(HEADER)
+    table.align = 'l'
+    table.add_rows([list(row) for row in rows(plan)])
+    return f'{table.get_string()}\n{summary(plan, dry_run)}'
+
+
+def summary(plan: Any, dry_run: bool) -> str:
+    """What was done, in a sentence."""
+    if not plan.needed:
+        return 'Nothing to change.'
+    if dry_run:
+        return 'This could be done now. Nothing was changed.'
+    return 'Done.' if plan.guest.running else (
+        'Done; it holds when the server starts.')
+
+
+def rows(plan: Any) -> Iterator[tuple[str, ...]]:
+    """One for each guest NUMA node and key, see :data:`HEADER`."""
+    for number, host_node, before, after in _nodes(plan):
+        old, new = _values(before), _values(after)
+        for name, short in _SHORT.items():
+            yield (str(number), str(host_node), name, _text(old[short]),
+                   _text(new[short]), _distinct(
+                       _text(one[short], absent='-')
+                       for one in _effective(plan, host_node)))
+
+
+def _nodes(plan: Any) -> Iterator[tuple[int, int, Any, Any]]:
+    yield from zip(range(len(plan.guest.host_nodes)), plan.guest.host_nodes,
+                   plan.change.before.nodes, plan.change.after.nodes,
+                   strict=True)
+
+
+def _effective(plan: Any, host_node: int) -> list[Mapping[str, Any]]:
+    return [one for one in plan.effective if one['host_node'] == host_node]
+
+
+def _values(node: policies.NodePolicy) -> dict[str, Any]:
+    return {'min': node.minimum, 'max': node.maximum,
+            'hardlimit': node.hardlimit, 'priority': node.priority}
+
+
+def _text(value: object, absent: str = 'default') -> str:
+    if value is None:
+        return absent
+    return str(value).lower()
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return ', '.join(dict.fromkeys(texts))

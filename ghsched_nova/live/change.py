@@ -1,0 +1,308 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Change a guest's policy: in Placement, on its host, in Nova's records.
+
+In this order, because Placement is where room is given out: nobody else can
+take what the host is about to hold. If a later step refuses, the earlier ones
+are taken back, the latest first. Knows no Nova object and no wire; what it
+works with is given to it.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+from typing import Protocol
+import uuid
+
+from ghsched_nova.live import errors
+from ghsched_nova.live import messages
+from ghsched_placement import change as changes
+from ghsched_placement import policy as policies
+from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import GuestPolicy
+
+#: A policy as it crosses, see :mod:`ghsched_nova.live.messages`.
+Packed = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What Nova has on record.
+
+    :param compute_node: UUID of its compute node, which is that of the root
+        provider, too.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param extra_specs: of its own copy of the flavor.
+    :param running: whether it has a QEMU process.
+    """
+
+    uuid: str
+    name: str
+    host: str
+    compute_node: str
+    host_nodes: tuple[int, ...]
+    extra_specs: Mapping[str, str]
+    running: bool
+
+
+class Records(Protocol):
+    """Nova's databases, for one guest."""
+
+    def read(self) -> Guest:
+        """:raises Refused: when the guest can not be changed now."""
+
+    def lock(self) -> None:
+        """Keep everybody else from starting something with the guest.
+
+        :raises Refused: when something else has begun.
+        """
+
+    def unlock(self) -> str:
+        """Give it free; says what to do by hand when that fails."""
+
+    def save(self, extra_specs: Mapping[str, str]) -> None:
+        """Put these into its flavor, or leave all as it was, and unlock."""
+
+
+class Host(Protocol):
+    """The compute host, see :class:`ghsched_nova.rpcapi.HostClient`.
+
+    Each call may raise HostSilent, and Refused with the host's reason.
+    """
+
+    def check(self, guest: Guest, policy: Packed) -> dict[str, Any]:
+        """``policy`` that the guest has, ``effective`` and ``same``."""
+
+    def set(self, guest: Guest, policy: Packed, token: str) -> None:
+        """Have the guest run with a policy."""
+
+    def policy_of(self, guest: Guest, void: str) -> Packed | None:
+        """The policy that it runs with; forget a call of :meth:`set`."""
+
+
+class Shares(Protocol):
+    """See :class:`ghsched_nova.live.placement.Shares`."""
+
+    def held(self) -> dict[str, int]:
+        """Percent by provider."""
+
+    def put(self, wanted: Mapping[str, int]) -> bool:
+        """Have Placement hold these."""
+
+    def check_room(self, wanted: Mapping[str, int]) -> None:
+        """Whether it could."""
+
+    def check_traits(self, compute_node_uuid: str,
+                     policy: GuestPolicy) -> None:
+        """Whether the host can hold a policy."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done.
+
+    :param held: percent that Placement holds now, by provider.
+    :param wanted: percent that it is to hold.
+    :param running: policy that the guest runs with; None when it does not.
+    :param effective: what the host makes of the policy, one entry per resctrl
+        domain: ``guest_node``, ``host_node``, ``domain``, ``min``, ``max``
+        (percent), ``hardlimit`` and ``priority``, None for what it has not.
+    :param needed: whether anything is to be done at all.
+    """
+
+    guest: Guest
+    change: changes.Change
+    held: Mapping[str, int]
+    wanted: Mapping[str, int]
+    running: Packed | None
+    effective: Sequence[Mapping[str, Any]]
+    needed: bool
+
+    @property
+    def packed(self) -> Packed:
+        return messages.pack(self.change.after.nodes, self.guest.host_nodes)
+
+
+@dataclass
+class LiveChange:
+    """One change of one guest.
+
+    :param shares_of: what Placement holds for a guest.
+    :param accounting: ``[ghsched]bandwidth_accounting``.
+    """
+
+    records: Records
+    shares_of: Callable[[Guest], Shares]
+    host: Host
+    accounting: Accounting
+    _undo: list[Callable[[], str]] = field(default_factory=list)
+
+    def run(self, wish: changes.Wish, dry_run: bool = False) -> Plan:
+        """Do it, or find out whether it could be done.
+
+        A wish that is fulfilled already writes nothing.
+
+        :raises PolicyError: naming the key that is wrong.
+        :raises Refused: all is as it was.
+        :raises LeftOver: it is not, and there is something to do by hand.
+        """
+        self._undo = []
+        plan = self._plan(wish)
+        if not plan.needed:
+            return plan
+        if dry_run:
+            self.shares_of(plan.guest).check_room(plan.wanted)
+            return plan
+        try:
+            self.records.lock()
+            # Once more: only now nobody else can change the guest.
+            plan = self._plan(wish)
+            self._carry_out(plan)
+        except BaseException as error:
+            self._give_up(error)
+        return plan
+
+    def _plan(self, wish: changes.Wish) -> Plan:
+        guest = self.records.read()
+        change = changes.decide(guest.extra_specs, wish,
+                                len(guest.host_nodes))
+        if not change.after.controlled:
+            raise policies.PolicyError(
+                changes.extra_spec(next(iter(wish), 'mem_bw_max')),
+                'the guest has no policy that could change')
+        shares = self.shares_of(guest)
+        shares.check_traits(guest.compute_node, change.after)
+        answer = self._asked(guest, change)
+        held = shares.held()
+        wanted = changes.shares(change.after, self.accounting,
+                                guest.host_nodes, guest.compute_node)
+        return Plan(
+            guest, change, held, wanted, answer['policy'],
+            answer['effective'],
+            needed=(dict(guest.extra_specs) != dict(change.extra_specs)
+                    or held != wanted
+                    or (guest.running and not answer['same'])))
+
+    def _asked(self, guest: Guest, change: changes.Change) -> dict[str, Any]:
+        try:
+            return self.host.check(guest, messages.pack(change.after.nodes,
+                                                        guest.host_nodes))
+        except errors.HostSilent as error:
+            raise errors.Refused(str(error)) from error
+
+    # -- doing ----------------------------------------------------------------
+
+    def _carry_out(self, plan: Plan) -> None:
+        shares = self.shares_of(plan.guest)
+        self._undo.append(lambda: _put_back(shares, plan.held))
+        shares.put(plan.wanted)
+        if plan.guest.running:
+            self._set(plan)
+        self.records.save(plan.change.extra_specs)
+
+    def _set(self, plan: Plan) -> None:
+        token = str(uuid.uuid4())
+        self._undo.append(lambda: self._set_back(plan, token))
+        try:
+            self.host.set(plan.guest, plan.packed, token)
+        except errors.Refused:
+            self._undo.pop()   # the host has put back what it had
+            raise
+        except errors.HostSilent as silent:
+            self._after_silence(plan, token, silent)
+
+    def _after_silence(self, plan: Plan, token: str,
+                       silent: errors.HostSilent) -> None:
+        """Find out what the host did, and see that it does nothing later."""
+        try:
+            now = self.host.policy_of(plan.guest, token)
+        except errors.Gone:
+            self._undo.pop()
+            raise
+        except (errors.HostSilent, errors.Refused):
+            self._undo = [lambda: self._keep_both(plan)]
+            raise silent from None
+        if now == plan.packed:
+            return
+        self._undo.pop()
+        raise errors.Refused(f'{silent}; it has kept the old policy')
+
+    # -- undoing --------------------------------------------------------------
+
+    def _give_up(self, error: BaseException) -> None:
+        """Put back what was done, and tell what can not be."""
+        steps = [*self._undo, self.records.unlock]
+        self._undo = []
+        # Newest first, the lock last of all.
+        left = [_tried(step) for step in (*reversed(steps[:-1]), steps[-1])]
+        left = [one for one in left if one]
+        if left:
+            raise errors.LeftOver(_reason(error), left) from error
+        if isinstance(error, (errors.Refused, policies.PolicyError)):
+            raise error
+        if isinstance(error, Exception):
+            raise errors.Refused(_reason(error)) from error
+        raise error
+
+    def _set_back(self, plan: Plan, token: str) -> str:
+        try:
+            self.host.policy_of(plan.guest, token)
+            self.host.set(plan.guest, plan.running or (),
+                          str(uuid.uuid4()))
+        except errors.Gone:
+            return ''
+        except (errors.Refused, errors.HostSilent) as error:
+            return (f'the host {plan.guest.host} may still hold the new '
+                    f'policy ({error}); hard reboot the server, or give it '
+                    'the old values with this command')
+        return ''
+
+    def _keep_both(self, plan: Plan) -> str:
+        """Nobody knows which policy holds: Placement has room for either."""
+        told = _put_back(self.shares_of(plan.guest),
+                         changes.larger(plan.held, plan.wanted))
+        return ' '.join(filter(None, [
+            f'whether the host {plan.guest.host} has the new policy is not '
+            'known; Placement holds the larger share of both, and the flavor '
+            'of the server is as before. When the host is back, run this '
+            'command again with the new or the old values.', told]))
+
+
+def _put_back(shares: Shares, held: Mapping[str, int]) -> str:
+    try:
+        shares.put(held)
+    except errors.Gone:
+        return ''
+    except errors.Refused as error:
+        return (f'Placement holds another share for the server than before '
+                f'({error}); it should be '
+                + ', '.join(f'{share} % of {provider}'
+                            for provider, share in held.items()))
+    return ''
+
+
+def _tried(step: Callable[[], str]) -> str:
+    """One step back; whatever happens, the others are taken, too."""
+    try:
+        return step()
+    except Exception as error:
+        return f'a step back failed: {_reason(error)}'
+
+
+def _reason(error: BaseException) -> str:
+    known = isinstance(error, (errors.Refused, errors.HostSilent,
+                               policies.PolicyError))
+    return str(error) if known else f'{type(error).__name__}: {error}'

@@ -1,0 +1,78 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A bandwidth policy as it crosses between the command and a host (pure).
+
+Plain lists, numbers and texts alone, so that both sides can be of different
+releases: a key that is added later is ignored by the older side, and
+:data:`VERSION` tells when one must not be ignored.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from ghsched_placement.policy import NodePolicy
+
+#: oslo.messaging: the topic that hosts listen to, and our namespace in it.
+TOPIC = 'ghsched'
+NAMESPACE = 'ghsched'
+VERSION = '1.0'
+
+#: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and
+#: ``priority``.
+Node = Mapping[str, Any]
+
+
+class MessageError(ValueError):
+    """What came over the wire is no policy; says why."""
+
+
+def pack(nodes: Sequence[NodePolicy],
+         host_nodes: Sequence[int]) -> list[dict[str, Any]]:
+    """A policy with the host NUMA node of each guest NUMA node."""
+    return [{'host_node': host_node, 'min': node.minimum,
+             'max': node.maximum, 'hardlimit': node.hardlimit,
+             'priority': node.priority}
+            for node, host_node in zip(nodes, host_nodes, strict=True)]
+
+
+def unpack(packed: Sequence[Node]
+           ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
+    """The reverse of :func:`pack`.
+
+    :raises MessageError: when something is missing or of another type.
+    """
+    try:
+        return (tuple(_node(one) for one in packed),
+                tuple(_number(one['host_node']) for one in packed))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MessageError(f'this is no bandwidth policy: {error!r}') from (
+            error)
+
+
+def _node(one: Node) -> NodePolicy:
+    hardlimit, priority = one['hardlimit'], one['priority']
+    if not isinstance(hardlimit, bool):
+        raise TypeError(f'hardlimit is {hardlimit!r}')
+    return NodePolicy(
+        minimum=_number(one['min'], 100), maximum=_number(one['max'], 100),
+        hardlimit=hardlimit,
+        priority=None if priority is None else _number(priority, 7))
+
+
+def _number(value: object, most: int = 2 ** 16) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f'{value!r} is no number')
+    if not 0 <= value <= most:
+        raise ValueError(f'{value} is not in 0..{most}')
+    return value

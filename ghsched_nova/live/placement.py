@@ -1,0 +1,187 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The memory bandwidth that Placement holds for a guest."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from keystoneauth1 import exceptions
+
+from ghsched_nova.live import errors
+from ghsched_placement import change
+from ghsched_placement import names
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement import shortage
+from ghsched_placement import tree
+
+#: With consumer generations (1.28), and before consumer types (1.38), which
+#: Nova does not set.
+_VERSION = '1.37'
+
+#: How often a change that met another one is tried in all.
+_TRIES = 5
+
+#: What Placement calls a change that met another one.
+_CONCURRENT = 'placement.concurrent_update'
+
+
+class Shares:
+    """What one consumer holds.
+
+    :param client: with ``get`` and ``put``, as Nova's report client has them.
+    :param nodes: host NUMA node of each provider that may have a share.
+    """
+
+    def __init__(self, client: Any, consumer: str,
+                 nodes: Mapping[str, int]) -> None:
+        self._client = client
+        self._consumer = consumer
+        self._nodes = nodes
+
+    def held(self) -> dict[str, int]:
+        """Percent by provider, for all host nodes of the guest.
+
+        :raises Gone: when Placement holds nothing at all for the consumer.
+        :raises Refused: when it can not be asked, or when the guest has
+            bandwidth of a node that it does not run on.
+        """
+        now = change.held(self._get()['allocations'])
+        strange = change.elsewhere(now, self._nodes)
+        if strange:
+            raise errors.Refused(
+                'Placement holds memory bandwidth for the guest on providers '
+                f'that are none of its host NUMA nodes: {sorted(strange)}; '
+                'put its allocation right first')
+        return {provider: now.get(provider, 0) for provider in self._nodes}
+
+    def put(self, wanted: Mapping[str, int]) -> bool:
+        """Have Placement hold these shares.
+
+        All else in the allocation stays. A change that meets another one of
+        the same consumer, or of a provider, is made anew on top of that.
+
+        :returns: whether anything had to be written.
+        :raises Gone: when Placement holds nothing at all for the consumer.
+        :raises Refused: when a node has too little left, or Placement can
+            not be asked.
+        """
+        for _ in range(_TRIES):
+            body = change.reallocate(self._get(), wanted)
+            if body is None:
+                return False
+            response = self._ask('put', self._url, body)
+            if response.status_code == 204:
+                return True
+            if not _is_concurrent(response):
+                raise errors.Refused(self._why(response, wanted))
+        raise errors.Refused(
+            f'the allocation of the guest was changed by somebody else '
+            f'{_TRIES} times while it was to be changed here; try again')
+
+    def check_room(self, wanted: Mapping[str, int]) -> None:
+        """Whether :meth:`put` would find enough left, as of now.
+
+        :raises Refused: naming each node that has not.
+        """
+        short = list(self._shortages(wanted))
+        if short:
+            raise errors.Refused('; '.join(short))
+
+    def check_traits(self, compute_node_uuid: str,
+                     policy: GuestPolicy) -> None:
+        """Whether the host tells Placement that it can hold a policy.
+
+        :raises Refused: naming the key that it can not hold.
+        """
+        url = f'/resource_providers/{compute_node_uuid}/traits'
+        traits = self._json(self._ask('get', url))['traits']
+        needed = GuestPolicy(nodes=policy.nodes).capabilities()
+        for capability in sorted(needed):
+            trait = names.CAPABILITY_TRAITS[capability]
+            if trait not in traits:
+                key = shortage.HELD_BY_KEY[capability]
+                raise errors.Refused(
+                    f'{key.extra_spec}: the host of the guest can not hold '
+                    f'it (its provider has not the trait {trait})')
+
+    @property
+    def _url(self) -> str:
+        return f'/allocations/{self._consumer}'
+
+    def _get(self) -> dict[str, Any]:
+        answer = self._json(self._ask('get', self._url))
+        if not answer['allocations']:
+            raise errors.Gone('Placement holds nothing for the guest; was it '
+                              'deleted?')
+        return answer
+
+    def _ask(self, method: str, url: str, *body: Any) -> Any:
+        try:
+            return getattr(self._client, method)(url, *body,
+                                                 version=_VERSION)
+        except exceptions.ClientException as error:
+            raise errors.Refused(
+                f'Placement can not be asked: {error}') from error
+
+    def _json(self, response: Any) -> dict[str, Any]:
+        if response.status_code != 200:
+            raise errors.Refused(f'Placement: {_said(response)}')
+        return dict(response.json())
+
+    def _why(self, response: Any, wanted: Mapping[str, int]) -> str:
+        """What Placement said, or better: which node has too little."""
+        short = list(self._shortages(wanted))
+        return '; '.join(short) if short else f'Placement: {_said(response)}'
+
+    def _shortages(self, wanted: Mapping[str, int]) -> Iterator[str]:
+        now = change.held(self._get()['allocations'])
+        for provider, share in wanted.items():
+            if share <= now.get(provider, 0):
+                continue
+            url = f'/resource_providers/{provider}'
+            record = self._json(self._ask('get', f'{url}/inventories'))[
+                'inventories'].get(names.MEM_BW_PCT)
+            used = self._json(self._ask('get', f'{url}/usages'))['usages']
+            left = tree.free(record, used.get(names.MEM_BW_PCT, 0)
+                             - now.get(provider, 0)) if record else 0
+            if left < share:
+                yield (f'host NUMA node {self._nodes[provider]} has {left} % '
+                       'of its memory bandwidth left for the guest, with '
+                       f'what it holds already, {share} % are asked for')
+
+
+def nodes_of(compute_node_uuid: str,
+             host_nodes: Sequence[int]) -> dict[str, int]:
+    """Host NUMA node by provider."""
+    return {names.numa_provider_uuid(compute_node_uuid, node): node
+            for node in host_nodes}
+
+
+def _errors(response: Any) -> list[dict[str, Any]]:
+    try:
+        return list(response.json()['errors'])
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _is_concurrent(response: Any) -> bool:
+    return response.status_code == 409 and any(
+        one.get('code') == _CONCURRENT for one in _errors(response))
+
+
+def _said(response: Any) -> str:
+    details = [str(one.get('detail', '')).strip()
+               for one in _errors(response)]
+    return '; '.join([f'HTTP {response.status_code}', *filter(None, details)])

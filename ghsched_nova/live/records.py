@@ -1,0 +1,180 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One guest in Nova's databases.
+
+Read and written as nova-manage does it: the API database says which cell a
+guest is in, and the databases of that cell have its record.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+from typing import Any
+
+from nova.compute import task_states
+from nova.compute import vm_states
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+
+from ghsched_nova import compat
+from ghsched_nova.live import change
+from ghsched_nova.live import errors
+
+#: States of a guest that can be changed, and whether it has a QEMU process.
+_STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
+           vm_states.STOPPED: False}
+
+#: Nova starts nothing else with a guest whose task state this is, and a
+#: restarted nova-compute clears it (``ComputeManager._init_instance``). It is
+#: the one that Nova has for a guest whose flavor is about to change.
+LOCKED = task_states.RESIZE_PREP
+
+
+class NovaRecords:
+    """:class:`ghsched_nova.live.change.Records` of one guest.
+
+    :param context: of the cell of the guest, see :func:`in_cell`.
+    """
+
+    def __init__(self, context: Any, uuid: str) -> None:
+        self._context = context
+        self._uuid = uuid
+        self._is_ours = False
+
+    def read(self) -> change.Guest:
+        instance = self._instance()
+        if instance.vm_state not in _STATES:
+            raise errors.Refused(
+                f'the server is {instance.vm_state}; only one that is '
+                f'{", ".join(sorted(_STATES))} can be changed')
+        self._check_task(instance.task_state)
+        node = objects.ComputeNode.get_by_host_and_nodename(
+            self._context, instance.host, instance.node)
+        return change.Guest(
+            uuid=self._uuid, name=instance.display_name or '',
+            host=instance.host, compute_node=node.uuid,
+            host_nodes=tuple(compat.host_cells(instance.numa_topology)),
+            extra_specs=dict(instance.flavor.extra_specs),
+            running=_STATES[instance.vm_state])
+
+    def lock(self) -> None:
+        instance = self._instance()
+        instance.task_state = LOCKED
+        self._is_ours = True
+        try:
+            instance.save(expected_task_state=[None],
+                          expected_vm_state=list(_STATES))
+        except (exception.InstanceUpdateConflict,
+                exception.InstanceNotFound) as error:
+            self._is_ours = False
+            raise errors.Refused(
+                'something else happens with the server just now: '
+                f'{error}') from error
+
+    def unlock(self) -> str:
+        if not self._is_ours:
+            return ''
+        self._is_ours = False
+        try:
+            instance = self._instance()
+            instance.task_state = None
+            instance.save(expected_task_state=[LOCKED])
+        except (exception.InstanceUpdateConflict, exception.InstanceNotFound,
+                errors.Gone):
+            return ''    # it is somebody else's, or there is none any more
+        except Exception as error:
+            return (f'the task state of the server is still {LOCKED} '
+                    f'({error}); set it to active with "openstack server set '
+                    '--state active"')
+        return ''
+
+    def save(self, extra_specs: Mapping[str, str]) -> None:
+        """The request first, because the other half unlocks.
+
+        Later moves are scheduled with the request; all that starts a guest
+        takes the flavor of the instance.
+        """
+        instance = self._instance()
+        if instance.task_state != LOCKED:
+            raise errors.Refused(
+                'the task state of the server was taken away from here, it '
+                f'is {instance.task_state} now')
+        before = dict(instance.flavor.extra_specs)
+        try:
+            self._save_request(before, extra_specs)
+            instance.flavor.extra_specs = dict(extra_specs)
+            instance.task_state = None
+            # Nova writes the flavor before it looks at the task state.
+            instance.save(expected_task_state=[LOCKED])
+        except BaseException:
+            with contextlib.suppress(exception.InstanceNotFound,
+                                     exception.RequestSpecNotFound,
+                                     errors.Gone):
+                self._save_request(extra_specs, before)
+                self._save_flavor(before)
+            raise
+        self._is_ours = False
+
+    def _save_request(self, before: Mapping[str, str],
+                      after: Mapping[str, str]) -> None:
+        """Change in the request what differs between two flavors."""
+        spec = objects.RequestSpec.get_by_instance_uuid(self._context,
+                                                        self._uuid)
+        old = dict(spec.flavor.extra_specs)
+        new = {name: text for name, text in old.items()
+               if name in after or name not in before}
+        new |= {name: text for name, text in after.items()
+                if before.get(name) != text}
+        if new != old:
+            spec.flavor.extra_specs = new
+            spec.save()
+
+    def _save_flavor(self, extra_specs: Mapping[str, str]) -> None:
+        instance = self._instance()
+        if instance.flavor.extra_specs != extra_specs:
+            instance.flavor.extra_specs = dict(extra_specs)
+            instance.save()
+
+    def _check_task(self, task_state: str | None) -> None:
+        expected = LOCKED if self._is_ours else None
+        if task_state != expected:
+            raise errors.Refused(
+                'something else happens with the server just now (its task '
+                f'state is {task_state}); try again when it is done')
+
+    def _instance(self) -> Any:
+        try:
+            return objects.Instance.get_by_uuid(
+                self._context, self._uuid,
+                expected_attrs=['flavor', 'numa_topology',
+                                'system_metadata'])
+        except exception.InstanceNotFound as error:
+            raise errors.Gone('there is no such server any more') from error
+
+
+@contextlib.contextmanager
+def in_cell(uuid: str) -> Iterator[Any]:
+    """The context of an admin in the cell that a guest is in.
+
+    :raises Refused: when there is no such guest, or it is on no host.
+    """
+    context = nova_context.get_admin_context()
+    try:
+        mapping = objects.InstanceMapping.get_by_instance_uuid(context, uuid)
+    except exception.InstanceMappingNotFound as error:
+        raise errors.Gone(f'Nova knows no server {uuid}') from error
+    if mapping.cell_mapping is None:
+        raise errors.Refused('the server is on no host')
+    with nova_context.target_cell(context, mapping.cell_mapping) as target:
+        yield target

@@ -1,0 +1,98 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Ask the nova-compute of a host about the policy of a guest.
+
+The client of :mod:`ghsched_nova.virt.rpc`; what crosses is told there and in
+:mod:`ghsched_nova.live.messages`.
+"""
+
+from typing import Any
+
+import oslo_messaging
+
+from ghsched_nova import compat
+from ghsched_nova.live import change
+from ghsched_nova.live import errors
+from ghsched_nova.live import messages
+
+
+class HostClient:
+    """:class:`ghsched_nova.live.change.Host` over Nova's message bus.
+
+    :param context: of the cell of the guest.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._client = compat.rpc_client(context, oslo_messaging.Target(
+            topic=messages.TOPIC, namespace=messages.NAMESPACE,
+            version=messages.VERSION))
+
+    def check(self, guest: change.Guest,
+              policy: change.Packed) -> dict[str, Any]:
+        """Whether the host can hold a policy, and what would become of it.
+
+        :returns: ``policy`` that the guest runs with (None when it does not
+            run), ``same`` whether that is the one asked for, and
+            ``effective``, see :class:`change.Plan`.
+        :raises Refused: with the host's reason.
+        :raises HostSilent: when it does not answer.
+        """
+        return self._call(guest, 'check_policy', policy=policy,
+                          running=guest.running)
+
+    def set(self, guest: change.Guest, policy: change.Packed,
+            token: str) -> None:
+        """Have a running guest hold a policy.
+
+        :raises Refused: with the host's reason; it has put all back.
+        :raises HostSilent: when it does not answer; what it did is unknown.
+        """
+        self._call(guest, 'set_policy', policy=policy, token=token)
+
+    def policy_of(self, guest: change.Guest,
+                  void: str) -> change.Packed | None:
+        """The policy that a guest runs with.
+
+        Waits for a :meth:`set` that has begun. One that has not yet will not
+        any more.
+
+        :param void: token of that call.
+        """
+        policy: change.Packed | None = self._call(
+            guest, 'policy_of', void=void)['policy']
+        return policy
+
+    def _call(self, guest: change.Guest, method: str,
+              **arguments: Any) -> dict[str, Any]:
+        client = self._client.prepare(server=guest.host)
+        try:
+            answer: dict[str, Any] = client.call(
+                self._context, method, instance_uuid=guest.uuid, **arguments)
+        except oslo_messaging.MessagingTimeout as error:
+            raise errors.HostSilent(
+                f'nova-compute on {guest.host} did not answer in time; is it '
+                'up, with compute_driver = ghsched.GhschedLibvirtDriver?'
+            ) from error
+        except oslo_messaging.RemoteError as error:
+            raise errors.Refused(f'nova-compute on {guest.host} failed: '
+                                 f'{error.exc_type}: {error.value}') from error
+        except oslo_messaging.MessagingException as error:
+            raise errors.HostSilent(
+                f'nova-compute on {guest.host} can not be reached: {error}'
+            ) from error
+        if answer.get('gone'):
+            raise errors.Gone(str(answer['refused']))
+        if answer.get('refused'):
+            raise errors.Refused(f'host {guest.host}: {answer["refused"]}')
+        return answer

@@ -1,0 +1,467 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Another policy for a guest that runs, with real Placement and Nova."""
+
+import errno
+
+import fixtures
+from lxml import etree
+from nova.compute import task_states
+from nova import context as nova_context
+from nova.db.main import api as main_db_api
+from nova import objects
+import oslo_messaging
+
+from ghsched_nova.cmd import server_set
+from ghsched_nova import compat
+from ghsched_nova.guest import metadata
+from ghsched_nova.live import errors
+from ghsched_nova.live import records
+from ghsched_nova.resctrl import apply
+from ghsched_nova.tests.functional import nova_base
+from ghsched_placement import policy as policies
+
+REFUSED = apply.EnforcementError(
+    'the write was refused', '/sys/fs/resctrl/g/schemata', 'MBMIN:0=40',
+    errno.EINVAL, 'MBMIN value out of range')
+
+
+class LiveChangeBase(nova_base.GhschedTestCase):
+
+    MEMORYTUNE = 'basic'
+
+    def setUp(self):
+        super().setUp()
+        self.flags(memorytune_attributes=self.MEMORYTUNE, group='ghsched')
+        # Tests that let a host be silent do not want to wait.
+        self.flags(rpc_response_timeout=5)
+        self.start_host()
+        self.server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
+        self.before = self.state()
+
+    def change(self, dry_run=False, server=None, **keys):
+        """change(mem_bw_max=40); None takes a key away."""
+        uuid = (server or self.server)['id']
+        wish = {f'ghsched:{key.replace("__", ".")}':
+                None if value is None else str(value)
+                for key, value in keys.items()}
+        with records.in_cell(uuid) as context:
+            return server_set.live_change(context, uuid).run(wish, dry_run)
+
+    def refused(self, *words, **keys):
+        error = self.assertRaises((errors.Refused, policies.PolicyError),
+                                  self.change, **keys)
+        for word in words:
+            self.assertIn(word, str(error))
+        return error
+
+    # -- what a test looks at -------------------------------------------------
+
+    def state(self, server=None):
+        """All that must be as before when a change is refused."""
+        server = server or self.server
+        instance = self.instance(server)
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), server['id'])
+        domain = self.fake_domain(server)
+        return {
+            'flavor': dict(instance.flavor.extra_specs),
+            'task_state': instance.task_state,
+            'request': dict(spec.flavor.extra_specs),
+            'bandwidth': self.bandwidth(server['id']),
+            'live': metadata.read(domain.XMLDesc(0)),
+            'stored': self.stored(domain),
+        }
+
+    def fake_domain(self, server=None, host='host_a'):
+        connection = self.computes[host].driver._host.get_connection()
+        return connection.lookupByUUIDString((server or self.server)['id'])
+
+    def stored(self, domain):
+        """Policy and caps that a restart of QEMU would use."""
+        xml = domain.XMLDesc(2)
+        return metadata.read(xml), {
+            int(node.get('id')): int(node.get('bandwidth')) for node in
+            etree.fromstring(xml).findall('cputune/memorytune/node')}
+
+    def assert_as_before(self):
+        self.assertEqual(self.before, self.state())
+
+    def assert_changed(self, minimum, maximum):
+        state = self.state()
+        node, = self.host_nodes(self.server)
+        self.assertEqual({self.provider('host_a', node): minimum},
+                         state['bandwidth'])
+        for policy in (state['live'], state['stored'][0]):
+            asked, = policy.policy.nodes
+            self.assertEqual((minimum, maximum),
+                             (asked.minimum, asked.maximum))
+        for specs in (state['flavor'], state['request']):
+            self.assertEqual((str(minimum), str(maximum)), (
+                specs['ghsched:mem_bw_min'], specs['ghsched:mem_bw_max']))
+        self.assertIsNone(state['task_state'])
+
+    def last(self):
+        """What the engine wrote last: values by line."""
+        return {line: set(values.values())
+                for line, values in self.kernel.enforced[-1][2].items()}
+
+
+class SuccessTest(LiveChangeBase):
+
+    def test_all_four_keys(self):
+        plan = self.change(mem_bw_min=40, mem_bw_max=70,
+                           mem_bw_hardlimit='false', mem_bw_priority=5)
+        self.assertTrue(plan.needed)
+        self.assert_changed(40, 70)
+        self.assertEqual({'MB': {70}, 'MBMIN': {40}, 'MBHDL': {0},
+                          'MBPRI': {5}}, self.last())
+        one, = plan.effective
+        self.assertEqual((40, 70, False, 5), (
+            one['min'], one['max'], one['hardlimit'], one['priority']))
+        self.assertEqual({0: 70}, self.stored(self.fake_domain())[1])
+
+    def test_less_is_given_back(self):
+        self.change(mem_bw_min=10, mem_bw_max=20)
+        self.assert_changed(10, 20)
+        self.reserve(n1=60)
+        self.boot(self.flavor(mem_bw_min=90))
+
+    def test_the_same_values_write_nothing(self):
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self.kernel.enforced.clear()
+        with fixtures.MockPatch(
+                'nova.objects.instance.Instance.save') as save:
+            with fixtures.MockPatch(
+                    'nova.scheduler.client.report.SchedulerReportClient.put'
+            ) as put:
+                plan = self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assertFalse(plan.needed)
+        save.mock.assert_not_called()
+        put.mock.assert_not_called()
+        self.assertEqual([], self.kernel.enforced)
+
+    def test_a_dry_run_changes_nothing(self):
+        plan = self.change(dry_run=True, mem_bw_min=40)
+        self.assertTrue(plan.needed)
+        self.assert_as_before()
+        self.refused('ghsched:mem_bw_min', dry_run=True, mem_bw_min=70)
+        self.reserve(n0=50)
+        self.refused('has 50 % of its memory bandwidth left',
+                     '60 % are asked for', dry_run=True, mem_bw_min=60)
+
+    def test_a_guarantee_where_there_was_none(self):
+        self.server = self.boot(self.flavor(mem_bw_max=60))
+        self.assertEqual({}, self.bandwidth(self.server['id']))
+        self.change(mem_bw_min=20)
+        self.assertEqual([20], list(self.bandwidth(self.server['id'])
+                                    .values()))
+        self.change(mem_bw_min=None)
+        self.assertEqual({}, self.bandwidth(self.server['id']))
+
+    def test_one_guest_node_of_two(self):
+        self.server = self.boot(self.flavor(vcpus=4, nodes=2, mem_bw_min=10))
+        self.change(mem_bw_min__1=40)
+        nodes = self.host_nodes(self.server)
+        self.assertEqual(
+            {self.provider('host_a', nodes[0]): 10,
+             self.provider('host_a', nodes[1]): 40},
+            self.bandwidth(self.server['id']))
+        self.assert_agreement(self.server, 'host_a', [10, 40])
+
+    def test_a_hard_reboot_keeps_it(self):
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self._reboot_server(self.server, hard=True)
+        self.assert_changed(40, 70)
+        self.assertEqual({0: 70}, self.tuned_nodes('host_a', self.server))
+
+    def test_a_stopped_guest_has_it_when_it_starts(self):
+        self._stop_server(self.server)
+        plan = self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assertFalse(plan.guest.running)
+        self._start_server(self.server)
+        self.assert_changed(40, 70)
+
+    def test_live_migration_is_scheduled_with_it(self):
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self.start_host('host_b')
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+        self.reserve('host_b', n0=70)
+        self._live_migrate(self.server, 'completed')
+        self.assertEqual([1], self.host_nodes(self.server))
+        self.assert_agreement(self.server, 'host_b', [40])
+        self.assertEqual({1: 70}, self.tuned_nodes('host_b', self.server))
+
+    def test_cold_migration_takes_it_along(self):
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self.start_host('host_b')
+        with fixtures.MockPatch(
+                'nova.virt.libvirt.driver.LibvirtDriver.'
+                'migrate_disk_and_power_off', return_value='{}'):
+            self._migrate_server(self.server)
+        self._confirm_resize(self.server)
+        self.assert_agreement(self.server, 'host_b', [40])
+
+    def test_the_cap_is_what_is_counted(self):
+        self.flags(bandwidth_accounting='max', group='ghsched')
+        self.server = self.boot(self.flavor(mem_bw_max=30))
+        self.change(mem_bw_max=40)
+        self.assertEqual([40], list(self.bandwidth(self.server['id'])
+                                    .values()))
+
+    def test_a_restarted_nova_compute_listens_again(self):
+        self.restart_compute_service('host_a')
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assert_changed(40, 70)
+
+
+class OwnGroupTest(LiveChangeBase):
+    """nova-compute makes the group, and the XML has no memorytune."""
+
+    MEMORYTUNE = 'none'
+
+    def test_it_changes_as_well(self):
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assert_changed(40, 70)
+        self.assertEqual(self.server['id'], self.kernel.enforced[-1][0])
+        self.assertEqual({}, self.stored(self.fake_domain())[1])
+
+
+class RefusedTest(LiveChangeBase):
+    """Whoever refuses: all is as it was."""
+
+    def test_placement_has_too_little_left(self):
+        self.reserve(n0=50)
+        writes = len(self.kernel.enforced)
+        self.refused('host NUMA node 0 has 50 %', '60 % are asked for',
+                     mem_bw_min=60)
+        self.assert_as_before()
+        self.assertEqual(writes, len(self.kernel.enforced))
+
+    def test_the_kernel_refuses(self):
+        enforce, asked = self.kernel._enforce, []
+
+        def once(*args):
+            asked.append(args)
+            self.kernel.error = REFUSED if len(asked) == 1 else None
+            return enforce(*args)
+
+        self.kernel._enforce = once
+        self.refused('MBMIN value out of range', 'host_a', mem_bw_min=40)
+        self.assert_as_before()
+        self.assertEqual({'MB': {60}, 'MBMIN': {30}, 'MBHDL': {1},
+                          'MBPRI': {3}}, self.last())
+
+    def test_a_host_that_can_not_put_back_says_so(self):
+        self.kernel.error = REFUSED
+        self.refused('its control group could not be put back',
+                     mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_libvirt_refuses(self):
+        def refuse(*args):
+            raise RuntimeError('libvirt is busy')
+        with fixtures.MonkeyPatch(
+                'nova.tests.fixtures.libvirt.Domain.setMetadata', refuse):
+            self.refused('libvirt is busy', mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_the_host_can_not_hold_it(self):
+        self.kernel.vanish()
+        self.refused('has no control of memory bandwidth', mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_nova_can_not_be_written(self):
+        with fixtures.MockPatch('nova.objects.RequestSpec.save',
+                                side_effect=RuntimeError('no database')):
+            self.refused('no database', mem_bw_min=40)
+        self.assert_as_before()
+        self.assertEqual({30}, self.last()['MBMIN'])
+
+    def test_the_record_of_the_instance_can_not_be_written(self):
+        update = main_db_api.instance_extra_update_by_uuid
+        answers = [RuntimeError('no database')]
+
+        def once(context, uuid, values):
+            if answers and '"ghsched:mem_bw_min": "40"' in values.get(
+                    'flavor', ''):
+                raise answers.pop()
+            return update(context, uuid, values)
+
+        with fixtures.MonkeyPatch(
+                'nova.db.main.api.instance_extra_update_by_uuid', once):
+            self.refused('no database', mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_something_else_happens_with_the_guest(self):
+        instance = self.instance(self.server)
+        instance.task_state = task_states.MIGRATING
+        instance.save()
+        self.refused('its task state is migrating', mem_bw_min=40)
+        instance.task_state = None
+        instance.save()
+        self.assert_as_before()
+
+    def test_something_else_begins_meanwhile(self):
+        check = records.NovaRecords.lock
+
+        def late(this):
+            instance = self.instance(self.server)
+            instance.task_state = task_states.MIGRATING
+            instance.save()
+            check(this)
+
+        with fixtures.MonkeyPatch(
+                'ghsched_nova.live.records.NovaRecords.lock', late):
+            self.refused('something else happens', mem_bw_min=40)
+        self.assertEqual(task_states.MIGRATING,
+                         self.instance(self.server).task_state)
+
+    def test_a_guest_in_another_state(self):
+        self.api.post_server_action(self.server['id'], {'suspend': None})
+        self._wait_for_state_change(self.server, 'SUSPENDED')
+        self.refused('the server is suspended', mem_bw_min=40)
+
+    def test_a_guest_without_a_control_group(self):
+        self.server = self.boot(self.flavor(vcpus=1))
+        self.refused('ghsched:mem_bw_min', 'has no control group',
+                     mem_bw_min=40)
+
+    def test_a_guest_that_would_need_none_any_more(self):
+        self.refused('without a use', mem_bw_min=None, mem_bw_max=None)
+        self.assert_as_before()
+
+    def test_keys_that_make_no_sense(self):
+        self.refused('ghsched:mem_bw_min: 70 is more than', mem_bw_min=70)
+        self.refused('ghsched:mem_bw_max.1', mem_bw_max__1=70)
+        self.refused('ghsched:vfs', 'resize', vfs='vf:1')
+        self.assert_as_before()
+
+    def test_a_guest_that_nobody_knows(self):
+        error = self.assertRaises(
+            errors.Gone, self.change, mem_bw_min=40,
+            server={'id': '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1'})
+        self.assertIn('Nova knows no server', str(error))
+
+
+class ConcurrencyTest(LiveChangeBase):
+
+    def test_another_change_of_the_allocation(self):
+        """Somebody writes it between our reading and writing: once more."""
+        put, met = compat.placement_client().put, []
+
+        def late(url, data, version=None):
+            if '/allocations/' in url and not met:
+                met.append(data)
+                body = dict(data, allocations=self.placement.get(
+                    url).body['allocations'])
+                body['allocations'] = {
+                    provider: {'resources': one['resources']}
+                    for provider, one in body['allocations'].items()}
+                self.assertEqual(204, put(url, body, version='1.37')
+                                 .status_code)
+            return put(url, data, version=version)
+
+        with fixtures.MockPatchObject(compat.placement_client(), 'put', late):
+            self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assertEqual(1, len(met))
+        self.assert_changed(40, 70)
+
+    def test_one_that_never_ends(self):
+        class Conflict:
+            status_code = 409
+
+            def json(self):
+                return {'errors': [{'code': 'placement.concurrent_update'}]}
+
+        with fixtures.MockPatchObject(compat.placement_client(), 'put',
+                                      return_value=Conflict()):
+            self.refused('changed by somebody else 5 times', mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_a_guest_that_is_deleted_meanwhile(self):
+        check = records.NovaRecords.lock
+
+        def late(this):
+            check(this)
+            self.api.delete_server(self.server['id'])
+            self._wait_until_deleted(self.server)
+
+        with fixtures.MonkeyPatch(
+                'ghsched_nova.live.records.NovaRecords.lock', late):
+            self.assertRaises(errors.Gone, self.change, mem_bw_min=40)
+        self.assertEqual({}, self.bandwidth(self.server['id']))
+
+
+class SilentHostTest(LiveChangeBase):
+    """The host does not answer in time."""
+
+    def silence(self, *methods, does=False):
+        """Let calls of these methods time out.
+
+        :param does: whether the host does it, and only its answer is lost.
+        """
+        call = oslo_messaging.rpc.client._CallContext.call
+
+        def silent(this, context, method, **kwargs):
+            lost = method in methods
+            if not lost or does:
+                answer = call(this, context, method, **kwargs)
+            if lost:
+                self.calls.append((method, kwargs))
+                raise oslo_messaging.MessagingTimeout('no answer')
+            return answer
+
+        self.calls = []
+        return fixtures.MonkeyPatch(
+            'oslo_messaging.rpc.client._CallContext.call', silent)
+
+    def test_a_host_without_our_driver_is_asked_for(self):
+        with self.silence('check_policy'):
+            self.refused('did not answer in time', 'host_a',
+                         'GhschedLibvirtDriver', mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_a_lost_request(self):
+        with self.silence('set_policy'):
+            self.refused('it has kept the old policy', mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_a_lost_answer(self):
+        with self.silence('set_policy', does=True):
+            self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assert_changed(40, 70)
+
+    def test_a_request_that_comes_late_is_not_carried_out(self):
+        with self.silence('set_policy'):
+            self.refused(mem_bw_min=40)
+        (_method, request), = self.calls
+        endpoint = self.computes['host_a'].driver._policy_server._endpoint
+        context = nova_context.get_admin_context()
+        self.assertIn('given the change up', endpoint.set_policy(
+            context, **request)['refused'])
+        self.assertIn('not being changed any more', endpoint.set_policy(
+            context, **{**request, 'token': 'another'})['refused'])
+        self.assert_as_before()
+
+    def test_nobody_knows_what_the_host_did(self):
+        with self.silence('set_policy', 'policy_of', does=True):
+            error = self.assertRaises(errors.LeftOver, self.change,
+                                      mem_bw_min=20, mem_bw_max=70)
+        self.assertIn('run this command again', str(error))
+        # Less was asked for; what the host may still hold stays counted.
+        self.assertEqual([30], list(self.bandwidth(self.server['id'])
+                                    .values()))
+        self.assertIsNone(self.instance(self.server).task_state)
+        self.change(mem_bw_min=20, mem_bw_max=70)
+        self.assert_changed(20, 70)

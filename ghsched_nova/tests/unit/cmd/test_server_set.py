@@ -1,0 +1,185 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched server set``: what is asked for, and what is printed."""
+
+import contextlib
+import io
+import json
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.cmd import main
+from ghsched_nova.cmd import server_set
+from ghsched_nova.live import change
+from ghsched_nova.live import errors
+from ghsched_placement import change as changes
+from ghsched_placement import policy as policies
+
+UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
+SPECS = {'ghsched:mem_bw_min': '10', 'ghsched:mem_bw_max.1': '50'}
+
+
+def plan(needed=True, running=True):
+    guest = change.Guest(UUID, 'web', 'host_a', 'root', (3, 1), SPECS,
+                         running)
+    effective = [
+        {'guest_node': node, 'host_node': host, 'domain': domain, 'min': 20,
+         'max': cap, 'hardlimit': None, 'priority': 3}
+        for node, host, domain, cap in ((0, 3, 6, 45.5), (0, 3, 7, 46),
+                                        (1, 1, 1, 45.5))]
+    return change.Plan(
+        guest, changes.decide(SPECS, {'ghsched:mem_bw_min': '20'}, 2), {},
+        {}, None, effective, needed)
+
+
+class CommandTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.answer = mock.Mock(return_value=plan())
+        self.enterContext(mock.patch.object(server_set, 'configure'))
+        context = mock.MagicMock()
+        self.enterContext(mock.patch(
+            'ghsched_nova.live.records.in_cell', return_value=context))
+        self.enterContext(mock.patch.object(
+            server_set, 'live_change', return_value=mock.Mock(
+                run=self.answer)))
+
+    def call(self, *arguments, server=UUID):
+        out, err = io.StringIO(), io.StringIO()
+        with (contextlib.redirect_stdout(out),
+              contextlib.redirect_stderr(err)):
+            try:
+                status = main.main(['server', 'set', server, *arguments])
+            except SystemExit as end:
+                status = end.code
+        return status, out.getvalue(), err.getvalue()
+
+    def test_options_become_extra_specs(self):
+        self.call('--mem-bw-max', '40', '--mem-bw-max', '1=60',
+                  '--mem-bw-min=0=10', '--mem-bw-hardlimit', 'false',
+                  '--mem-bw-priority', '5', '--unset', 'mem_bw_min.1')
+        self.answer.assert_called_once_with({
+            'ghsched:mem_bw_max': '40', 'ghsched:mem_bw_max.1': '60',
+            'ghsched:mem_bw_min.0': '10', 'ghsched:mem_bw_hardlimit': 'false',
+            'ghsched:mem_bw_priority': '5', 'ghsched:mem_bw_min.1': None},
+            False)
+
+    def test_what_is_wrong_is_refused_with_its_name(self):
+        for words, arguments in (
+                ('ghsched:mem_bw_max: ', ['--mem-bw-max', '0']),
+                ('ghsched:mem_bw_max.x: ', ['--mem-bw-max', 'x=9']),
+                ('ghsched:mem_bw_max: is given twice',
+                 ['--mem-bw-max', '40', '--unset', 'mem_bw_max']),
+                ('ghsched:vfs: ', ['--unset', 'vfs']),
+                ('nothing to change', [])):
+            status, _out, err = self.call(*arguments)
+            self.assertEqual(2, status)
+            self.assertIn(words, err)
+        self.answer.assert_not_called()
+
+    def test_a_name_is_no_uuid(self):
+        status, _out, err = self.call('--mem-bw-max', '40', server='web')
+        self.assertEqual(2, status)
+        self.assertIn("'web' is no UUID", err)
+
+    def test_wrong_usage(self):
+        self.assertEqual(1, self.call('--mem-bw-much', '4')[0])
+
+    def test_the_table_shows_what_the_host_makes_of_it(self):
+        status, out, _err = self.call('--mem-bw-min', '20')
+        self.assertEqual(0, status)
+        self.assertIn('| 0          | 3         | mem_bw_max       | 100     '
+                      '| 100     | 45.5, 46', out)
+        self.assertIn('| 1          | 1         | mem_bw_min       | 10      '
+                      '| 20      | 20', out)
+        self.assertIn('| default | default | 3', out)
+        self.assertIn('| true    | true    | - ', out)
+        self.assertTrue(out.endswith('Done.\n'))
+
+    def test_the_last_line_says_what_was_done(self):
+        for words, arguments, answer in (
+                ('Nothing to change.', (), plan(needed=False)),
+                ('Nothing was changed.', ['--dry-run'], plan()),
+                ('when the server starts', (), plan(running=False))):
+            self.answer.return_value = answer
+            self.assertIn(words, self.call('--mem-bw-min', '20',
+                                           *arguments)[1])
+
+    def test_json(self):
+        status, out, _err = self.call('--mem-bw-min', '20', '--format',
+                                      'json')
+        document = json.loads(out)
+        self.assertEqual(0, status)
+        self.assertEqual((UUID, True, False, True), (
+            document['server']['uuid'], document['changed'],
+            document['dry_run'], document['running']))
+        first, second = document['nodes']
+        self.assertEqual((10, 20), (first['before']['min'],
+                                    first['after']['min']))
+        self.assertEqual([6, 7], [one['domain']
+                                  for one in first['effective']])
+        self.assertEqual((1, 1, 50), (
+            second['guest_node'], second['host_node'],
+            second['after']['max']))
+
+    def test_how_it_ends_is_the_exit_status(self):
+        for status, words, error in (
+                (2, 'refused: full', errors.Refused('full')),
+                (2, 'refused: ghsched:mem_bw_min: much',
+                 policies.PolicyError('ghsched:mem_bw_min', 'much')),
+                (1, '- reboot it', errors.LeftOver('full', ['reboot it'])),
+                (1, 'not here', server_set.NotHere('not here'))):
+            self.answer.side_effect = error
+            found, out, err = self.call('--mem-bw-min', '20')
+            self.assertEqual((status, ''), (found, out))
+            self.assertIn(words, err)
+
+    @given(values=st.lists(st.text(max_size=6).filter(
+        lambda text: not text.startswith('-')), min_size=1, max_size=3))
+    def test_any_value_is_a_wish_or_refused(self, values):
+        arguments = [part for value in values
+                     for part in ('--mem-bw-max', value)]
+        parsed = main.parser().parse_args(['server', 'set', UUID,
+                                           *arguments])
+        try:
+            wish = server_set.wish(parsed)
+        except policies.PolicyError as error:
+            self.assertTrue(error.key.startswith('ghsched:mem_bw_max'))
+            return
+        self.assertEqual(len(values), len(wish))
+        changes.merge({}, wish)
+
+
+class ConfigurationTest(testtools.TestCase):
+
+    def test_a_host_without_novas_api_database_is_told_so(self):
+        from nova import config
+        options = mock.Mock()
+        options.api_database.connection = None
+        with (mock.patch.object(config, 'parse_args'),
+              mock.patch('nova.conf.CONF', options)):
+            error = self.assertRaises(server_set.NotHere,
+                                      server_set.configure, None)
+        self.assertIn('--config-file', str(error))
+
+    def test_a_configuration_that_can_not_be_read(self):
+        from nova import config
+        with mock.patch.object(config, 'parse_args',
+                               side_effect=ValueError('bad url')):
+            error = self.assertRaises(server_set.NotHere,
+                                      server_set.configure, ['x'])
+        self.assertIn('bad url', str(error))

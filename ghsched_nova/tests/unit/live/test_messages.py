@@ -1,0 +1,57 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A policy on its way to a host and back."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.live import messages
+from ghsched_placement.policy import NodePolicy
+
+nodes = st.lists(st.tuples(
+    st.builds(NodePolicy, minimum=st.integers(0, 100),
+              maximum=st.integers(1, 100), hardlimit=st.booleans(),
+              priority=st.none() | st.integers(0, 7)),
+    st.integers(0, 63)), max_size=4)
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(('host_node', 'min', 'max', 'hardlimit', 'priority',
+                         'x')), inner, max_size=6), max_leaves=12)
+
+
+class MessagesTest(testtools.TestCase):
+
+    @given(pairs=nodes)
+    def test_it_comes_back_as_it_went(self, pairs):
+        policy = tuple(node for node, _host in pairs)
+        hosts = tuple(host for _node, host in pairs)
+        wire = json.loads(json.dumps(messages.pack(policy, hosts)))
+        self.assertEqual((policy, hosts), messages.unpack(wire))
+
+    @given(thing=st.lists(_json, max_size=3))
+    def test_anything_else_is_refused_as_such(self, thing):
+        try:
+            policy, hosts = messages.unpack(thing)
+        except messages.MessageError:
+            return
+        self.assertEqual(len(policy), len(hosts))
+
+    def test_what_a_later_release_adds_is_passed_over(self):
+        packed, = messages.pack([NodePolicy()], [0])
+        self.assertEqual(((NodePolicy(),), (0,)),
+                         messages.unpack([{**packed, 'new': 1}]))

@@ -1,0 +1,155 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What nova-compute answers about the policies of its guests.
+
+Beside Nova's own server on the message bus, with a topic of its own. Each
+answer is plain data. A refusal is an answer with ``refused``, the reason; and
+with ``gone``, when there is no such guest here.
+"""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import functools
+import types
+from typing import Any
+
+from nova import exception
+from nova import objects
+from nova.virt.libvirt import guest as libvirt_guest
+from oslo_log import log as logging
+import oslo_messaging
+
+from ghsched_nova import compat
+from ghsched_nova.live import messages
+from ghsched_nova.live import records
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import engine
+from ghsched_nova.virt import live
+
+LOG = logging.getLogger(__name__)
+
+_REFUSALS = (*desired.NOT_DESIRED, live.NotChanged, messages.MessageError)
+
+#: How many calls that nobody waits for any more are remembered.
+_VOID = 1000
+
+Answer = dict[str, Any]
+
+
+def _answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
+    """A refusal is an answer; an exception would only tell its class."""
+    @functools.wraps(method)
+    def answer(*args: Any, **kwargs: Any) -> Answer:
+        try:
+            return method(*args, **kwargs)
+        except exception.InstanceNotFound as error:
+            return {'refused': str(error), 'gone': True}
+        except _REFUSALS as error:
+            return {'refused': str(error)}
+    return answer
+
+
+class PolicyEndpoint:
+    """The methods that a call can name.
+
+    :param host: nova.virt.libvirt.host.Host
+    :param changing: to be entered while the policy of a guest changes.
+    """
+
+    target = oslo_messaging.Target(namespace=messages.NAMESPACE,
+                                   version=messages.VERSION)
+
+    def __init__(self, own_engine: engine.HostEngine, host: Any,
+                 changing: contextlib.AbstractContextManager[Any]) -> None:
+        self._engine = own_engine
+        self._host = host
+        self._changing = changing
+        self._void: collections.deque[str] = collections.deque(maxlen=_VOID)
+
+    @_answering
+    def check_policy(self, context: Any, instance_uuid: str,
+                     policy: Sequence[messages.Node],
+                     running: bool) -> Answer:
+        """Whether this host can hold a policy, see HostClient.check."""
+        effective = live.effective(self._engine, policy)
+        if not running:
+            return {'policy': None, 'same': False, 'effective': effective}
+        with self._running(instance_uuid) as domain:
+            return {'policy': live.policy_of(domain.live),
+                    'same': live.is_same(self._engine, domain, policy),
+                    'effective': effective}
+
+    @_answering
+    def policy_of(self, context: Any, instance_uuid: str,
+                  void: str) -> Answer:
+        """The policy of a guest, see HostClient.policy_of."""
+        with compat.instance_lock(instance_uuid):
+            self._void.append(void)
+            with self._running(instance_uuid) as domain:
+                return {'policy': live.policy_of(domain.live)}
+
+    @_answering
+    def set_policy(self, context: Any, instance_uuid: str,
+                   policy: Sequence[messages.Node], token: str) -> Answer:
+        """Change the policy of a guest, see HostClient.set."""
+        with compat.instance_lock(instance_uuid):
+            if token in self._void:
+                raise live.NotChanged('the caller has given the change up')
+            instance = objects.Instance.get_by_uuid(context, instance_uuid)
+            if instance.task_state != records.LOCKED:
+                raise live.NotChanged(
+                    'the server is not being changed any more, its task '
+                    f'state is {instance.task_state}')
+            with self._changing, self._running(instance_uuid) as domain:
+                live.change(self._engine, domain, policy)
+                LOG.info('ghsched: the policy of %(name)s is %(policy)s now',
+                         {'name': domain.guest.name, 'policy': policy})
+        return {}
+
+    @contextlib.contextmanager
+    def _running(self, uuid: str) -> Iterator[live.Domain]:
+        # Nova asks for no more of an instance than this.
+        guest = self._host.get_guest(types.SimpleNamespace(uuid=uuid,
+                                                           name=uuid))
+        if guest.id < 0:
+            raise live.NotChanged('the domain does not run')
+        yield live.Domain(guest, lambda xml: libvirt_guest.Guest.create(
+            xml, self._host))
+
+
+class PolicyServer:
+    """Listens while the driver does.
+
+    :param endpoint: answers.
+    """
+
+    def __init__(self, endpoint: PolicyEndpoint) -> None:
+        self._endpoint = endpoint
+        self._server: Any = None
+
+    def start(self, host: str) -> None:
+        """:param host: name of the compute service."""
+        self._server = compat.rpc_server(
+            oslo_messaging.Target(topic=messages.TOPIC, server=host),
+            [self._endpoint])
+        self._server.start()
+
+    def stop(self) -> None:
+        """Harmless when it was not started."""
+        if self._server is not None:
+            self._server.stop()
+            self._server.wait()
+            self._server = None
