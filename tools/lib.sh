@@ -167,6 +167,10 @@ _installed_names() {
         awk '$1 == "installed" { print $2 }' | sort -u
 }
 
+# Packages whose services we run ourselves, or not at all.
+_ASLEEP='mariadb-|rabbitmq-|erlang-|libvirt-|qemu-|redis-|sysstat'
+_ASLEEP+='|openssh-server'
+
 # The packages of a machine that got a unit from us are those which were not
 # there before. Only the ones that we run ourselves are put to sleep.
 _install_missing() {
@@ -177,7 +181,7 @@ _install_missing() {
     after=$(_installed_names)
     # shellcheck disable=SC2046
     _disable_units $(comm -13 <(echo "$before") <(echo "$after") |
-        grep -E '^(mariadb-|rabbitmq-|erlang-|libvirt-|qemu-|redis-|sysstat)')
+        grep -E "^($_ASLEEP)")
     return 0
 }
 

@@ -31,18 +31,24 @@ class Client:
     target: str = ''
     options: tuple[str, ...] = ()
 
-    def argv(self, command: Sequence[str], endless: bool = False
+    def argv(self, command: Sequence[str], seconds: float | None
              ) -> list[str]:
         """The command line here that runs a command there.
 
-        :param endless: it is ended from here. Only a terminal tells the
-            other side that ssh is gone.
+        :param seconds: after which the other side ends it, too; None for
+            one that goes on until it is ended from here.
         """
         if not self.target:
             return list(command)
-        return ['ssh', '-o', 'BatchMode=yes', *self.options,
-                *(['-tt'] if endless else []), self.target,
-                shlex.join(command)]
+        ssh = ['ssh', '-o', 'BatchMode=yes', *self.options]
+        if seconds is not None:
+            return [*ssh, self.target, shlex.join(
+                ['timeout', f'{seconds:.0f}', *command])]
+        # The terminal is what tells the other side that ssh is gone. A shell
+        # passes it on, because redis-benchmark ignores SIGHUP.
+        script = (f'{shlex.join(command)} & load=$!; '
+                  'trap "kill $load" HUP TERM; wait $load')
+        return [*ssh, '-tt', self.target, shlex.join(['sh', '-c', script])]
 
 
 def parse(text: str, options: str = '') -> tuple[Client, ...]:

@@ -20,6 +20,7 @@ import re
 from ghsched_nova.bench import errors
 from ghsched_nova.bench.machine import Machine
 from ghsched_nova.bench.record import Environment
+from ghsched_placement import cpulist
 
 _VULNERABILITIES = 'sys/devices/system/cpu/vulnerabilities'
 _VERSION = re.compile(r'[0-9]+(?:\.[0-9]+)+')
@@ -130,12 +131,11 @@ def _package_version(machine: Machine, package: str) -> str:
 
 def _cpus(machine: Machine, facts: dict[str, str]) -> int:
     """CPUs that are online: the others run nothing."""
-    count = 0
-    for part in machine.text('sys/devices/system/cpu/online').split(','):
-        match = re.fullmatch('([0-9]{1,5})(?:-([0-9]{1,5}))?', part)
-        if match:
-            count += int(match[2] or match[1]) - int(match[1]) + 1
-    return count or int(facts.get('CPU(s)', '0'))
+    try:
+        online = cpulist.parse(machine.text('sys/devices/system/cpu/online'))
+    except cpulist.CpuListError:
+        online = frozenset()
+    return len(online) or int(facts.get('CPU(s)', '0'))
 
 
 def _virtual(machine: Machine, facts: dict[str, str]) -> str:

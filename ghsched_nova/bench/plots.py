@@ -71,7 +71,19 @@ class Boxes:
     boxes: tuple[tuple[str, tuple[float, ...]], ...]
 
 
-Plot = Curve | Boxes
+@dataclass(frozen=True)
+class Ratios:
+    """A picture of ratios with their intervals.
+
+    :param rows: (name, low, ratio, high).
+    """
+
+    title: str
+    x: str
+    rows: tuple[tuple[str, float, float, float], ...]
+
+
+Plot = Curve | Boxes | Ratios
 
 
 def plots(result: Result) -> list[Plot]:
@@ -155,17 +167,26 @@ def _figure(plot: Plot) -> Any:
                                 ) from None
     matplotlib.rcParams.update({
         'svg.hashsalt': 'ghsched', 'svg.fonttype': 'none', 'font.size': 10})
-    rows = 4.0 if isinstance(plot, Curve) else 1.2 + 0.5 * len(plot.boxes)
-    made = figure.Figure(figsize=(7, rows), layout='constrained')
+    made = figure.Figure(figsize=(7, _height(plot)), layout='constrained')
     axes = made.add_subplot()
     if isinstance(plot, Curve):
         _draw_curve(axes, plot)
-    else:
+    elif isinstance(plot, Boxes):
         _draw_boxes(axes, plot)
+    else:
+        _draw_ratios(axes, plot)
     axes.set_title(plot.title)
     axes.grid(color='#dddddd')
     axes.set_axisbelow(True)
     return made
+
+
+def _height(plot: Plot) -> float:
+    """Inches; as many as the rows need."""
+    if isinstance(plot, Curve):
+        return 4.0
+    return 1.2 + (0.5 * len(plot.boxes) if isinstance(plot, Boxes)
+                  else 0.3 * len(plot.rows))
 
 
 def _draw_curve(axes: Any, curve: Curve) -> None:
@@ -201,3 +222,14 @@ def _draw_boxes(axes: Any, boxes: Boxes) -> None:
     axes.set_yticks(list(places), [name for name, _samples in boxes.boxes])
     axes.set_xlabel(boxes.x)
     axes.set_xlim(left=0)
+
+
+def _draw_ratios(axes: Any, plot: Ratios) -> None:
+    places = list(range(len(plot.rows), 0, -1))
+    names, lows, ratios, highs = zip(*plot.rows, strict=True)
+    # The interval of medians need not hold the ratio of the medians itself.
+    axes.hlines(places, lows, highs, color=_COLOURS[0])
+    axes.plot(ratios, places, 'o', color=_COLOURS[0])
+    axes.axvline(1, color='black', linestyle='--', linewidth=1)
+    axes.set_yticks(places, names)
+    axes.set_xlabel(plot.x)

@@ -158,17 +158,21 @@ def _value(value: str | float | bool) -> str:
 # -- a comparison -------------------------------------------------------------
 
 
-def comparison(pairs: Sequence[compare.Pair]) -> list[Block]:
-    """Pairs side by side."""
+def comparison(pairs: Sequence[compare.Pair], pictures: str | None = None
+               ) -> list[Block]:
+    """Pairs side by side.
+
+    :param pictures: as in :func:`document`.
+    """
     blocks: list[Block] = [
         Heading(f'{pairs[0].names[0]} and {pairs[0].names[1]}'.capitalize(),
                 1)]
-    for pair in pairs:
-        blocks += _pair(pair)
+    for number, pair in enumerate(pairs, 1):
+        blocks += _pair(pair, pictures and f'{pictures}-{number}.svg')
     return blocks
 
 
-def _pair(pair: compare.Pair) -> list[Block]:
+def _pair(pair: compare.Pair, picture: str | None) -> list[Block]:
     blocks: list[Block] = [Heading(pair.scenario, 2)]
     if pair.differences:
         blocks += [
@@ -184,6 +188,10 @@ def _pair(pair: compare.Pair) -> list[Block]:
         'interval does not hold 1.')]
     if pair.comparisons:
         blocks.append(_comparisons(pair))
+    ratios = _ratios(pair)
+    if picture and ratios.rows:
+        blocks.append(Picture(picture, plots.svg(ratios), ratios.title
+                              + ', with the interval of each'))
     if pair.alone:
         blocks.append(Items(tuple(f'{title} is in one of the two only'
                                   for title in pair.alone)))
@@ -191,6 +199,15 @@ def _pair(pair: compare.Pair) -> list[Block]:
         blocks += [Heading(f'Environment of {name}', 3),
                    environment(result.environment)]
     return blocks
+
+
+def _ratios(pair: compare.Pair) -> plots.Ratios:
+    return plots.Ratios(
+        f'{pair.scenario}: {pair.names[1]} over {pair.names[0]}',
+        'ratio of medians', tuple(
+            (one.title, one.low, one.ratio, one.high)
+            for one in pair.comparisons if one.ratio is not None
+            and one.low is not None and one.high is not None))
 
 
 def _comparisons(pair: compare.Pair) -> Table:

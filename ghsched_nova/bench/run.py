@@ -14,6 +14,8 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 import tempfile
 import time
@@ -51,10 +53,15 @@ def run(scenario: Scenario, given: Mapping[str, Value], machine: Machine,
             status = 'failed' if reasons else 'done'
         except errors.BenchError as error:
             status, reasons = 'failed', (str(error),)
+    hidden = _hidden(scenario, values)
     return Result(
-        scenario=scenario.name, status=status, reasons=reasons,
-        parameters=tuple(_shown(values)), environment=described,
-        measured=measured, seconds=round(time.monotonic() - begin, 1))
+        scenario=scenario.name, status=status,
+        reasons=tuple(_without(hidden, reason) for reason in reasons),
+        parameters=_shown(scenario, values, hidden), environment=described,
+        measured=replace(measured, skipped=tuple(
+            (part, _without(hidden, reason))
+            for part, reason in measured.skipped)),
+        seconds=round(time.monotonic() - begin, 1))
 
 
 def _measure(scenario: Scenario, values: Values, machine: Machine,
@@ -70,14 +77,33 @@ def _measure(scenario: Scenario, values: Values, machine: Machine,
             scenario.tear_down(bench)
 
 
-def _shown(values: Values) -> list[tuple[str, Value]]:
-    """Parameters as a report has them: without the names of hosts."""
-    return [(name, _without_hosts(value)) for name, value
-            in values.all.items()]
+# -- a report is made to be shown ---------------------------------------------
+
+_HIDDEN = '(not shown)'
 
 
-def _without_hosts(value: Value) -> Value:
-    if not isinstance(value, str):
-        return value
-    return ','.join('ssh' if part.startswith('ssh:') else part
-                    for part in value.split(','))
+def _hidden(scenario: Scenario, values: Values) -> list[str]:
+    """Texts that name hosts or files, the longest first."""
+    found = set()
+    for parameter in scenario.parameters:
+        if parameter.private:
+            for part in values.text(parameter.name).split(','):
+                target = part.removeprefix('ssh:')
+                found |= {target, target.rpartition('@')[2]}
+    return sorted(found - {'', 'local', '127.0.0.1'}, key=len, reverse=True)
+
+
+def _without(hidden: Sequence[str], text: str) -> str:
+    for part in hidden:
+        text = text.replace(part, _HIDDEN)
+    return text
+
+
+def _shown(scenario: Scenario, values: Values, hidden: Sequence[str]
+           ) -> tuple[tuple[str, Value], ...]:
+    """Parameters as a report has them."""
+    private = {p.name for p in scenario.parameters if p.private}
+    return tuple(
+        (name, _without(hidden, value)
+         if name in private and isinstance(value, str) else value)
+        for name, value in values.all.items())

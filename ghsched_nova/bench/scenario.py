@@ -36,6 +36,7 @@ class Parameter:
     :param default: its type is the type of all its values.
     :param choices: all there are, where there are few.
     :param minimum: of a number.
+    :param private: names a host or a file; a report does not repeat it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Parameter:
     help: str
     choices: tuple[str, ...] = ()
     minimum: float = 0
+    private: bool = False
 
     def parse(self, text: str) -> Value:
         """A value from a command line.

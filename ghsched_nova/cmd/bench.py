@@ -107,8 +107,6 @@ def _add_compare(sub: argparse.ArgumentParser) -> None:
 def _add_report(sub: argparse.ArgumentParser) -> None:
     sub.add_argument('reports', type=Path, nargs='+', metavar='REPORT',
                      help='as "run" has written it')
-    sub.add_argument('--no-pictures', action='store_true',
-                     help='leave out the plots, which need matplotlib')
     _add_form(sub, ())
     sub.set_defaults(run=_report)
 
@@ -119,6 +117,8 @@ def _add_form(sub: argparse.ArgumentParser, more: Sequence[str]) -> None:
                      help='of the output (%(default)s)')
     sub.add_argument('-o', '--output', type=Path, metavar='FILE',
                      help='instead of standard output')
+    sub.add_argument('--no-pictures', action='store_true',
+                     help='leave out the plots, which need matplotlib')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -199,8 +199,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         _write(arguments.output, json.dumps(
             [_as_data(pair) for pair in found], indent=1) + '\n')
     else:
-        _write(arguments.output, document.render(
-            report.comparison(found), arguments.format))
+        _publish(arguments, report.comparison(found, _stem(arguments)))
     return EXIT_DONE
 
 
@@ -216,17 +215,30 @@ def _report(arguments: argparse.Namespace) -> int:
     made = record.Report(tuple(
         result for path in arguments.reports
         for result in _load(path).results))
-    output: Path | None = arguments.output
-    wanted = not arguments.no_pictures and (
-        output is not None or arguments.format == 'html')
-    stem = (output.stem if output else 'report') if wanted else None
-    blocks = report.document(made, stem)
-    if output and arguments.format != 'html':
-        for picture in document.pictures(blocks):
-            (output.parent / picture.name).write_text(
-                picture.svg, encoding='utf-8')
-    _write(output, document.render(blocks, arguments.format))
+    _publish(arguments, report.document(made, _stem(arguments)))
     return EXIT_DONE
+
+
+def _stem(arguments: argparse.Namespace) -> str | None:
+    """What the names of pictures begin with, None where none are wanted.
+
+    They stand beside the output, or in a page of HTML; a terminal has no
+    place for them.
+    """
+    output: Path | None = arguments.output
+    if arguments.no_pictures or not (output or arguments.format == 'html'):
+        return None
+    return output.stem if output else 'report'
+
+
+def _publish(arguments: argparse.Namespace, blocks: Sequence[document.Block]
+             ) -> None:
+    """Write a document, and its pictures where they are files."""
+    if arguments.output and arguments.format != 'html':
+        for picture in document.pictures(blocks):
+            (arguments.output.parent / picture.name).write_text(
+                picture.svg, encoding='utf-8')
+    _write(arguments.output, document.render(blocks, arguments.format))
 
 
 def _write(output: Path | None, text: str) -> None:

@@ -58,6 +58,11 @@ def _needs(_values: Values) -> tuple[Need, ...]:
             needs.root('a negative nice value'), needs.real_time())
 
 
+def _set_up(bench: Bench) -> None:
+    """Refuse now what would be refused after the first phase."""
+    niceness(bench.values.text('nice'))
+
+
 def _run(bench: Bench) -> Measured:
     series = [*_mix(bench), *_niceness(bench), *_real_time(bench),
               *_wake_up(bench)]
@@ -371,4 +376,4 @@ SCENARIO = Scenario(
                   minimum=1)),
     tools=lambda _values: ('stress-ng', 'mpstat', 'pidstat', 'sar',
                            'cyclictest'),
-    needs=_needs, run=_run, verify=_verify)
+    needs=_needs, set_up=_set_up, run=_run, verify=_verify)

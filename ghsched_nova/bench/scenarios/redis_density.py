@@ -38,6 +38,9 @@ from ghsched_nova.bench.scenario import Values
 _SERVED = 'requests served'
 _OTHERS = 'requests of the others'
 
+#: Runs without which nothing is known of their spread.
+_FEWEST = 3
+
 #: Commands that redis-benchmark has a test for and redis counts by that name.
 _COMMANDS = ('get', 'set', 'incr', 'lpush', 'rpush', 'lpop', 'rpop', 'sadd',
              'hset', 'spop')
@@ -75,7 +78,7 @@ def _client_needs(values: Values) -> list[Need]:
               if client.target]
     return [*([needs.program('ssh')] if remote else []), *(
         needs.answers(f'client {number} runs redis-benchmark over ssh',
-                      *client.argv(['redis-benchmark', '--version']))
+                      *client.argv(['redis-benchmark', '--version'], 30))
         for number, client in enumerate(remote, 1))]
 
 
@@ -135,8 +138,8 @@ def _server(bench: Bench, number: int) -> redis_servers.Server:
         observed, _others = _clients(bench.values)
         command = _command(bench.values, server)
         command[command.index('-t') + 1] = 'set'
-        bench.machine.check(observed.argv(command),
-                            bench.values.number('timeout'))
+        seconds = bench.values.number('timeout')
+        bench.machine.check(observed.argv(command, seconds), seconds)
     return server
 
 
@@ -147,7 +150,7 @@ def _at(bench: Bench, servers: Sequence[redis_servers.Server]) -> list[_Run]:
     for place, server in enumerate(servers[1:]):
         client = others[place % len(others)]
         loads.append(bench.start(client.argv(
-            [*_command(bench.values, server), '-l'], endless=True))[0])
+            [*_command(bench.values, server), '-l'], None))[0])
     try:
         _wait_for_load(bench, servers[1:])
         return bench.repeat(f'N = {len(servers)}',
@@ -176,9 +179,9 @@ def _observe(bench: Bench, servers: Sequence[redis_servers.Server]) -> _Run:
                        for server in servers]
     begin = time.monotonic()
     observed, _others = _clients(bench.values)
-    output = bench.machine.check(
-        observed.argv(_command(bench.values, servers[0])),
-        bench.values.number('timeout'))
+    timeout = bench.values.number('timeout')
+    output = bench.machine.check(observed.argv(
+        _command(bench.values, servers[0]), timeout), timeout)
     seconds = time.monotonic() - begin
     return _Run(redis.parse(output)[0], served(),
                 tuple(other() / seconds for other in others))
@@ -229,7 +232,12 @@ def _findings(ramp: dict[int, list[_Run]], judged: density.Density,
                 judged.baseline * limit, 'ms')]
     found += [Finding(f'p99 at N = {n}', f'{ratio:.2f} x that at N = 1',
                       ratio, '') for n, ratio in judged.ratios if n > 1]
-    if noise > limit - 1:
+    if len(_points(ramp)[0].p99) < _FEWEST:
+        found.append(Finding(
+            'noise', f'fewer than {_FEWEST} runs at N = 1 do not tell how far '
+                     'they lie apart: take more before you trust the density'
+        ))
+    elif noise > limit - 1:
         found.append(Finding(
             'noise', f'the runs at N = 1 differ by {noise:.0%} already, more '
                      f'than the limit of {limit - 1:.0%}: take more or '
@@ -274,12 +282,13 @@ SCENARIO = Scenario(
         Parameter('container-cpus', '2', 'of a container'),
         Parameter('container-memory', '8g', 'of a container'),
         Parameter('pin', '', 'CPUs of the instances in turn, e.g. 2;3;4-5'),
-        Parameter('address', '127.0.0.1', 'of the processes', ()),
+        Parameter('address', '127.0.0.1', 'of the processes', private=True),
         Parameter('port', 6379, 'of the first process', minimum=1),
         Parameter('clients', 'local', 'of the other instances in turn, e.g. '
-                                      'ssh:one,ssh:root@two'),
-        Parameter('observed-client', 'local', 'of the observed instance'),
-        Parameter('ssh-options', '', 'e.g. "-i KEY -p 2222"'),
+                                      'ssh:one,ssh:root@two', private=True),
+        Parameter('observed-client', 'local', 'of the observed instance',
+                  private=True),
+        Parameter('ssh-options', '', 'e.g. "-i KEY -p 2222"', private=True),
         Parameter('connections', 40, 'of a load generator', minimum=1),
         Parameter('size', 3, 'of a value in bytes', minimum=1),
         Parameter('requests', 2000000, 'of a run', minimum=1),

@@ -217,7 +217,8 @@ SCENARIO = Scenario(
                                        '/var/tmp if not given'),
         Parameter('fio-size', 1024, 'of its file in MiB', minimum=1),
         Parameter('fio-direct', True, 'past the page cache'),
-        Parameter('iperf-server', '', 'address of a host with iperf3 -s'),
+        Parameter('iperf-server', '', 'address of a host with iperf3 -s',
+                  private=True),
         Parameter('iperf-port', 5201, 'of that server', minimum=1)),
     tools=lambda _values: ('mbw', 'fio', 'iperf3', 'perl'),
     needs=_needs, run=_run, verify=_verify)

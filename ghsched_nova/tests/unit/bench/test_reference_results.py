@@ -16,16 +16,20 @@ Each test names a claim of a published measurement and holds our arithmetic
 against it. Where the claim is wrong, the test says what is right.
 """
 
+import pathlib
+
 import ddt
 from oslotest import base
 
 from ghsched_nova.bench import compare
 from ghsched_nova.bench import density
+from ghsched_nova.bench import document
 from ghsched_nova.bench import errors
 from ghsched_nova.bench.parsers import cyclictest
 from ghsched_nova.bench.parsers import mbw
 from ghsched_nova.bench.parsers import unixbench
 from ghsched_nova.bench import record
+from ghsched_nova.bench import report
 from ghsched_nova.bench.scenarios import mixed_load
 from ghsched_nova.bench.scenarios import rt_latency
 from ghsched_nova.bench.scenarios import virt_overhead
@@ -199,3 +203,43 @@ class TestDensity(base.BaseTestCase):
     def test_ratios_that_are_claimed(self):
         # Of a failing point, so the true ratio is greater than the first.
         self.assertEqual((2.14, 1.25), (round(60 / 28, 2), round(60 / 48, 2)))
+
+
+class TestExampleOfTheManual(base.BaseTestCase):
+    """What the manual shows is what its samples give, and what it says."""
+
+    MANUAL = pathlib.Path(__file__).parents[4] / 'doc' / 'source' / 'admin'
+
+    def setUp(self):
+        super().setUp()
+        if not self.MANUAL.is_dir():
+            self.skipTest('the manual is not part of an installed package')
+        self.report = record.from_json(
+            (self.MANUAL / 'redis-density-example.json').read_text())
+
+    def test_text(self):
+        blocks = report.document(self.report)
+        shown = (self.MANUAL / 'redis-density-example.inc').read_text()
+        pictures = [line for line in shown.splitlines()
+                    if line.startswith(('.. image:: ', '   :alt: '))]
+        for line in pictures:
+            shown = shown.replace(f'{line}\n', '')
+        self.assertEqual(document.render(blocks, 'rst').split(),
+                         shown.split())
+        for line in pictures[::2]:
+            self.assertTrue((self.MANUAL / line.split()[-1]).is_file())
+
+    def test_what_is_said_of_it(self):
+        series = {one.title: one for one in
+                  self.report.results[0].measured.series}
+        p99 = [series[f'p99 latency, N {n}'].samples for n in range(1, 5)]
+        self.assertEqual(3, sum(one > max(p99[1]) for one in p99[0]))
+        for more in p99[2:]:
+            self.assertGreater(min(more), max(p99[0]))
+        verdicts = [one.verdict for one in compare.with_verdicts([
+            compare.compare(series['p99 latency, N 1'],
+                            series[f'p99 latency, N {n}'])
+            for n in (2, 3, 4)])]
+        self.assertEqual('no difference shown', verdicts[0])
+        self.assertIn('worse', verdicts[1])
+        self.assertIn('worse', verdicts[2])

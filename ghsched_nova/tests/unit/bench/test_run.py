@@ -57,7 +57,8 @@ class TestRun(base.BaseTestCase):
 
         return Scenario(
             'toy', 'a toy', (*common(runs=2, warm_up=1),
-                             Parameter('clients', 'local', 'x')),
+                             Parameter('clients', 'local', 'x',
+                                       private=True)),
             lambda _values: (), lambda _values: (
                 Need('x', lambda _machine: missing),),
             measure, lambda _values, _measured: wrong, set_up, tear_down)
@@ -97,8 +98,14 @@ class TestRun(base.BaseTestCase):
         self.assertEqual(1, len(found.measured.series))
 
     def test_names_of_hosts_do_not_get_into_a_report(self):
-        found = self.result({'clients': 'local,ssh:root@secret'})
-        self.assertEqual('local,ssh', dict(found.parameters)['clients'])
+        found = self.result(
+            {'clients': 'local,ssh:root@secret'},
+            trouble='ssh: connect to host secret port 22: refused')
+        self.assertEqual('local,ssh:(not shown)',
+                         dict(found.parameters)['clients'])
+        self.assertEqual(
+            ('ssh: connect to host (not shown) port 22: refused',),
+            found.reasons)
 
     def test_unknown_parameter(self):
         self.assertRaises(errors.BenchError, self.result, {'x': 1})

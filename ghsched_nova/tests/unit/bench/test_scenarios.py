@@ -12,7 +12,9 @@
 
 """What scenarios make of samples, and of the machine that they are on."""
 
+from dataclasses import replace
 from pathlib import Path
+import shlex
 
 import ddt
 import fixtures
@@ -21,9 +23,11 @@ from hypothesis import strategies as st
 from oslotest import base
 
 from ghsched_nova.bench import clients
+from ghsched_nova.bench import density
 from ghsched_nova.bench import environment
 from ghsched_nova.bench import errors
 from ghsched_nova.bench.machine import Machine
+from ghsched_nova.bench.parsers import redis
 from ghsched_nova.bench.parsers import sysstat
 from ghsched_nova.bench.record import Measured
 from ghsched_nova.bench.record import Series
@@ -114,6 +118,22 @@ class TestRedisDensity(base.BaseTestCase):
             values('redis-density', requests=1000, connections=10),
             Measured((Series(metric, '', 'neither', samples),)))
 
+    def noise(self, *p99):
+        runs = [redis_density._Run(replace(self.BENCHMARK, p99=value), 0, ())
+                for value in p99]
+        given_values = values('redis-density')
+        ramp = {1: runs}
+        return [one.text for one in redis_density._findings(
+            ramp, density.judge(redis_density._points(ramp), 1.1),
+            given_values) if one.name == 'noise']
+
+    def test_runs_that_differ_by_more_than_the_limit(self):
+        self.BENCHMARK, = redis.parse(
+            capture('redis-benchmark-7.0.15-get-threads.txt'))
+        self.assertEqual([], self.noise(1.0, 1.05, 1.1))
+        self.assertIn('differ by 20%', self.noise(1.0, 1.0, 1.2)[0])
+        self.assertIn('fewer than 3 runs', self.noise(1.0, 1.0)[0])
+
     def test_redis_must_have_counted_the_requests(self):
         served = 'requests served'
         self.assertEqual((), self.verify(served, 1000.0, 1010.0))
@@ -157,17 +177,21 @@ class TestClients(base.BaseTestCase):
 
     def test_local(self):
         client, = clients.parse('local')
-        self.assertEqual(['a', 'b c'], client.argv(['a', 'b c']))
+        self.assertEqual(['a', 'b c'], client.argv(['a', 'b c'], 9))
 
     def test_several_over_ssh(self):
         found = clients.parse('local,ssh:root@192.0.2.7', '-p 2222')
         self.assertEqual(
             ['ssh', '-o', 'BatchMode=yes', '-p', '2222', 'root@192.0.2.7',
-             "a 'b c'"], found[1].argv(['a', 'b c']))
+             "timeout 9 a 'b c'"], found[1].argv(['a', 'b c'], 9))
 
     def test_endless_ones_end_with_their_terminal(self):
         client, = clients.parse('ssh:one')
-        self.assertIn('-tt', client.argv(['a'], endless=True))
+        *_ssh, terminal, target, command = client.argv(['a', 'b c'], None)
+        self.assertEqual(('-tt', 'one'), (terminal, target))
+        shell, _option, script = shlex.split(command)
+        self.assertEqual('sh', shell)
+        self.assertTrue(script.startswith("a 'b c' & load=$!; trap"))
 
     def test_no_options_by_way_of_a_host(self):
         for text in ('', 'ssh:', 'ssh:-oProxyCommand=x', 'ssh:a b', 'one',

@@ -156,6 +156,15 @@ class TestCommand(base.BaseTestCase):
         self.assertIn('NOT alike', text)
         self.assertIn('* cpus: 8 CPUs against 2 CPUs', text)
 
+    def test_comparison_with_a_picture(self):
+        series = Series('copy', 'MiB/s', 'higher',
+                        tuple(map(float, range(10, 20))))
+        path = self.kept(record.Report((samples.result(series),)))
+        output = self.directory / 'both.md'
+        self.run_command('compare', path, path, '-o', output)
+        self.assertIn('](both-1.svg)', output.read_text())
+        lxml.etree.parse(self.directory / 'both-1.svg')
+
     def test_comparison_for_programs(self):
         _status, text = self.run_command(
             'compare', self.kept(), self.kept(), '-f', 'json')
