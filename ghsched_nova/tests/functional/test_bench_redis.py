@@ -1,0 +1,235 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-bench`` with the real tools, and with very few requests.
+
+The figures mean nothing; that they are taken, checked and reported does.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+import re
+import socket
+import subprocess
+
+import fixtures
+import testtools
+
+from ghsched_nova.bench import machine
+from ghsched_nova.bench import record
+from ghsched_nova.bench import run
+from ghsched_nova.bench import scenarios
+from ghsched_nova.cmd import bench
+
+SSHD = '/usr/sbin/sshd'
+
+
+def free_ports(count):
+    """A port with so many free ones from it on, as far as one can tell."""
+    while True:
+        with socket.socket() as first:
+            first.bind(('127.0.0.1', 0))
+            port = first.getsockname()[1]
+        taken = []
+        try:
+            for number in range(port, port + count):
+                one = socket.socket()
+                taken.append(one)
+                one.bind(('127.0.0.1', number))
+            return port
+        except OSError:
+            continue
+        finally:
+            for one in taken:
+                one.close()
+
+
+class PrivateSshd(fixtures.Fixture):
+    """An SSH server of our own, which lets in the key of its own.
+
+    :ivar options: of ssh, for its user.
+    """
+
+    def _setUp(self):
+        where = Path(self.useFixture(fixtures.TempDir()).path)
+        for name in ('host', 'user'):
+            subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
+                            '-f', where / name], check=True)
+        port = free_ports(1)
+        config = where / 'config'
+        config.write_text('\n'.join([
+            f'Port {port}', 'ListenAddress 127.0.0.1',
+            f'HostKey {where}/host', 'UsePAM no', 'StrictModes no',
+            f'AuthorizedKeysFile {where}/user.pub', 'PidFile none',
+            'PermitRootLogin yes']) + '\n')
+        # It changes its root to this directory, for those not let in yet.
+        Path('/run/sshd').mkdir(mode=0o755, exist_ok=True)
+        server = subprocess.Popen([SSHD, '-D', '-f', config],
+                                  stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+        self.options = (f'-p {port} -i {where}/user -o LogLevel=ERROR '
+                        '-o StrictHostKeyChecking=no '
+                        '-o UserKnownHostsFile=/dev/null')
+        machine.wait_until(lambda: self._listens(port), 20, 'no sshd')
+
+    @staticmethod
+    def _listens(port):
+        with socket.socket() as client:
+            return not client.connect_ex(('127.0.0.1', port))
+
+
+class BenchCase(testtools.TestCase):
+
+    def result(self, name, **given):
+        """Run a scenario; it is skipped where a tool is not installed."""
+        found = run.run(
+            scenarios.named(name), {key.replace('_', '-'): value
+                                    for key, value in given.items()},
+            machine.Machine(), lambda _text: None)
+        if found.status == 'skipped':
+            self.skipTest('; '.join(found.reasons))
+        self.assertEqual(('done', ()), (found.status, found.reasons))
+        report = record.Report((found,))
+        self.assertEqual(report, record.from_json(record.to_json(report)))
+        return found
+
+    def samples(self, found, metric):
+        return {tuple(dict(one.conditions).values()): one.samples
+                for one in found.measured.series if one.metric == metric}
+
+
+class RedisDensityTest(BenchCase):
+
+    TINY = {'requests': 2000, 'threads': 2, 'connections': 4, 'runs': 2,
+            'up_to': 2, 'go_on': True, 'keyspace': 1000}
+
+    def ours(self):
+        """Command lines of servers and load generators that still run."""
+        found = subprocess.run(['ps', '-eo', 'args'], capture_output=True,
+                               text=True, check=True).stdout
+        return [line for line in found.splitlines() if re.match(
+            'redis-(server|benchmark) ', line) and any(
+                re.search(f'[: ]{self.port + place}( |$)', line)
+                for place in range(3))]
+
+    def setUp(self):
+        super().setUp()
+        self.port = free_ports(3)
+
+    def test_ramp(self):
+        found = self.result('redis-density', port=self.port, **self.TINY)
+        p99 = self.samples(found, 'p99 latency')
+        self.assertEqual({('1',), ('2',)}, set(p99))
+        for samples in p99.values():
+            self.assertEqual(2, len(samples))
+            self.assertGreater(min(samples), 0)
+        self.assertEqual(
+            [2000.0] * 4, [value for samples in self.samples(
+                found, 'requests served').values() for value in samples])
+        self.assertGreater(
+            min(self.samples(found, 'requests of the others')[('2',)]), 0)
+        self.assertEqual('density', found.measured.findings[0].name)
+        self.assertEqual([], self.ours())
+
+    def test_pinned_servers_with_keys(self):
+        found = self.result('redis-density', port=self.port, **{
+            **self.TINY, 'up_to': 1, 'pin': '0', 'fill': True})
+        self.assertEqual(1, len(self.samples(found, 'throughput')))
+
+    def test_foreign_server_is_left_alone(self):
+        work = self.useFixture(fixtures.TempDir()).path
+        if not machine.Machine().which('redis-server'):
+            self.skipTest('redis-server is not installed')
+        server = subprocess.Popen(
+            ['redis-server', '--port', str(self.port), '--save', '',
+             '--dir', work, '--bind', '127.0.0.1'],
+            stdout=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+        ping = ['redis-cli', '-p', str(self.port), 'PING']
+        machine.wait_until(lambda: machine.Machine().run(
+            ping).stdout.strip() == 'PONG', 20, 'no redis')
+        found = run.run(scenarios.named('redis-density'), {
+            'port': self.port, 'up-to': 1}, machine.Machine(),
+            lambda _text: None)
+        self.assertEqual('failed', found.status)
+        self.assertIn('not ours', found.reasons[0])
+        self.assertIsNone(server.poll())
+
+    def test_load_over_ssh(self):
+        if os.geteuid() or not os.path.exists(SSHD):
+            self.skipTest('needs root and openssh-server')
+        options = self.useFixture(PrivateSshd()).options
+        found = self.result(
+            'redis-density', port=self.port, clients='local,ssh:localhost',
+            observed_client='ssh:root@localhost', ssh_options=options,
+            **{**self.TINY, 'up_to': 3})
+        self.assertEqual(3, len(self.samples(found, 'p99 latency')))
+        self.assertEqual('local,ssh:(not shown)',
+                         dict(found.parameters)['clients'])
+        machine.wait_until(lambda: not self.ours(), 20,
+                           'a load generator over ssh lives on')
+
+
+class OtherScenariosTest(BenchCase):
+
+    def test_wake_ups(self):
+        found = self.result('rt-latency', runs=2, loops=50)
+        maxima = self.samples(found, 'maximum latency')
+        self.assertEqual(
+            {(policy, mlock) for policy in ('other', 'fifo', 'rr')
+             for mlock in ('yes', 'no')}, set(maxima))
+
+    def test_mixed_load(self):
+        found = self.result('mixed-load', cpu=1, vm=1, vm_bytes='16M',
+                            runs=2, warm_up=1, wake_up_runs=2, loops=50)
+        cpus = found.environment.cpus
+        self.assertEqual(
+            cpus, len(self.samples(found, 'utilisation of a CPU')))
+        self.assertEqual(
+            {('nice -5',), ('nice 5',), ('fifo',), ('beside fifo',)},
+            set(self.samples(found, 'share of the CPU')))
+        self.assertIn('balance',
+                      [one.name for one in found.measured.findings])
+
+    def test_memory_of_a_machine(self):
+        found = self.result('virt-overhead', parts='mbw', mbw_size=4, runs=2)
+        self.assertEqual({'MEMCPY', 'DUMB', 'MCBLOCK'}, {
+            one.metric.split()[-1] for one in found.measured.series})
+
+    def test_network_over_the_loop(self):
+        if not machine.Machine().which('iperf3'):
+            self.skipTest('iperf3 is not installed')
+        port = free_ports(1)
+        server = subprocess.Popen(['iperf3', '-s', '-p', str(port), '-B',
+                                   '127.0.0.1'], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+        machine.wait_until(lambda: PrivateSshd._listens(port), 20,
+                           'no iperf3')
+        found = self.result('virt-overhead', parts='iperf3', seconds=1,
+                            runs=1, warm_up=0, iperf_server='127.0.0.1',
+                            iperf_port=port)
+        self.assertEqual(1, len(found.measured.series))
+
+    def test_files(self):
+        found = self.result('virt-overhead', parts='fio', fio_size=1,
+                            seconds=1, runs=1, warm_up=0, fio_direct=False)
+        self.assertEqual(4, len(self.samples(found, 'IO operations')))
+
+    def test_list(self):
+        out = self.useFixture(fixtures.StringStream('out')).stream
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(0, bench.main(['list']))
