@@ -76,3 +76,15 @@ class BenchTest(testtools.TestCase):
                       if line.startswith('nothing changed'))
         self.assertTrue(unchanged.endswith('  writes 0'), out)
         self.assertIn('memory: ', out)
+
+    def test_packing(self):
+        out = self.run_bench(
+            'packing_bench.py', '--mixes', '1', '--hosts', '1', '--kinds',
+            '2', '--fill', '0.7', '--limit', '5')
+        self.assertIn('1 simulated hosts', out)
+        ours, = (line.split() for line in out.splitlines()
+                 if line.startswith('  ghsched '))
+        self.assertEqual(['run,', 'count,'], ours[2::2][:2])
+        # Nothing runs that does not have what it was promised.
+        self.assertEqual(ours[1], ours[3])
+        self.assertRegex(out, r'ghsched +value +median [01][.]\d+  least')

@@ -1,0 +1,169 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""How well guests of random flavors are packed, beside an exact solver.
+
+The hosts are simulated: each NUMA node has CPUs, memory, memory bandwidth and
+VFs, and each host has control groups. Guests of a random mix of flavors
+arrive one after the other, in a cloud with ghsched and in two with Nova
+alone: as it is by default, and told to pack. All of Nova's services and
+Placement are the real ones, in one process; see packing_cloud.py.
+
+A guest counts when it runs, its bandwidth is there for it, and each of its
+NUMA nodes has its VFs from its own host node. With ghsched all of them do.
+Nova alone takes no notice of bandwidth, and of VFs as far as
+``hw:pci_numa_affinity_policy=required`` goes; so of its guests the most
+valuable ones are taken that fit, as if somebody had refused the others. A
+guest is worth the mean of its parts of all CPUs, memory, bandwidth and VFs.
+
+The optimum knows all guests beforehand and is free to refuse any of them
+(OR-tools' CP-SAT; its bound where the optimum is not proven in time). No
+scheduler that takes guests as they come can always reach it. So there is a
+second figure, "in turn": how many guests there are before the first that is
+refused or does not count.
+
+From the top of the source tree::
+
+    PYTHONPATH=. python tools/bench/packing_bench.py [--mixes 5] [--hosts 3]
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+import functools
+import platform
+import statistics
+
+import packing
+from packing import Best
+from packing import Flavor
+from packing import Placed
+from packing import Shape
+import packing_cloud
+import simulated_placement
+
+OPTIMUM = 'optimum'
+
+
+@dataclass(frozen=True)
+class Result:
+    """One mix, packed in one way.
+
+    :ivar running: how many guests run, whether they count or not.
+    :ivar all: of all guests; see :class:`packing.Best`.
+    :ivar in_turn: of the guests before the first that is refused.
+    """
+
+    running: int
+    all: Best
+    in_turn: Best
+
+
+def counted(shape: Shape, guests: Sequence[Flavor],
+            placed: Sequence[Placed | None]) -> Result:
+    """What of a scheduler's placements counts."""
+    options = [[place] if place and packing.is_local(guest, place) else []
+               for guest, place in zip(guests, placed, strict=True)]
+    return Result(sum(place is not None for place in placed),
+                  packing.best(shape, guests, options),
+                  packing.in_turn(shape, guests, options))
+
+
+def optimum(shape: Shape, guests: Sequence[Flavor], limit: float) -> Result:
+    """The most that any placements could have."""
+    options = [list(packing.everywhere(shape, guest)) for guest in guests]
+    best = packing.best(shape, guests, options, limit)
+    return Result(best.guests, best,
+                  packing.in_turn(shape, guests, options, limit))
+
+
+def measure(shape: Shape, guests: Sequence[Flavor],
+            limit: float) -> dict[str, Result]:
+    """The optimum and each kind of cloud, by name."""
+    found = {OPTIMUM: optimum(shape, guests, limit)}
+    for name, kind in packing_cloud.KINDS.items():
+        # Nova's tests leave threads behind.
+        placed = simulated_placement.in_child(functools.partial(
+            packing_cloud.place, kind, shape, guests))
+        found[name] = counted(shape, guests, placed)
+    return found
+
+
+def ratios(results: dict[str, Result], name: str) -> tuple[float, float]:
+    """Parts of the optimum, or of its bound: of value, and in turn."""
+    most, mine = results[OPTIMUM], results[name]
+    return (mine.all.value / most.all.bound,
+            mine.in_turn.value / most.in_turn.bound)
+
+
+def show(results: dict[str, Result]) -> None:
+    most = results[OPTIMUM]
+    proven = all(round(one.bound - one.value, 6) <= 0
+                 for one in (most.all, most.in_turn))
+    for name, result in results.items():
+        value, in_turn = ratios(results, name)
+        told = ('proven' if proven else
+                f'bounds {most.all.bound:.3f} and {most.in_turn.bound:.0f}'
+                ) if name == OPTIMUM else (
+                    f'ratio {value:.3f}, in turn {in_turn:.3f}')
+        print(f'  {name:14} {result.running:3} run, {result.all.guests:3} '
+              f'count, value {result.all.value:.3f}, in turn '
+              f'{result.in_turn.value:3.0f}  {told}', flush=True)
+
+
+def summary(every: Sequence[dict[str, Result]]) -> None:
+    print(f'\nparts of the optimum, {len(every)} mixes, simulated hosts')
+    for name in packing_cloud.KINDS:
+        of_mixes = [ratios(results, name) for results in every]
+        for what, values in zip(('value', 'in turn'),
+                                zip(*of_mixes, strict=True), strict=True):
+            print(f'{name:14} {what:8} median '
+                  f'{statistics.median(values):.3f}  least '
+                  f'{min(values):.3f}  most {max(values):.3f}')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--mixes', type=int, default=5,
+                        help='how many mixes (5)')
+    parser.add_argument('--seed', type=int, default=1,
+                        help='of the first mix; the next has the next (1)')
+    parser.add_argument('--hosts', type=int, default=3,
+                        help='simulated hosts (3)')
+    parser.add_argument('--nodes', type=int, default=2,
+                        help='NUMA nodes of a host (2)')
+    parser.add_argument('--kinds', type=int, default=6,
+                        help='flavors of a mix (6)')
+    parser.add_argument('--fill', type=float, default=1.4,
+                        help='how often all guests of a mix would fill the '
+                             'hosts (1.4)')
+    parser.add_argument('--limit', type=float, default=30,
+                        help='seconds for each answer of CP-SAT (30)')
+    options = parser.parse_args()
+    shape = Shape(hosts=options.hosts, nodes=options.nodes)
+    print(f'{shape.hosts} simulated hosts with {shape.groups} control groups '
+          f'and {shape.nodes} NUMA nodes, each with {shape.node.cpus} CPUs, '
+          f'{shape.node.memory_mb} MB, {shape.node.vfs} VFs; Python '
+          f'{platform.python_version()}')
+    every = []
+    for seed in range(options.seed, options.seed + options.mixes):
+        guests = packing.mix(shape, seed, options.kinds, options.fill)
+        print(f'\nmix {seed}: {len(guests)} guests of '
+              f'{len(set(guests))} flavors', flush=True)
+        every.append(measure(shape, guests, options.limit))
+        show(every[-1])
+    summary(every)
+
+
+if __name__ == '__main__':
+    main()
