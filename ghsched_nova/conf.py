@@ -69,6 +69,14 @@ OPTS: list[cfg.Opt] = [
         help='How many of the host\'s resctrl control groups are kept for '
              'other users than guests; the default group of the kernel is '
              'never counted. Used by nova-compute.'),
+    cfg.BoolOpt(
+        'group_sharing', default=False,
+        help='Whether guests that ask for the same memory bandwidth on the '
+             'same NUMA nodes of the host have one resctrl control group '
+             'together. What is guaranteed to them, and what they are held '
+             'to, then holds for all of them together: one may use what '
+             'another leaves. A guest keeps the kind of group that it was '
+             'started with. Used by nova-compute.'),
     cfg.Opt(
         'node_bandwidth', type=types.Dict(types.Integer(min=1)), default={},
         help='Theoretical memory bandwidth of each NUMA node in MB/s (10^6 '

@@ -26,6 +26,9 @@ class HostDescription:
         controlled or not.
     :param control_groups: how many resctrl control groups guests may have,
         the kernel's default group not counted.
+    :param sharing_guests: how many guests with a unit of control group share
+        groups, or will when they are started.
+    :param shared_groups: how many groups they have, or will have.
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
     """
 
@@ -33,3 +36,5 @@ class HostDescription:
     numa_nodes: tuple[int, ...] = ()
     control_groups: int = 0
     capabilities: frozenset[str] = frozenset()
+    sharing_guests: int = 0
+    shared_groups: int = 0

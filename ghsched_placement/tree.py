@@ -103,7 +103,7 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
         for capability in host.capabilities | ANY_HOST)
     root = Provider(
         uuid=root_uuid, name=root_name, parent_uuid=None,
-        inventories=_group_inventories(host.control_groups,
+        inventories=_group_inventories(host,
                                        current.get(root_uuid, Current())),
         traits=capabilities)
     offered = [
@@ -176,9 +176,14 @@ def _closed(current: Current) -> dict[str, int | float]:
     return inventory(total, reserved=total)
 
 
-def _group_inventories(usable: int,
+def _group_inventories(host: HostDescription,
                        current: Current) -> Mapping[str, Inventory]:
     """Inventory of the control groups, never fewer slots than are held.
+
+    Each guest has taken a unit. Of those that share groups, all but one for
+    each group are given back by offering as many more. A guest with a unit
+    that nobody knows of on the host may be about to start and counts as one
+    with a group of its own.
 
     A slot that a guest holds has a name, and nova-compute refuses to start
     when an assigned name is gone (AssignedResourceNotFound), so while
@@ -186,8 +191,10 @@ def _group_inventories(usable: int,
     more is reserved than is left, so that the provider is never over its
     capacity, of which Placement warns.
     """
-    capacity = max(usable, current.used)
-    total = max(capacity, current.total) if current.used else usable
+    needed = max(host.shared_groups,
+                 current.used - host.sharing_guests + host.shared_groups)
+    capacity = current.used + max(0, host.control_groups - needed)
+    total = max(capacity, current.total) if current.used else capacity
     if total == 0:
         return {}
     record = inventory(total, reserved=total - capacity)

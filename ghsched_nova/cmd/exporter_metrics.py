@@ -39,6 +39,7 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import own
 from ghsched_placement import cpulist
 
 _GUEST = ('guest_uuid', 'guest_name')
@@ -162,10 +163,11 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
 
 
 def _held(host: topology.Host, owned: Owned) -> Iterator[core.Metric]:
-    """What the control groups of guests hold."""
+    """What the control groups of guests hold, whether shared or not."""
     rows = []
     for group, guest in owned:
-        if guest is None or group.lines is None:
+        ours = guest is not None or own.is_shared(group.name)
+        if not ours or group.lines is None:
             continue
         for node in sorted(host.control):
             held = view.effective(host, group.lines, node)

@@ -27,8 +27,9 @@ guests
     ``uuid``, ``name``, ``id`` and ``group`` of each guest with a policy.
 actions
     ``kind`` (``make group``, ``write line``, ``move threads`` or ``remove
-    group``), ``group``, ``guest`` (UUID, null for a removal), ``line``,
-    ``threads`` and ``reason``.
+    group``), ``group``, ``guest`` (UUID, null for a removal and for what is
+    done for all guests that share a group), ``line``, ``threads`` and
+    ``reason``.
 problems
     ``guest`` (UUID or null), ``group`` and ``reason``.
 """
@@ -49,6 +50,7 @@ from ghsched_nova import conf
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
@@ -133,7 +135,7 @@ def _run(arguments: argparse.Namespace,
     before = host.groups()
     wanted, refused = host.wanted(running(arguments.connect), before)
     drift.check(wanted)
-    report = reconcile.Report(foreign=tuple(sorted(drift.foreign(before))))
+    report = reconcile.Report(foreign=tuple(sorted(naming.foreign(before))))
     if wanted.guests or wanted.removable:
         report = work(reconcile.Place(Path(section.resctrl_path),
                                       Path(section.libvirt_run_path)), wanted)

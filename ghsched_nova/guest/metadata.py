@@ -21,6 +21,7 @@ without Nova's database.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace
 
 from lxml import etree
 
@@ -32,6 +33,7 @@ PREFIX = 'ghsched'
 _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _BOOLEAN = {'true': True, 'false': False}
+_SHARED = 'shared'
 
 
 class MetadataError(ValueError):
@@ -44,10 +46,13 @@ class DomainPolicy:
 
     :param policy: as the flavor asked for it.
     :param host_nodes: host NUMA node of each guest NUMA node.
+    :param shared: whether it has its control group together with the guests
+        of the same policy on the same host nodes.
     """
 
     policy: GuestPolicy
     host_nodes: tuple[int, ...]
+    shared: bool = False
 
 
 def write(xml: str, domain: DomainPolicy) -> str:
@@ -79,6 +84,8 @@ def fragment(domain: DomainPolicy) -> str:
 def _fill(policy: etree._Element, domain: DomainPolicy, tag: str) -> None:
     policy.set('monitor', _text(domain.policy.monitor))
     policy.set('device_numa', domain.policy.device_numa)
+    if domain.shared:
+        policy.set('group', _SHARED)
     for node, host_node in zip(domain.policy.nodes, domain.host_nodes,
                                strict=True):
         element = etree.SubElement(policy, tag)
@@ -110,7 +117,8 @@ def read(xml: str) -> DomainPolicy | None:
     return DomainPolicy(
         policy=GuestPolicy(nodes=tuple(policy for _host, policy in nodes),
                            monitor=monitor, device_numa=device_numa),
-        host_nodes=tuple(host for host, _policy in nodes))
+        host_nodes=tuple(host for host, _policy in nodes),
+        shared=element.get('group') == _SHARED)
 
 
 def move(xml: str, new_node: Mapping[int, int]) -> str:
@@ -121,10 +129,8 @@ def move(xml: str, new_node: Mapping[int, int]) -> str:
     domain = read(xml)
     if domain is None:
         return xml
-    return write(xml, DomainPolicy(
-        policy=domain.policy,
-        host_nodes=tuple(new_node.get(node, node)
-                         for node in domain.host_nodes)))
+    return write(xml, replace(domain, host_nodes=tuple(
+        new_node.get(node, node) for node in domain.host_nodes)))
 
 
 def _node_policy(element: etree._Element) -> NodePolicy:

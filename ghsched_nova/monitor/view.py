@@ -14,10 +14,12 @@
 """Bandwidth per guest and per host NUMA node (pure).
 
 A guest's groups are found by their names: ``qemu-<domain id>-...`` is made by
-libvirt, ``ghsched-<UUID>`` by nova-compute. The figure of a control group has
-in it those of the monitoring groups below it (Documentation/filesystems/
-resctrl.rst, "mon_data"), so that all control groups, with the default group,
-add up to what a node is used, and nothing is counted twice.
+libvirt, ``ghsched-<UUID>`` by nova-compute, as a control group or, inside of
+one that several guests share, as a monitoring group. The figure of a control
+group has in it those of the monitoring groups below it
+(Documentation/filesystems/resctrl.rst, "mon_data"), so that all control
+groups, with the default group, add up to what a node is used, and nothing is
+counted twice.
 """
 
 from collections.abc import Iterable
@@ -131,8 +133,9 @@ class GuestNode:
 class GuestUsage:
     """A guest.
 
-    :param groups: names of its groups; empty when it is in the default group
-        with all others, and is not measured by itself.
+    :param groups: names of its groups, one that it shares among them; empty
+        when it is in the default group with all others, and is not measured
+        by itself.
     :param nodes: host NUMA nodes that it uses or has a policy for.
     """
 
@@ -232,7 +235,9 @@ def snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
             by_guest.setdefault(guest, []).append(one)
         elif one.group.name:
             others.append(one)
-    rows = tuple(_guest(usage.host, guest, found)
+    control = {one.group.name: one for one in usage.groups
+               if one.group.name and one.group.control}
+    rows = tuple(_guest(usage.host, guest, found, control)
                  for guest, found in by_guest.items())
     root = [one for one in usage.groups if not one.group.name]
     return Snapshot(
@@ -254,8 +259,15 @@ def _figure(groups: Iterable[GroupUsage],
     return rates.total(one.used[nodes] for one in groups if nodes in one.used)
 
 
-def _guest(host: topology.Host, guest: Guest,
-           groups: Sequence[GroupUsage]) -> GuestUsage:
+def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
+           control: Mapping[str, GroupUsage]) -> GuestUsage:
+    """Asked, effective and used bandwidth of a guest.
+
+    :param groups: those that are its own.
+    :param control: all control groups by name.
+    """
+    shared = control.get(_shared(guest))
+    held = [shared] if shared else groups
     measured = _measured(groups)
     asked = _asked(guest)
     every = sorted({nodes for one in measured for nodes in one.used}
@@ -268,15 +280,23 @@ def _guest(host: topology.Host, guest: Guest,
         row = GuestNode(
             nodes, wanted[0] if wanted else None,
             _least([effective(host, one.group.lines, node)
-                    for one in groups if one.group.lines is not None
+                    for one in held if one.group.lines is not None
                     for node in nodes]),
             _figure(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
     return GuestUsage(
-        guest, tuple(one.group.name for one in groups), tuple(rows),
+        guest, tuple(dict.fromkeys(
+            one.group.name for one in (*held, *groups))), tuple(rows),
         rates.total(figure for one in measured
                     for figure in one.used.values()))
+
+
+def _shared(guest: Guest) -> str:
+    """The control group that a guest shares; empty when it does not."""
+    if guest.policy is None or not guest.policy.shared:
+        return ''
+    return own.shared_name(guest.policy.policy.nodes, guest.policy.host_nodes)
 
 
 def _asked(guest: Guest) -> dict[int, policies.NodePolicy]:

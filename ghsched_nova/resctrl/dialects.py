@@ -194,6 +194,10 @@ class Dialect:
         have not ``monitor``.
     :param devices: whether the traffic of devices can be controlled, see
         :mod:`ghsched_nova.resctrl.devices`.
+    :param per_core: whether a cap holds for each core that runs a thread of
+        the group by itself, and not for all of them together.
+    :param own_rmids: whether each control group has monitoring ids of its
+        own (the PMG of MPAM), and not all of them together.
     """
 
     name: str
@@ -208,6 +212,8 @@ class Dialect:
     libvirt: bool = True
     other_monitor: Monitor | None = None
     devices: bool = False
+    per_core: bool = False
+    own_rmids: bool = True
 
     def knob(self, role: Role) -> Knob | None:
         """The line of one part of the policy, None when there is none."""
@@ -456,6 +462,10 @@ INTEL = Dialect(
     # unknown.
     evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode'),
                       no_group_file='mba_MBps_event'),
+    # Documentation/filesystems/resctrl.rst, "Memory bandwidth Allocation":
+    # the control is per core, at the link to the L3 cache.
+    per_core=True,
+    own_rmids=False,
 )
 
 INTEL_MBPS = Dialect(
@@ -477,6 +487,7 @@ INTEL_MBPS = Dialect(
     unit=MIB,
     # Before 10.8 libvirt refuses values above 100.
     libvirt=False,
+    own_rmids=False,
 )
 
 AMD = Dialect(
@@ -501,6 +512,7 @@ AMD = Dialect(
     # libvirt takes a min_bandwidth of 0 for a broken host, and before 10.8
     # it refuses values above 100.
     libvirt=False,
+    own_rmids=False,
 )
 
 MPAM = Dialect(

@@ -120,6 +120,24 @@ class ResctrlHost:
         return self.openeuler_libvirt_reads if extended else (
             self.libvirt_reads)
 
+    @property
+    def spare_monitors(self) -> int:
+        """Monitoring groups that there may be inside of control groups.
+
+        Each control group takes a monitoring id when it is made, so one is
+        left for each that may come.
+        """
+        if not self.monitored:
+            return 0
+        return max(0, self.num_rmids - self.num_closids)
+
+    @property
+    def monitors_per_group(self) -> int:
+        """How many of them one control group can have."""
+        if not self.dialect.own_rmids:
+            return self.spare_monitors
+        return self.spare_monitors // self.num_closids
+
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
         held = self.dialect.capabilities()

@@ -22,13 +22,20 @@ with any other :mod:`ghsched_nova.resctrl.reconcile` makes the group and puts
 the vCPU threads into it while the guest is paused.
 """
 
+from collections.abc import Sequence
+import hashlib
 from pathlib import Path
+import re
 
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import groups
+from ghsched_placement.policy import NodePolicy
 
 #: Begins the name of every group that is ours; the guest's UUID follows.
 PREFIX = 'ghsched-'
+
+_SHARED_PREFIX = PREFIX + 'shared-'
+_SHARED = re.compile(re.escape(_SHARED_PREFIX) + '[0-9a-f]{16}')
 
 _PROC = Path('/proc')
 
@@ -40,7 +47,32 @@ def group_name(uuid: str) -> str:
 
 def guest_of(name: str) -> str | None:
     """UUID of the guest whose group this is; None for a group of others."""
-    return name[len(PREFIX):] if name.startswith(PREFIX) else None
+    if is_shared(name) or not name.startswith(PREFIX):
+        return None
+    return name[len(PREFIX):]
+
+
+def shared_name(nodes: Sequence[NodePolicy],
+                host_nodes: Sequence[int]) -> str:
+    """The group of all guests that ask for the same on the same host nodes.
+
+    Which guest node is on which host node does not matter: the group holds
+    values for host nodes.
+
+    :param nodes: what is asked for by guest NUMA node.
+    :param host_nodes: the host NUMA node of each.
+    """
+    text = ';'.join(sorted(
+        f'{host}={node.minimum},{node.maximum},{node.hardlimit},'
+        f'{node.priority}'
+        for host, node in zip(host_nodes, nodes, strict=True)))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return _SHARED_PREFIX + digest[:16]
+
+
+def is_shared(name: str) -> bool:
+    """Whether a group is one that guests share."""
+    return bool(_SHARED.fullmatch(name))
 
 
 def remove(root: Path, uuid: str, *, files: apply.Files | None = None,

@@ -154,6 +154,22 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
     return tuple(settings[domain] for domain in sorted(settings))
 
 
+def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
+             guests: int) -> guest_policy.GuestPolicy:
+    """What one group must hold for several guests of one policy.
+
+    Where a value holds for all threads of the group together, guarantees and
+    caps add up, to all of the node at most. Where it holds for each core,
+    nothing changes.
+    """
+    if host.dialect.per_core:
+        return policy
+    return replace(policy, nodes=tuple(
+        replace(node, minimum=min(100, guests * node.minimum),
+                maximum=min(100, guests * node.maximum))
+        for node in policy.nodes))
+
+
 def _node_settings(host: resctrl_host.ResctrlHost,
                    asked: guest_policy.NodePolicy, guest_node: int,
                    host_node: int) -> list[DomainSetting]:

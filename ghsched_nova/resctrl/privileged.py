@@ -32,11 +32,12 @@ from ghsched_nova.resctrl import reconcile as reconciling
 #: Desired as it crosses: [line, [[domain, value], ...]], in order.
 _Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
 _Domain = tuple[str, int, str]
+#: The fields of drift.Guest, in order.
 _Guest = tuple[_Domain, Sequence[int], int, _Values, drift.Maker,
-               Sequence[int]]
+               Sequence[int], str, bool]
 #: The fields of drift.Wanted, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
-                dict[str, int], bool, bool]
+                dict[str, int], bool, bool, int, int]
 #: The fields of reconcile.Report, of drift.Action and drift.Problem in order.
 _Report = tuple[Sequence[tuple[drift.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
@@ -98,11 +99,12 @@ def _unpacked(desired: _Values) -> dict[str, dict[int, int]]:
 def _packed_wanted(wanted: drift.Wanted) -> _Wanted:
     return ([(_packed_domain(guest.domain), sorted(guest.vcpus),
               guest.online, _packed(guest.desired), guest.maker,
-              sorted(guest.devices))
+              sorted(guest.devices), guest.shared, guest.monitor)
              for guest in wanted.guests],
             [_packed_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
-            wanted.all_threads, wanted.devices)
+            wanted.all_threads, wanted.devices, wanted.monitors,
+            wanted.monitors_per_group)
 
 
 def _packed_domain(domain: drift.Domain) -> _Domain:
@@ -110,10 +112,14 @@ def _packed_domain(domain: drift.Domain) -> _Domain:
 
 
 def _unpacked_wanted(packed: _Wanted) -> drift.Wanted:
-    guests, domains, removable, others, all_threads, devices = packed
+    (guests, domains, removable, others, all_threads, devices, monitors,
+     per_group) = packed
     return drift.Wanted(
         tuple(drift.Guest(drift.Domain(*domain), frozenset(vcpus), online,
-                          _unpacked(desired), maker, frozenset(mine))
-              for domain, vcpus, online, desired, maker, mine in guests),
+                          _unpacked(desired), maker, frozenset(mine), shared,
+                          monitor)
+              for domain, vcpus, online, desired, maker, mine, shared, monitor
+              in guests),
         tuple(drift.Domain(*domain) for domain in domains),
-        frozenset(removable), dict(others), all_threads, devices)
+        frozenset(removable), dict(others), all_threads, devices, monitors,
+        per_group)

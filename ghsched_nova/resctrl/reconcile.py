@@ -31,6 +31,7 @@ from pathlib import Path
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import mend
 from ghsched_nova.resctrl import survey
 
 #: How often a state is mended before it is told as one that can not be. The
@@ -97,55 +98,63 @@ def reconcile(place: Place, wanted: drift.Wanted,
         plan = _plan(files, place, wanted)
         for _ in range(_ROUNDS):
             left = [action for action in plan.actions
-                    if action.group not in work.failed]
+                    if not work.gave_up(action)]
             if not left:
                 break
             work.carry_out(left)
             plan = _plan(files, place, wanted)
-    return Report(tuple(work.done), (
+    return Report(tuple(work.done), tuple(drift.for_each(wanted.guests, (
         *work.problems,
-        *(problem for problem in plan.problems
-          if problem.group not in work.failed),
-        *_undone(plan, work.failed)), plan.foreign)
+        *(problem for problem in plan.problems if not work.gave_up(problem)),
+        *(_undone(action) for action in plan.actions
+          if not action.measures_only and not work.gave_up(action))))),
+        plan.foreign)
 
 
 def _plan(files: apply.Files, place: Place,
           wanted: drift.Wanted) -> drift.Plan:
     actual = survey.survey(files, place.root, wanted, place.run_path,
                            place.proc)
-    return devices.completed(drift.make_plan(actual, wanted), actual, wanted)
+    return devices.completed(mend.make_plan(actual, wanted), actual, wanted)
 
 
-def _undone(plan: drift.Plan,
-            failed: Iterable[str]) -> Iterable[drift.Problem]:
-    for action in plan.actions:
-        if action.group not in failed:
-            yield drift.Problem(
-                action.guest, action.group,
-                f'{action.kind} was done, and is still needed: '
-                f'{action.reason}')
+def _undone(action: drift.Action) -> drift.Problem:
+    return drift.Problem(
+        action.guest, action.group,
+        f'{action.kind} was done, and is still needed: {action.reason}')
 
 
 @dataclass
 class _Work:
-    """The hand that carries out, and its notes."""
+    """The hand that carries out, and its notes.
+
+    :ivar failed: groups, and guests in a group, that nothing more is tried
+        for; no guest stands for all that are in the group.
+    :ivar inhabited: groups that threads were put into.
+    """
 
     files: apply.Files
     root: Path
     done: list[drift.Action] = field(default_factory=list)
     problems: list[drift.Problem] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)
+    failed: set[tuple[str, str]] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     inhabited: set[str] = field(default_factory=set)
 
     def carry_out(self, actions: Iterable[drift.Action]) -> None:
         for action in actions:
-            if action.group in self.failed:
+            if self.gave_up(action):
                 continue
             try:
                 self._do(action)
             except apply.EnforcementError as error:
                 self._give_up(action, error)
+        for group in sorted(self.made - self.inhabited):
+            self._take_back(group)
+
+    def gave_up(self, what: drift.Action | drift.Problem) -> bool:
+        return bool(self.failed & {(what.group, ''),
+                                   (what.group, what.guest)})
 
     def _do(self, action: drift.Action) -> None:
         path = self.root / action.group
@@ -161,9 +170,10 @@ class _Work:
             target = path if action.kind == 'move devices' else self.root
             apply.write_devices(self.files, self.root, target, action.devices)
         else:
-            action = replace(action, threads=self._move(path, action.threads))
+            action = replace(action, threads=self._move(path, action))
             if not action.threads:
                 return
+            self.inhabited.add(action.group)
         self.done.append(action)
 
     def _make(self, path: Path) -> None:
@@ -186,10 +196,10 @@ class _Work:
         except OSError as exc:
             raise apply.os_error('can not be removed', path, exc) from exc
 
-    def _move(self, path: Path, threads: Iterable[int]) -> tuple[int, ...]:
+    def _move(self, path: Path, action: drift.Action) -> tuple[int, ...]:
         """Those that were moved; threads that have just ended are not."""
         moved = []
-        for tid in threads:
+        for tid in action.threads:
             try:
                 apply.write(self.files, self.root, path / 'tasks', f'{tid}\n')
             except apply.EnforcementError as error:
@@ -197,9 +207,7 @@ class _Work:
                     raise
                 continue
             moved.append(tid)
-        if moved:
-            self.inhabited.add(path.name)
-        elif path.name in self.made - self.inhabited:
+        if not moved and action.group in self.made - self.inhabited:
             raise apply.EnforcementError(
                 'the threads of the guest have ended meanwhile', str(path),
                 errno=errno.ESRCH)
@@ -207,14 +215,19 @@ class _Work:
 
     def _give_up(self, action: drift.Action,
                  error: apply.EnforcementError) -> None:
-        self.failed.add(action.group)
-        self.problems.append(drift.Problem(action.guest, action.group,
-                                           str(error)))
-        if action.group not in self.made:
-            return
+        moving = action.kind in ('move threads', 'move devices')
+        self.failed.add((action.group, action.guest if moving else ''))
+        if not action.measures_only:
+            self.problems.append(drift.Problem(action.guest, action.group,
+                                               str(error)))
+        if action.group in self.made and not moving:
+            self._take_back(action.group)
+
+    def _take_back(self, group: str) -> None:
+        """Remove a group that was made here, and is not complete."""
+        self.made.discard(group)
         # It may have gone with the whole file system.
         with contextlib.suppress(apply.EnforcementError):
-            self._remove(self.root / action.group)
+            self._remove(self.root / group)
             self.done.append(drift.Action(
-                'remove group', action.group, 'it could not be completed',
-                action.guest))
+                'remove group', group, 'it could not be completed'))

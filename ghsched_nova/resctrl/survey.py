@@ -19,6 +19,7 @@ a group that may be removed only the list of its threads.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+import contextlib
 from dataclasses import replace
 import os
 from pathlib import Path
@@ -26,6 +27,8 @@ from pathlib import Path
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import schemata
 
 
@@ -40,48 +43,73 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
     """
     try:
         names = dict.fromkeys(name for name in files.directories(root)
-                              if name not in drift.NOT_GROUPS)
+                              if name not in naming.NOT_GROUPS)
     except OSError as exc:
         raise apply.os_error('can not be listed', root, exc) from exc
     found = dict.fromkeys(names, drift.Group())
     threads: dict[str, Mapping[int, str]] = {}
     others = _helpers(proc) if wanted.all_threads else {}
-    for guest in wanted.guests:
-        name = drift.group_of(guest, names)
-        tasks = frozenset[int]()
-        if name is not None:
-            found[name], tasks = _group(files, root / name)
-        process = (_process(run_path, guest.domain.name)
-                   or _process_in(proc, tasks))
-        mine = _threads(proc, process) if process else {}
-        threads[guest.domain.uuid] = mine
-        if mine and process in others:
-            mine.update(others[process])
-        if name is not None:
-            found[name] = _with_strangers(found[name], mine, proc)
-    kept = {drift.group_of(guest, names) for guest in wanted.guests}
-    loose = (wanted.removable & names.keys()) - kept
+    members = drift.members(wanted.guests, names)
+    for name, guests in members.items():
+        there = name in names
+        group = _group(files, root / name) if there else drift.Group()
+        mine: dict[int, str] = {}
+        for guest in guests:
+            of_guest = _of_guest(guest, group.tasks, run_path, proc, others)
+            threads[guest.domain.uuid] = of_guest
+            mine |= of_guest
+        if there:
+            found[name] = _with_strangers(group, mine, proc)
+    loose = (wanted.removable & names.keys()) - members.keys()
     for name in loose:
         found[name] = _loose(files, root / name, proc)
     return drift.Actual(found, threads,
                         _living(run_path, proc) if loose else frozenset())
 
 
-def _group(files: apply.Files,
-           path: Path) -> tuple[drift.Group, frozenset[int]]:
+def _of_guest(guest: drift.Guest, inside: Iterable[int], run_path: Path,
+              proc: Path, others: Mapping[int, Mapping[int, str]]
+              ) -> dict[int, str]:
+    """Names by id of the threads of a guest, kernel threads among them.
+
+    :param inside: threads that are in its group.
+    """
+    process = _process(run_path, guest.domain.name)
+    if not process and not guest.shared:
+        process = _process_in(proc, inside)
+    mine = _threads(proc, process) if process else {}
+    if mine:
+        mine.update(others.get(process, {}))
+    return mine
+
+
+def _group(files: apply.Files, path: Path) -> drift.Group:
     try:
         listed = files.read(path / 'tasks')
         tasks = groups.threads(listed)
         devices = groups.iommu_groups(listed)
         text = files.read(path / 'schemata')
         return drift.Group(tasks, schemata.read(text),
-                           devices=devices), tasks
+                           devices=devices, monitors=_monitors(files, path))
     except schemata.SchemataError as exc:
         return drift.Group(tasks, error=f'schemata: {exc}',
-                           devices=devices), tasks
+                           devices=devices)
     except OSError as exc:
-        error = f'can not be read: {exc.strerror or exc}'
-        return drift.Group(error=error), frozenset()
+        return drift.Group(error=f'can not be read: {exc.strerror or exc}')
+
+
+def _monitors(files: apply.Files, path: Path) -> dict[str, frozenset[int]]:
+    """Threads in the monitoring groups of guests in a shared group."""
+    if not own.is_shared(path.name):
+        return {}
+    top, found = path / 'mon_groups', {}
+    with contextlib.suppress(OSError):      # a host without monitors
+        for name in files.directories(top):
+            uuid = naming.own_uuid(name)
+            if uuid is not None:
+                found[uuid] = groups.threads(
+                    files.read(top / name / 'tasks'))
+    return found
 
 
 def _loose(files: apply.Files, path: Path, proc: Path) -> drift.Group:

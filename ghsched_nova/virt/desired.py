@@ -12,9 +12,13 @@
 
 """A running domain's XML -> what its control group must hold."""
 
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 import os
 from pathlib import Path
+from types import MappingProxyType
 
 from lxml import etree
 
@@ -22,6 +26,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_placement import cpulist
 
@@ -33,6 +38,9 @@ class DomainError(ValueError):
 #: Why a guest can have no desired state.
 NOT_DESIRED = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
                plan.PolicyNotHeld, pci_topology.DeviceNumaError, DomainError)
+
+
+_NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,30 @@ def controlled(xml: str) -> bool:
     return domain is not None and domain.policy.controlled
 
 
-def read(host: resctrl_host.ResctrlHost, running: Running) -> drift.Guest:
+def shared_group(xml: str) -> str:
+    """The control group that a domain shares; empty when it has its own.
+
+    A policy that can not be read is that of a domain with its own.
+    """
+    try:
+        domain = metadata.read(xml) if has_policy(xml) else None
+    except metadata.MetadataError:
+        return ''
+    if domain is None or not domain.shared or not domain.policy.controlled:
+        return ''
+    return own.shared_name(domain.policy.nodes, domain.host_nodes)
+
+
+def sharers(xmls: Iterable[str]) -> Mapping[str, int]:
+    """How many domains there are for each group that is shared."""
+    return Counter(filter(None, map(shared_group, xmls)))
+
+
+def read(host: resctrl_host.ResctrlHost, running: Running,
+         sharing: Mapping[str, int] = _NOBODY) -> drift.Guest:
     """The desired state of a domain that :func:`controlled` is true of.
 
+    :param sharing: :func:`sharers` of all domains that run.
     :raises NOT_DESIRED: when its policy can not be read, or not be held.
     """
     policy = metadata.read(running.xml)
@@ -72,13 +101,18 @@ def read(host: resctrl_host.ResctrlHost, running: Running) -> drift.Guest:
         raise DomainError('the domain has no policy')
     root = etree.fromstring(running.xml)
     maker, vcpus = _maker(root)
-    settings = plan.resolve(host, policy.policy, policy.host_nodes)
+    shared = shared_group(running.xml) if maker == 'ghsched' else ''
+    held = policy.policy
+    if shared:
+        held = plan.together(host, held, sharing.get(shared, 1))
+    settings = plan.resolve(host, held, policy.host_nodes)
     most, online = _vcpus(root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
         raise DomainError('the domain has no vCPU to control')
     return drift.Guest(running.domain, vcpus, min(online, len(vcpus)),
-                       plan.desired_lines(host, settings), maker)
+                       plan.desired_lines(host, settings), maker,
+                       shared=shared, monitor=policy.policy.monitor)
 
 
 def iommu_group(sysfs: Path, address: str) -> int:

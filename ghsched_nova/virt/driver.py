@@ -76,6 +76,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         self._ghsched = engine.HostEngine(compat.config().ghsched)
+        self._ghsched.running = self._all_running
         # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
         self._pci_devices: list[dict[str, Any]] = []
@@ -115,7 +116,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                      allocations=allocations)
         providers.update(
             provider_tree, nodename,
-            dataclasses.replace(self._ghsched.describe(),
+            dataclasses.replace(self._ghsched.describe(self._stopped()),
                                 numa_nodes=self._numa_nodes),
             conf.tree_config(compat.config().ghsched), groups_before,
             self._usages)
@@ -132,6 +133,14 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         devices = str(super()._get_pci_passthrough_devices())
         self._pci_devices = jsonutils.loads(devices)
         return devices
+
+    def _stopped(self) -> list[desired.Running]:
+        """Guests that may start again, where they would share a group."""
+        if not self._ghsched.shares:
+            return []
+        return [self._running(guest) for guest
+                in self._host.list_guests(only_running=False)
+                if not _is_active(guest)]
 
     def _usages(self, provider_uuid: str) -> dict[str, int]:
         response = compat.placement_client().get(
@@ -361,20 +370,17 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             self._reassert_all()
 
     def _reassert_all(self) -> None:
-        # In this order: a group is made after its guest was started.
-        before = self._ghsched.groups()
-        guests = {guest.uuid: guest for guest
-                  in self._host.list_guests(only_running=True)}
-        self._without_policy &= {(guest.uuid, guest.id)
-                                 for guest in guests.values()}
         try:
-            problems = self._ghsched.reconcile(
-                [self._running(guest) for guest in guests.values()], before)
+            problems = self._ghsched.reconcile()
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
             LOG.exception('ghsched: the policies of guests can not be looked '
                           'after')
             return
+        if not problems:
+            return
+        guests = {guest.uuid: guest for guest
+                  in self._host.list_guests(only_running=True)}
         for problem in problems:
             guest = guests.get(problem.guest)
             if guest is None:
@@ -383,6 +389,11 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 LOG.error('ghsched: the policy of %(name)s does not hold: '
                           '%(problem)s',
                           {'name': guest.name, 'problem': problem})
+
+    def _all_running(self) -> list[desired.Running]:
+        guests = self._host.list_guests(only_running=True)
+        self._without_policy &= {(guest.uuid, guest.id) for guest in guests}
+        return [self._running(guest) for guest in guests]
 
     def _running(self, guest: Any) -> desired.Running:
         """A guest with its XML, if it has a policy that needs a group."""

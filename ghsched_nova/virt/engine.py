@@ -16,11 +16,14 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.plan`,
 :mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 import os
 from pathlib import Path
+import threading
 from typing import Any
 
 from lxml import etree
@@ -34,6 +37,7 @@ from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
@@ -56,6 +60,12 @@ class HostEngine:
         self._told: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
+        # The shared group of each guest that runs in one, by UUID.
+        self._sharing: dict[str, str] = {}
+        # Between a look at the guests that run and what follows from it.
+        self._settling = threading.RLock()
+        #: Tells of all domains that run, for a group that guests share.
+        self.running: Callable[[], Iterable[desired.Running]] = tuple
         #: Whether libvirt keeps the extended attributes of memorytune.
         self.extended = False
         #: Whether it keeps <numa node='N'/> in a passthrough device.
@@ -74,11 +84,15 @@ class HostEngine:
         return resctrl_host.read_host(
             self._root, Path(self._section.sysfs_path), told)
 
-    def describe(self) -> HostDescription:
+    def describe(self, stopped: Iterable[desired.Running] = ()
+                 ) -> HostDescription:
         """What Placement should know; nothing when there is no resctrl.
 
         A host without resctrl is an ordinary thing, so it is told once, and
         again when that changes.
+
+        :param stopped: the domains that do not run, and may share groups
+            when they do.
         """
         try:
             host = self.host()
@@ -91,15 +105,21 @@ class HostEngine:
                    f'{len(foreign)}, NUMA nodes '
                    f'{sorted(host.domains_by_node)}')
         # What is kept for others is there for them to use.
-        return host.description(max(self._section.reserved_control_groups,
-                                    len(foreign)))
+        sharing = {
+            domain.domain.uuid: group for domain in stopped
+            if (group := desired.shared_group(domain.xml))} | self._sharing
+        return replace(
+            host.description(max(self._section.reserved_control_groups,
+                                 len(foreign))),
+            sharing_guests=len(sharing),
+            shared_groups=len(set(sharing.values())))
 
     def _foreign_groups(self) -> frozenset[str]:
         """Control groups that guests can not have, because others have them.
         """
         names = self.groups()
         return frozenset(
-            name for name in drift.foreign(names) | (self._foreign & names)
+            name for name in naming.foreign(names) | (self._foreign & names)
             if os.path.exists(self._root / name / 'tasks'))
 
     def _tell(self, message: str) -> None:
@@ -121,11 +141,12 @@ class HostEngine:
             return metadata.write(xml, metadata.DomainPolicy(policy, ()))
         host = self.host()
         settings = plan.resolve(host, policy, host_nodes)
+        shared = self.shares and policy.controlled
         domain = metadata.DomainPolicy(
-            policy, tuple(host_nodes[:len(policy.nodes)]))
+            policy, tuple(host_nodes[:len(policy.nodes)]), shared)
         xml = metadata.write(xml, domain)
         nodes = _tunes(settings)
-        if nodes and not self._libvirt_makes_groups(host):
+        if shared or nodes and not self._libvirt_makes_groups(host):
             return xml      # a group of ours measures as well
         if not nodes and not policy.monitor:
             return xml
@@ -223,6 +244,8 @@ class HostEngine:
         running = desired.Running(domain, xml)
         if not desired.controlled(xml):
             return False
+        if desired.shared_group(xml):
+            return self._settle_all(domain)
         host = self.host()
         report = privileged.reconcile(
             self._root, self._run_path, drift.Wanted(
@@ -236,17 +259,28 @@ class HostEngine:
         return bool(report.actions)
 
     def _guest(self, host: resctrl_host.ResctrlHost,
-               running: desired.Running) -> drift.Guest:
+               running: desired.Running,
+               together: Mapping[str, int] | None = None) -> drift.Guest:
         """The desired state of a domain, with its passthrough devices.
 
+        :param together: see :func:`desired.read`.
         :raises NOT_DESIRED: when its policy can not be read, or not be held.
         """
-        guest = desired.read(host, running)
+        guest = desired.read(host, running, together or {})
         if not host.dialect.devices or not self._section.control_devices:
             return guest
         return replace(guest, devices=frozenset(
             desired.iommu_group(Path(self._section.sysfs_path), address)
             for address in device_numa.passthrough(running.xml)))
+
+    def _settle_all(self, domain: drift.Domain) -> bool:
+        """All guests, for the sake of one that shares its group."""
+        problems, changed = self._reconcile_running()
+        for problem in problems:
+            if problem.guest == domain.uuid:
+                raise apply.EnforcementError(
+                    problem.reason, str(self._root / problem.group))
+        return changed
 
     # -- all guests -----------------------------------------------------------
 
@@ -262,7 +296,7 @@ class HostEngine:
         except OSError:
             return frozenset()
         return frozenset(
-            name for name in entries if name not in drift.NOT_GROUPS
+            name for name in entries if name not in naming.NOT_GROUPS
             and os.path.isdir(self._root / name))
 
     def wanted(self, running: Iterable[desired.Running],
@@ -275,6 +309,7 @@ class HostEngine:
         """
         # One that has ended since it was listed has no number any more.
         running = [domain for domain in running if domain.domain.id >= 0]
+        sharing = desired.sharers(domain.xml for domain in running)
         guests: list[drift.Guest] = []
         problems: list[drift.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
@@ -283,44 +318,61 @@ class HostEngine:
                 if not desired.controlled(domain.xml):
                     continue
                 host = host or self.host()
-                guests.append(self._guest(host, domain))
+                guests.append(self._guest(host, domain, sharing))
             except desired.NOT_DESIRED as error:
                 problems.append(drift.Problem(domain.domain.uuid, '',
                                               str(error)))
         return drift.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
-            frozenset(filter(drift.is_guests, before)),
+            frozenset(filter(naming.is_guests, before)),
             plan.other_domains(host) if host else {},
-            self._all_threads, bool(self._section.control_devices)), problems
+            self._all_threads, bool(self._section.control_devices),
+            host.spare_monitors if host else 0,
+            host.monitors_per_group if host else 0), problems
 
-    def reconcile(self, running: Iterable[desired.Running],
-                  before: Iterable[str]) -> tuple[drift.Problem, ...]:
+    def reconcile(self) -> tuple[drift.Problem, ...]:
         """Make resctrl hold the policy of every guest, in one call as root.
 
-        Also removes the groups of guests that are gone. Parameters are those
-        of :meth:`wanted`.
+        Also removes the groups of guests that are gone.
 
         :returns: why the policy of a guest does not hold.
         """
-        wanted, problems = self.wanted(running, before)
-        if not wanted.guests and not wanted.removable:
-            return tuple(problems)
-        try:
-            report = privileged.reconcile(self._root, self._run_path, wanted)
-        except apply.EnforcementError as error:
-            return (*problems, *(
-                drift.Problem(guest.domain.uuid, '', str(error))
-                for guest in wanted.guests))
-        _tell_actions(report)
-        self._foreign = frozenset(report.foreign)
-        return (*problems, *report.problems)
+        problems, _changed = self._reconcile_running()
+        return problems
+
+    def _reconcile_running(self) -> tuple[tuple[drift.Problem, ...], bool]:
+        """Why policies do not hold, and whether anything was done."""
+        with self._settling:
+            # In this order: a group is made after its guest was started.
+            before = self.groups()
+            wanted, problems = self.wanted(self.running(), before)
+            self._sharing = {guest.domain.uuid: guest.shared
+                             for guest in wanted.guests if guest.shared}
+            if not wanted.guests and not wanted.removable:
+                return tuple(problems), False
+            try:
+                report = privileged.reconcile(self._root, self._run_path,
+                                              wanted)
+            except apply.EnforcementError as error:
+                return (*problems, *(
+                    drift.Problem(guest.domain.uuid, '', str(error))
+                    for guest in wanted.guests)), False
+            _tell_actions(report)
+            self._foreign = frozenset(report.foreign)
+            return (*problems, *report.problems), bool(report.actions)
 
     def forget(self, uuid: str) -> None:
-        """Remove the group made here for a guest that runs no more.
+        """Give up what was made here for a guest that runs no more.
 
-        A group that can not be removed now is tried again with each report
-        of resources.
+        Its group is removed, and one that it shared is made smaller. What can
+        not be done now is tried again with each report of resources.
         """
+        if any(map(own.is_shared, self.groups())):
+            try:
+                self.reconcile()
+            except Exception as error:
+                LOG.warning('ghsched: groups that guests share stay as they '
+                            'are for now: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
         if not os.path.isdir(self._root / own.group_name(uuid)):
             return
@@ -330,6 +382,11 @@ class HostEngine:
         except apply.EnforcementError as error:
             LOG.warning('ghsched: the control group of %(uuid)s stays: '
                         '%(error)s', {'uuid': uuid, 'error': error})
+
+    @property
+    def shares(self) -> bool:
+        """Whether guests that start share groups."""
+        return bool(self._section.group_sharing)
 
     @property
     def _root(self) -> Path:

@@ -53,7 +53,7 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
     """
     root_uuid = provider_tree.data(nodename).uuid
     current = {}
-    if groups_before > host.control_groups:
+    if groups_before > host.control_groups or host.shared_groups:
         current[root_uuid] = tree.Current(
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))

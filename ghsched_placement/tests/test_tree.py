@@ -87,6 +87,56 @@ class DesiredTreeTest(testtools.TestCase):
             current={ROOT: tree.Current(total=31, used=0)})
         self.assertEqual(7, root.inventories[names.RESCTRL_GROUP]['total'])
 
+    def groups(self, used, total=0, **host):
+        root, *_ = self.desired(
+            HostDescription(**host),
+            current={ROOT: tree.Current(total=max(total, used), used=used)})
+        return root.inventories[names.RESCTRL_GROUP]
+
+    def test_what_guests_save_by_sharing_is_offered_again(self):
+        record = self.groups(3, 7, control_groups=7, sharing_guests=3,
+                             shared_groups=1)
+        self.assertEqual((9, 0), (record['total'], record['reserved']))
+        self.assertEqual(6, tree.free(record, 3))
+
+    def test_one_that_may_be_about_to_start_is_counted(self):
+        record = self.groups(4, 7, control_groups=7, sharing_guests=3,
+                             shared_groups=1)
+        self.assertEqual(5, tree.free(record, 4))
+
+    def test_slots_stay_when_those_who_shared_are_gone(self):
+        record = self.groups(2, 9, control_groups=7, sharing_guests=1,
+                             shared_groups=1)
+        self.assertEqual((9, 2), (record['total'], record['reserved']))
+
+    def test_groups_without_a_unit_are_counted_as_well(self):
+        # The guests that had one have left those that joined them.
+        record = self.groups(2, 7, control_groups=7, sharing_guests=0,
+                             shared_groups=1)
+        self.assertEqual(4, tree.free(record, 2))
+
+    @given(usable=st.integers(0, 40), total=st.integers(0, 60),
+           used=st.integers(0, 60), sharing=st.lists(
+               st.integers(1, 9), max_size=9))
+    def test_what_is_free_is_what_nobody_needs(self, usable, total, used,
+                                               sharing):
+        total = max(total, used)
+        guests, groups = sum(sharing), len(sharing)
+        root, *_ = self.desired(
+            HostDescription(control_groups=usable, sharing_guests=guests,
+                            shared_groups=groups),
+            current={ROOT: tree.Current(total=total, used=used)})
+        record = root.inventories.get(names.RESCTRL_GROUP)
+        alone = max(0, used - guests)
+        if record is None:
+            self.assertEqual(0, used)
+            self.assertLessEqual(usable, groups)
+            return
+        self.assertEqual(max(0, usable - groups - alone),
+                         tree.free(record, used))
+        self.assertGreaterEqual(record['total'], total if used else 0)
+        self.assertGreaterEqual(record['total'] - record['reserved'], used)
+
     def test_a_node_without_control_is_there_for_its_devices(self):
         _root, node = self.desired(HostDescription(numa_nodes=(3,)))
         self.assertEqual({}, node.inventories)

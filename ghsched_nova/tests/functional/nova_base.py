@@ -216,8 +216,9 @@ class FakeKernel(fixtures.Fixture):
                 problems.append(drift.Problem(guest.domain.uuid, guest.group,
                                               str(error)))
         uuids = {domain.uuid for domain in wanted.domains}
+        shared = {guest.shared for guest in wanted.guests}
         for name in wanted.removable & set(self.own_groups()):
-            if own.guest_of(name) not in uuids:
+            if name not in shared and own.guest_of(name) not in uuids:
                 os.rmdir(os.path.join(self.path, name))
         return reconcile.Report((), tuple(problems))
 

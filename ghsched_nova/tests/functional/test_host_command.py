@@ -15,12 +15,14 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
 import uuid
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import own
 from ghsched_nova.testing import testhost
 from ghsched_nova.tests.functional import test_testhost
 from ghsched_placement.policy import GuestPolicy
@@ -38,8 +40,9 @@ def tearDownModule():
     test_testhost.tearDownModule()
 
 
-class HostCommandTest(test_testhost.HostTestCase):
-    settings = testhost.Settings(dialect='intel', closids=4)
+class _HostTestCase(test_testhost.HostTestCase):
+
+    policy = POLICY
 
     def ghsched_host(self, command, *options):
         """The exit status, and what is printed."""
@@ -60,7 +63,7 @@ class HostCommandTest(test_testhost.HostTestCase):
         if not tune:
             xml = xml.replace("<memorytune vcpus='0-1'></memorytune>", '')
         if policy:
-            xml = metadata.write(xml, POLICY)
+            xml = metadata.write(xml, self.policy)
         number = str(uuid.uuid4())
         xml = xml.replace('<name>', f'<uuid>{number}</uuid><name>', 1)
         path = os.path.join(self.host.state, f'{name}.xml')
@@ -81,6 +84,10 @@ class HostCommandTest(test_testhost.HostTestCase):
         self.assertEqual([], document['problems'])
         return status, [(action['kind'], action['group'])
                         for action in document['actions']]
+
+
+class HostCommandTest(_HostTestCase):
+    settings = testhost.Settings(dialect='intel', closids=4)
 
     def test_what_libvirt_has_made_is_in_order(self):
         self.start('a')
@@ -172,3 +179,43 @@ class HostCommandTest(test_testhost.HostTestCase):
     def _mount(self):
         if not self.host.mounted():
             self.host.mount_resctrl()
+
+
+class SharingTest(_HostTestCase):
+    """Three guests, and two control groups beside the kernel's."""
+
+    settings = testhost.Settings(dialect='openeuler66', closids=3, rmids=16)
+    policy = metadata.DomainPolicy(
+        GuestPolicy(nodes=(NodePolicy(minimum=20, maximum=30),)), (1,),
+        shared=True)
+
+    def group(self):
+        group, = (name for name in self.resctrl(
+            'ls', '/sys/fs/resctrl').split() if own.is_shared(name))
+        return group
+
+    def test_more_guests_than_groups(self):
+        uuids = [self.start(name, '') for name in 'abc']
+        self.assertEqual(0, self.kinds('reconcile')[0])
+        group = self.group()
+        self.assertEqual(['CPU 0/TCG'] * 3 + ['CPU 1/TCG'] * 3,
+                         self.threads(self.read(f'{group}/tasks')))
+        self.assertIn('MBMIN:0=0;1=60', self.compact(group))
+        self.assertIn('MB:0=100;1=90', self.compact(group))
+        for uuid_ in uuids:
+            tasks = self.read(f'{group}/mon_groups/ghsched-{uuid_}/tasks')
+            self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'],
+                             self.threads(tasks))
+        self.in_order()
+        self.virsh('destroy', 'b')
+        self.kinds('reconcile')
+        self.assertIn('MBMIN:0=0;1=40', self.compact(group))
+        self.in_order()
+        self.virsh('destroy', 'a')
+        self.virsh('destroy', 'c')
+        self.assertEqual((0, [('remove group', group)]),
+                         self.kinds('reconcile'))
+
+    def compact(self, group):
+        """Values without the zeros that the kernel writes before them."""
+        return re.sub(r'=0+(?=[0-9])', '=', self.read(f'{group}/schemata'))

@@ -41,7 +41,7 @@ def domains(draw):
         GuestPolicy(tuple(nodes), monitor=draw(st.booleans()),
                     device_numa=draw(st.sampled_from(
                         ('required', 'preferred', 'none')))),
-        tuple(hosts))
+        tuple(hosts), draw(st.booleans()))
 
 
 class MetadataTest(testtools.TestCase):

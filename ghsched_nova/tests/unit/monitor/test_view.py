@@ -28,6 +28,7 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_placement.policy import NodePolicy
@@ -128,6 +129,29 @@ class SnapshotTestCase(testtools.TestCase):
         self.assertEqual(
             view.Effective(20, 60, 120 * 10 ** 9, False, 5), row.effective)
         self.assertEqual(2e9, row.used.rate)
+
+    def test_guests_that_share_are_measured_inside_of_their_group(self):
+        guests = [trees.guest(name, name, nodes=(0,), minimum=10)
+                  for name in 'abc']
+        guests = [dataclasses.replace(guest, policy=dataclasses.replace(
+            guest.policy, shared=True)) for guest in guests]
+        shared = own.shared_name(guests[0].policy.policy.nodes, [0])
+        found = shown(
+            [group('', n0=1), group(shared, lines=LINES, n0=9),
+             *(group(f'{shared}/mon_groups/ghsched-{name}', shared, n0=rate)
+               for name, rate in (('a', 2), ('b', 4)))], *guests)
+        self.assertEqual([2e9, 4e9, None],
+                         [guest.nodes[0].used.rate for guest in found.guests])
+        self.assertEqual([20] * 3, [guest.nodes[0].effective.minimum
+                                    for guest in found.guests])
+        self.assertEqual((shared, f'{shared}/mon_groups/ghsched-a'),
+                         found.guests[0].groups)
+        self.assertEqual((shared,), found.guests[2].groups)
+        # What nobody's monitor has is the shared group's own.
+        node = found.nodes[0]
+        self.assertEqual((10e9, 6e9, 3e9, 30), (
+            node.used.rate, node.guests.rate, node.others.rate,
+            node.guaranteed))
 
     def test_used_where_nothing_was_asked_for_is_shown(self):
         found = shown([group('', n0=0, n1=0),

@@ -27,6 +27,8 @@ import testtools
 
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import mend
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.testing import kernel
@@ -481,9 +483,9 @@ class NamesTestCase(testtools.TestCase):
         guest = self.guest(name, maker)
         self.assertEqual(guest.group, drift.group_of(
             guest, ['other', guest.group]))
-        self.assertTrue(drift.is_guests(guest.group))
+        self.assertTrue(naming.is_guests(guest.group))
         wanted = drift.Wanted((), (guest.domain,), frozenset({guest.group}))
-        plan = drift.make_plan(
+        plan = mend.make_plan(
             drift.Actual({guest.group: drift.Group()}), wanted)
         self.assertEqual((), plan.actions)
 

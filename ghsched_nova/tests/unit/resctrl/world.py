@@ -24,6 +24,7 @@ from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import schemata
@@ -109,7 +110,8 @@ class Files(apply.Files):
             self.model.rmdir(self._path(path))
 
     def directories(self, path):
-        entries = self.model.lookup(self._path(path)).children()
+        with _os_error(path):
+            entries = self.model.lookup(self._path(path)).children()
         return sorted(name for name, entry in entries.items()
                       if entry.children is not None)
 
@@ -196,7 +198,7 @@ class World:
 
     def groups(self):
         return [name for name in self.files.directories(self.root)
-                if name not in drift.NOT_GROUPS]
+                if name not in naming.NOT_GROUPS]
 
     def schemata(self, group):
         return schemata.read(self.model.read(f'/{group}/schemata'))

@@ -35,14 +35,15 @@ UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c1{}'
 PRIVILEGED = 'ghsched_nova.virt.engine.privileged.'
 
 
-def running(number=1, policy=True, minimum=20, domain_id=None):
+def running(number=1, policy=True, minimum=20, domain_id=None,
+            shared=False):
     domain = drift.Domain(UUID.format(number), number
                           if domain_id is None else domain_id, f'g{number}')
     xml = (f'<domain><name>{domain.name}</name><uuid>{domain.uuid}</uuid>'
            '<vcpu>2</vcpu></domain>')
     if policy:
         xml = metadata.write(xml, metadata.DomainPolicy(
-            GuestPolicy(nodes=(NodePolicy(minimum=minimum),)), (0,)))
+            GuestPolicy(nodes=(NodePolicy(minimum=minimum),)), (0,), shared))
     return desired.Running(domain, xml)
 
 
@@ -69,6 +70,12 @@ class EngineTestCase(testtools.TestCase):
             PRIVILEGED + 'reconcile',
             return_value=reconcile.Report())).mock
 
+    def reconcile(self, domains, groups=()):
+        self.engine.running = lambda: domains
+        with mock.patch.object(self.engine, 'groups',
+                               return_value=frozenset(groups)):
+            return self.engine.reconcile()
+
     def group(self, name):
         os.mkdir(os.path.join(self.root, name))
         with open(os.path.join(self.root, name, 'tasks'), 'w'):
@@ -76,7 +83,7 @@ class EngineTestCase(testtools.TestCase):
 
     def test_all_guests_are_one_call_and_one_look_at_the_host(self):
         guests = [running(number) for number in (1, 2, 3)]
-        self.assertEqual((), self.engine.reconcile(
+        self.assertEqual((), self.reconcile(
             [*guests, running(4, policy=False)], ['pqos']))
         wanted = self.call.call_args.args[2]
         self.assertEqual(3, len(wanted.guests))
@@ -85,12 +92,12 @@ class EngineTestCase(testtools.TestCase):
         self.assertEqual(1, self.hosts.call_count)
 
     def test_a_host_without_policies_asks_nobody(self):
-        self.engine.reconcile([running(policy=False)], ['pqos'])
+        self.reconcile([running(policy=False)], ['pqos'])
         self.call.assert_not_called()
         self.hosts.assert_not_called()
 
     def test_groups_that_were_left_are_looked_after_all_the_same(self):
-        self.engine.reconcile([], ['qemu-1-x-vcpus_0', 'info'])
+        self.reconcile([], ['qemu-1-x-vcpus_0', 'info'])
         self.assertEqual({'qemu-1-x-vcpus_0'},
                          self.call.call_args.args[2].removable)
 
@@ -99,7 +106,7 @@ class EngineTestCase(testtools.TestCase):
             (drift.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),
              drift.Action('move threads', 'g', 'away', 'u',
                           threads=(7, 8))))
-        self.engine.reconcile([running()], [])
+        self.reconcile([running()], [])
         self.assertEqual(
             'INFO ghsched: g: write line MB:0=1, because MB is 9\n'
             'INFO ghsched: g: move threads 7, 8, because away\n',
@@ -110,21 +117,21 @@ class EngineTestCase(testtools.TestCase):
         guest = desired.read(base.openeuler(), running(1))
         with mock.patch.object(engine.desired, 'read', side_effect=[
                 desired.DomainError('no'), guest]):
-            problem, = self.engine.reconcile([refused, running(1)], [])
+            problem, = self.reconcile([refused, running(1)], [])
         self.assertEqual((refused.domain.uuid, 'no'),
                          (problem.guest, problem.reason))
         self.hosts.side_effect = resctrl_host.ResctrlUnavailable('unmounted')
         self.assertEqual(['unmounted'] * 2, [
             problem.reason for problem in
-            self.engine.reconcile([refused, running(1)], [])])
+            self.reconcile([refused, running(1)], [])])
         self.hosts.side_effect = None
         self.call.side_effect = apply.EnforcementError('locked')
         self.assertEqual(['locked'] * 2, [
             problem.reason for problem in
-            self.engine.reconcile([refused, running(1)], [])])
+            self.reconcile([refused, running(1)], [])])
 
     def test_a_domain_that_has_just_ended_is_left_out(self):
-        self.engine.reconcile([running(1), running(2, domain_id=-1)], [])
+        self.reconcile([running(1), running(2, domain_id=-1)], [])
         wanted = self.call.call_args.args[2]
         self.assertEqual([UUID.format(1)],
                          [domain.uuid for domain in wanted.domains])
@@ -136,7 +143,7 @@ class EngineTestCase(testtools.TestCase):
         self.assertEqual(30, self.engine.describe().control_groups)
         self.call.return_value = reconcile.Report(
             foreign=('pqos', 'qemu-5-plain-vcpus_0'))
-        self.engine.reconcile([running()], [])
+        self.reconcile([running()], [])
         self.assertEqual(29, self.engine.describe().control_groups)
         os.unlink(os.path.join(self.root, 'pqos', 'tasks'))
         self.assertEqual(30, self.engine.describe().control_groups)
@@ -180,12 +187,12 @@ class EngineTestCase(testtools.TestCase):
 
     def test_devices_are_looked_after_where_that_is_asked_for(self):
         guest = self.devices(17, 4)
-        self.engine.reconcile([guest], [])
+        self.reconcile([guest])
         wanted = self.call.call_args.args[2]
         self.assertFalse(wanted.devices)
         self.assertEqual(frozenset(), wanted.guests[0].devices)
         self.options.set_override('control_devices', True, 'ghsched')
-        self.engine.reconcile([guest], [])
+        self.reconcile([guest])
         wanted = self.call.call_args.args[2]
         self.assertTrue(wanted.devices)
         self.assertEqual({17, 4}, wanted.guests[0].devices)
@@ -200,17 +207,72 @@ class EngineTestCase(testtools.TestCase):
         self.hosts.return_value = base.intel()
         with mock.patch.object(engine.desired, 'read', return_value=(
                 desired.read(base.openeuler(), guest))):
-            self.engine.reconcile([guest], [])
+            self.reconcile([guest])
         wanted = self.call.call_args.args[2]
         self.assertEqual(frozenset(), wanted.guests[0].devices)
 
     def test_a_device_without_an_iommu_group_is_told(self):
         guest = self.devices(None)
         self.options.set_override('control_devices', True, 'ghsched')
-        problem, = self.engine.reconcile([guest], [])
+        problem, = self.reconcile([guest])
         self.assertIn('0000:81:00.0 can not be controlled', problem.reason)
         self.assertRaises(desired.DomainError, self.engine.enforce, 1,
                           guest.xml)
+
+    def test_guests_that_share_start_with_all_others(self):
+        others = [running(number, shared=True) for number in (1, 2, 3)]
+        self.engine.running = lambda: others
+        self.assertFalse(self.engine.enforce(2, others[1].xml))
+        wanted = self.call.call_args.args[2]
+        self.assertEqual(1, len({guest.group for guest in wanted.guests}))
+        self.assertEqual([{0: 60}] * 3, [guest.desired['MBMIN']
+                                         for guest in wanted.guests])
+        self.assertEqual(128 - 32, wanted.monitors)
+        self.assertEqual(3, wanted.monitors_per_group)
+        self.call.return_value = reconcile.Report(
+            problems=(drift.Problem(UUID.format(1), 'g', 'no room'),))
+        self.engine.enforce(2, others[1].xml)
+        error = self.assertRaises(apply.EnforcementError,
+                                  self.engine.enforce, 1, others[0].xml)
+        self.assertIn('no room', str(error))
+
+    def test_a_guest_that_ends_leaves_the_group_that_it_shared(self):
+        self.engine.running = lambda: [running(1, shared=True)]
+        self.engine.forget(UUID.format(2))
+        self.call.assert_not_called()
+        self.group(desired.shared_group(running(1, shared=True).xml))
+        self.engine.forget(UUID.format(2))
+        self.call.assert_called_once()
+        self.call.side_effect = RuntimeError('privsep is gone')
+        self.engine.forget(UUID.format(2))
+        self.assertIn('stay as they are', self.log.output)
+
+    def test_guests_that_share_are_told_with_their_groups(self):
+        self.reconcile([running(1, shared=True), running(2, shared=True),
+                        running(3)])
+        told = self.engine.describe()
+        self.assertEqual((2, 1), (told.sharing_guests, told.shared_groups))
+        told = self.engine.describe([
+            running(4, shared=True), running(5, shared=True, minimum=30),
+            running(6), running(7, policy=False)])
+        self.assertEqual((4, 2), (told.sharing_guests, told.shared_groups))
+
+    def test_with_sharing_the_xml_leaves_the_group_to_us(self):
+        policy = GuestPolicy(nodes=(NodePolicy(maximum=50),))
+        xml = running(policy=False).xml
+        self.assertIn('memorytune', self.engine.render(xml, policy, (1,)))
+        self.options.set_override('group_sharing', 'on', 'ghsched')
+        xml = self.engine.render(xml, policy, (1,))
+        self.assertNotIn('memorytune', xml)
+        self.assertTrue(desired.shared_group(xml))
+
+    def test_a_guest_keeps_the_kind_of_group_it_was_started_with(self):
+        for shared in (True, False):
+            for option in ('on', 'off'):
+                self.options.set_override('group_sharing', option, 'ghsched')
+                self.reconcile([running(shared=shared)])
+                guest, = self.call.call_args.args[2].guests
+                self.assertEqual(shared, bool(guest.shared))
 
     def test_all_threads_are_moved_when_a_guest_starts(self):
         self.options.set_override('control_threads', 'all', 'ghsched')

@@ -1,0 +1,300 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What is to be done so that resctrl holds what guests want (pure).
+
+:func:`make_plan` compares the two states of
+:mod:`ghsched_nova.resctrl.drift`. A state that is right gives a plan without
+an action.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections.abc import Set
+
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl.drift import Action
+from ghsched_nova.resctrl.drift import Domain
+from ghsched_nova.resctrl.drift import Group
+from ghsched_nova.resctrl.drift import Guest
+from ghsched_nova.resctrl.drift import Problem
+from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import plan
+
+
+def make_plan(actual: drift.Actual, wanted: drift.Wanted) -> drift.Plan:
+    """The steps from the actual state to the desired one."""
+    members = drift.members(wanted.guests, actual.groups)
+    actions = [
+        Action('remove group', name, reason) for name, reason in
+        sorted(_leaked(actual, wanted, members.keys()).items())]
+    taken = members.keys() | {action.group for action in actions}
+    at_home = frozenset(tid for threads in actual.threads.values()
+                        for tid in threads)
+    problems: list[Problem] = []
+    for name, guests in members.items():
+        problems += _reach(_for_group(name, guests, actual, wanted), actions)
+        problems += _strangers(guests, name, actual, at_home)
+    there = actual.groups.keys() | {action.group for action in actions}
+    actions += _measure({name: guests for name, guests in members.items()
+                         if own.is_shared(name) and name in there},
+                        actual, wanted)
+    running = _by_id(wanted.domains)
+    return drift.Plan(tuple(actions), tuple(problems), tuple(sorted(
+        name for name in actual.groups if name not in taken
+        and _is_foreign(name, running))))
+
+
+def _reach(steps: Iterable[Action | Problem],
+           actions: list[Action]) -> Iterator[Problem]:
+    """Sort what is to be done from what keeps it from being done."""
+    for step in steps:
+        if isinstance(step, Action):
+            actions.append(step)
+        else:
+            yield step
+
+
+def _by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
+    return {domain.id: domain for domain in domains}
+
+
+def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
+    """Also one that libvirt made for a running domain without a policy."""
+    if naming.is_ours(name):
+        return False
+    machine = naming.machine(name)
+    if machine is None:
+        return True
+    return machine[0] in running and drift.is_of(machine, running[machine[0]])
+
+
+# -- groups that nobody needs -------------------------------------------------
+
+
+def _leaked(actual: drift.Actual, wanted: drift.Wanted,
+            needed: Set[str]) -> dict[str, str]:
+    """Groups to remove, and why."""
+    uuids = {domain.uuid for domain in wanted.domains}
+    running = _by_id(wanted.domains)
+    # A process whose domain is not known is that of a guest that starts.
+    unknown = actual.processes - {domain.name for domain in wanted.domains}
+    found = {}
+    for name in (wanted.removable & actual.groups.keys()) - needed:
+        group = actual.groups[name]
+        reason = (_left_by_us(name, group, uuids)
+                  or _left_by_libvirt(name, group, running, unknown))
+        if reason:
+            found[name] = reason
+    return found
+
+
+def _left_by_us(name: str, group: Group, uuids: Set[str]) -> str:
+    if group.vcpu_threads or group.error:
+        return ''
+    if own.is_shared(name):
+        return 'no guest shares it'
+    uuid = naming.own_uuid(name)
+    return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
+
+
+def _left_by_libvirt(name: str, group: Group, running: Mapping[int, Domain],
+                     unknown: Set[str]) -> str:
+    machine = naming.machine(name)
+    if machine is None or group.tasks or group.error:
+        return ''
+    number, part = machine
+    if number in running and drift.is_of(machine, running[number]):
+        return ''
+    if any(naming.alike(part, name) for name in unknown):
+        return ''
+    return f'libvirt left it: no domain {number} of this name runs'
+
+
+# -- one group ----------------------------------------------------------------
+
+
+class _CanNot(Exception):  # noqa: N818
+    """A group can not be mended; says why."""
+
+
+def _for_group(name: str, guests: Sequence[Guest], actual: drift.Actual,
+               wanted: drift.Wanted) -> Iterator[Action | Problem]:
+    """Have a group with its values, and the threads of its guests in it.
+
+    :param guests: at least one, and more than one only if they share it.
+    """
+    uuids = [guest.domain.uuid for guest in guests]
+    missing = [_missing(guest, actual) for guest in guests]
+    group = actual.groups.get(name)
+    try:
+        if group is not None:
+            yield from _mend(guests[0], name, group, wanted.others)
+        elif not all(missing):
+            yield from _make(guests[0], name)
+    except _CanNot as error:
+        yield from (Problem(uuid, name, str(error)) for uuid in uuids)
+        return
+    if group is None and all(missing):
+        yield from (Problem(uuid, name, 'the control group is not there, and '
+                                        + text)
+                    for uuid, text in zip(uuids, missing, strict=True))
+        return
+    for guest, text in zip(guests, missing, strict=True):
+        yield from _move(guest, name, (group or Group()).tasks, actual,
+                         wanted.all_threads)
+        if text:
+            yield Problem(guest.domain.uuid, name, text)
+
+
+def _vcpus(guest: Guest, actual: drift.Actual) -> dict[int, int]:
+    """Thread ids by vCPU, of those that belong into the group."""
+    found = {}
+    for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
+        vcpu = groups.vcpu_of(name)
+        if vcpu is not None and vcpu in guest.vcpus:
+            found[vcpu] = tid
+    return found
+
+
+def _missing(guest: Guest, actual: drift.Actual) -> str:
+    """What of a guest is not to be found; empty when all is there."""
+    vcpus = _vcpus(guest, actual)
+    if len(vcpus) >= guest.online:
+        return ''
+    if not vcpus:
+        return 'no thread of a vCPU of the guest can be found'
+    return (f'the guest has threads of {len(vcpus)} vCPUs, '
+            f'{guest.online} are expected')
+
+
+def _make(guest: Guest, name: str) -> Iterator[Action]:
+    uuid = '' if guest.shared else guest.domain.uuid
+    yield Action('make group', name,
+                 'guests are to share it' if guest.shared
+                 else 'the guest has no control group', uuid)
+    for line, values in guest.desired.items():
+        text = ';'.join(f'{domain}={value}'
+                        for domain, value in sorted(values.items()))
+        yield Action('write line', name, 'the group is new', uuid,
+                     line=f'{line}:{text}\n')
+
+
+def _mend(guest: Guest, name: str, group: Group,
+          others: plan.Others) -> Iterator[Action]:
+    if group.schemata is None:
+        raise _CanNot(group.error or 'its schemata was not read')
+    wrong = plan.differences(group.schemata, guest.desired, others)
+    if not wrong:
+        return
+    try:
+        lines = plan.plan_writes(group.schemata, guest.desired, others)
+    except plan.PolicyNotHeld as error:
+        raise _CanNot(error.reason) from error
+    for line in lines:
+        reason = '; '.join(str(difference) for difference in wrong
+                           if difference.line == line.partition(':')[0])
+        yield Action('write line', name, reason,
+                     '' if guest.shared else guest.domain.uuid, line=line)
+
+
+def _belonging(guest: Guest, actual: drift.Actual,
+               all_threads: bool) -> dict[int, str]:
+    """Threads that belong into the group of a guest: what each is, by id."""
+    found = {tid: f'{vcpu}' for vcpu, tid in _vcpus(guest, actual).items()}
+    if all_threads or guest.maker == 'libvirt-process':
+        others = actual.threads.get(guest.domain.uuid, {})
+        found = {**dict.fromkeys(others, ''), **found}
+    return found
+
+
+def _move(guest: Guest, name: str, inside: Set[int], actual: drift.Actual,
+          all_threads: bool) -> Iterator[Action]:
+    belong = _belonging(guest, actual, all_threads)
+    moved = sorted(belong.keys() - inside)
+    if not moved:
+        return
+    vcpus = [int(belong[tid]) for tid in moved if belong[tid]]
+    reasons = []
+    if vcpus:
+        reasons.append(f'vCPUs {groups.canonical_list(vcpus)}')
+    if len(moved) > len(vcpus):
+        reasons.append(f'{len(moved) - len(vcpus)} other threads')
+    yield Action('move threads', name,
+                 ' and '.join(reasons) + ' of the guest are not in it',
+                 guest.domain.uuid, threads=tuple(moved))
+
+
+def _strangers(guests: Sequence[Guest], name: str, actual: drift.Actual,
+               at_home: Set[int]) -> Iterator[Problem]:
+    """vCPUs of a guest that has no group of its own to go back to."""
+    group = actual.groups.get(name)
+    strange = group.vcpu_threads - at_home if group else None
+    if strange:
+        for guest in guests:
+            yield Problem(guest.domain.uuid, name,
+                          'threads of vCPUs of another guest are in it: '
+                          + ', '.join(map(str, sorted(strange))))
+
+
+# -- measuring guests that share ----------------------------------------------
+
+
+def _measure(shared: Mapping[str, Sequence[Guest]], actual: drift.Actual,
+             wanted: drift.Wanted) -> Iterator[Action]:
+    """A monitoring group for each guest in a shared one, if there are some.
+
+    Those of guests that have left go first, to make room.
+
+    :param shared: guests by the control group that they share.
+    """
+    spare = wanted.monitors
+    for name, guests in shared.items():
+        here = {guest.domain.uuid for guest in guests}
+        for uuid in sorted(_monitors(actual, name).keys() - here):
+            yield Action('remove group', drift.monitor(name, uuid),
+                         f'guest {uuid} does not share the group')
+        spare -= len(_monitors(actual, name).keys() & here)
+    for name, guests in shared.items():
+        there = _monitors(actual, name)
+        room = min(spare, wanted.monitors_per_group - len(there))
+        for guest in _chosen(guests, there.keys(), room):
+            uuid = guest.domain.uuid
+            path = drift.monitor(name, uuid)
+            if not _vcpus(guest, actual):
+                continue
+            if uuid not in there:
+                spare -= 1
+                yield Action('make group', path,
+                             'the guest is to be measured', uuid)
+            yield from _move(guest, path, there.get(uuid, frozenset()),
+                             actual, wanted.all_threads)
+
+
+def _chosen(guests: Iterable[Guest], there: Set[str],
+            room: int) -> list[Guest]:
+    """Those that are measured already, those that asked for it, the rest."""
+    have = [guest for guest in guests if guest.domain.uuid in there]
+    new = sorted((guest for guest in guests
+                  if guest.domain.uuid not in there),
+                 key=lambda guest: not guest.monitor)
+    return have + new[:max(0, room)]
+
+
+def _monitors(actual: drift.Actual, name: str) -> Mapping[str, frozenset[int]]:
+    group = actual.groups.get(name)
+    return group.monitors if group else {}

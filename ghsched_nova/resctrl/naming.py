@@ -1,0 +1,102 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the name of a control group says (pure).
+
+Three kinds of groups are told apart. Those that nova-compute makes are
+``ghsched-<UUID>``, of one guest, and ``ghsched-shared-<digest>``, of all
+guests of one policy. libvirt's are ``qemu-<id>-<name>``, with
+``-vcpus_<list>`` behind it unless the group is for the whole process (libvirt
+12.8 and later, for a ``<memorytune>`` without ``vcpus``). All others belong to
+somebody else.
+"""
+
+from collections.abc import Iterable
+import functools
+import re
+
+from ghsched_nova.resctrl import own
+
+#: Directories of the root group that are no control groups.
+NOT_GROUPS = frozenset({'info', 'mon_groups', 'mon_data'})
+
+_UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
+_LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
+                      r'(?:-vcpus_[0-9,-]+)?')
+_LETTERS = re.compile(r'[^A-Za-z0-9]')
+#: libvirt adds to the name of a machine as long as it is shorter.
+_MACHINE_LENGTH = 64
+
+
+def is_uuid(text: str) -> bool:
+    return bool(_UUID.fullmatch(text))
+
+
+def machine_name(domain_id: int, name: str) -> str:
+    """The beginning of the group's name of a domain, as libvirt makes it.
+
+    Characters that a host name can not have are left out, dots and dashes
+    stand for themselves only after something else, and nothing is added from
+    64 characters on (virDomainGenerateMachineName() of
+    src/conf/domain_conf.c).
+    """
+    text, after_mark = f'qemu-{domain_id}-', True
+    for letter in name:
+        if len(text) >= _MACHINE_LENGTH:
+            break
+        if letter in '.-':
+            text += '' if after_mark else letter
+            after_mark = True
+            continue
+        after_mark = False
+        if letter.isascii() and letter.isalnum():
+            text += letter
+    return text
+
+
+@functools.lru_cache(maxsize=4096)
+def machine(name: str) -> tuple[int, str] | None:
+    """libvirt's number of the domain and what a group has of its name."""
+    match = _LIBVIRT.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def alike(part: str, name: str) -> bool:
+    """Whether what a group has of a name can be of this one.
+
+    Marks do not count and the end may be missing, so that a group is rather
+    left than taken from a guest.
+    """
+    return _LETTERS.sub('', name).startswith(_LETTERS.sub('', part))
+
+
+def own_uuid(name: str) -> str | None:
+    """The guest whose own group nova-compute has made; None for others."""
+    uuid = own.guest_of(name)
+    return uuid if uuid and is_uuid(uuid) else None
+
+
+def is_ours(name: str) -> bool:
+    """Whether nova-compute makes groups of this name."""
+    return own_uuid(name) is not None or own.is_shared(name)
+
+
+def is_guests(name: str) -> bool:
+    """Whether a group is, or was, that of guests."""
+    return is_ours(name) or machine(name) is not None
+
+
+def foreign(names: Iterable[str]) -> frozenset[str]:
+    """The groups that no guest has or had."""
+    return frozenset(name for name in names
+                     if name not in NOT_GROUPS and not is_guests(name))

@@ -1,0 +1,150 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Guests that share control groups, with real Placement."""
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import own
+from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.virt import desired
+from ghsched_placement import names
+
+
+class SharingTest(nova_base.GhschedTestCase):
+    """Hosts with three control groups for guests."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(group_sharing=True, group='ghsched')
+        self.kernel.closids = 4
+        self.start_host()
+
+    def boot_equal(self, count, **keys):
+        """Guests of one flavor; the host reports after each."""
+        flavor = self.flavor(vcpus=1, **(keys or {'mem_bw_min': 10}))
+        servers = []
+        for _ in range(count):
+            servers.append(self.boot(flavor))
+            self._run_periodics()
+        return servers
+
+    def groups(self):
+        return {name for name in self.kernel.own_groups()
+                if own.is_shared(name)}
+
+    def counted(self):
+        """(units that guests hold, units that are left)"""
+        root = self.compute_rp_uuids['host_a']
+        record = self._get_provider_inventory(root)[names.RESCTRL_GROUP]
+        used = self._get_provider_usages(root)[names.RESCTRL_GROUP]
+        return used, record['total'] - record['reserved'] - used
+
+    def test_more_equal_guests_than_control_groups(self):
+        servers = self.boot_equal(8)
+        self.assertEqual(
+            {desired.shared_group(self.domain('host_a', server))
+             for server in servers}, self.groups())
+        self.assertEqual(2, len(self.groups()))     # one for each host node
+        self.assertEqual((8, 1), self.counted())
+        self.assertEqual([40, 40], sorted(
+            max(guest['MBMIN'].values()) for _uuid, _vcpus, guest
+            in self.kernel.enforced[-2:]))
+        for server in servers:
+            self.assertNotIn('memorytune', self.domain('host_a', server))
+
+    def test_each_has_a_slot_of_its_own(self):
+        servers = self.boot_equal(5)
+        slots = [resource.identifier for server in servers
+                 for resource in self.instance(server).resources]
+        self.assertEqual(5, len(set(slots)))
+        self.restart_compute_service('host_a')
+        self._delete_server(servers[0])
+        self._run_periodics()
+        self.restart_compute_service('host_a')
+
+    def test_without_sharing_the_fourth_has_no_room(self):
+        self.flags(group_sharing=False, group='ghsched')
+        self.boot_equal(3)
+        server = self.boot(self.flavor(vcpus=1, mem_bw_min=10),
+                           state='ERROR')
+        self.assertIn('no host has a resctrl control group left',
+                      self.fault(server))
+
+    def test_other_policies_need_groups_of_their_own(self):
+        for maximum in (30, 40, 50):
+            self.boot_equal(1, mem_bw_max=maximum)
+        self.assertEqual((3, 0), self.counted())
+        self.boot(self.flavor(vcpus=1, mem_bw_max=60), state='ERROR')
+
+    def test_who_leaves_gives_the_unit_and_the_share_back(self):
+        servers = self.boot_equal(3)
+        self.assertEqual((3, 2), self.counted())
+        self.kernel.enforced.clear()
+        self._delete_server(servers[0])
+        self.assertEqual({0: 20}, self.kernel.enforced[-1][2]['MBMIN'])
+        self._run_periodics()
+        self.assertEqual((2, 2), self.counted())
+        for server in servers[1:]:
+            self._delete_server(server)
+        self.assertEqual(set(), self.groups())
+        self._run_periodics()
+        self.assertEqual((0, 3), self.counted())
+
+    def test_one_that_is_stopped_keeps_its_place(self):
+        servers = self.boot_equal(2)
+        for server, left in zip(servers, (2, 2), strict=True):
+            self._stop_server(server)
+            self._run_periodics()
+            self.assertEqual((2, left), self.counted())
+        self.assertEqual(set(), self.groups())
+        for server in servers:
+            self._start_server(server)
+        self.assertEqual(1, len(self.groups()))
+
+    def test_an_unchanged_host_is_not_written(self):
+        self.boot_equal(3)
+        root = self.compute_rp_uuids['host_a']
+        before = self._get_resource_provider_by_uuid(root)['generation']
+        self._run_periodics()
+        self.assertEqual(before, self._get_resource_provider_by_uuid(
+            root)['generation'])
+
+    def test_a_restart_of_nova_compute_knows_who_shares(self):
+        self.boot_equal(3)
+        self.restart_compute_service('host_a')
+        self.assertEqual((3, 2), self.counted())
+
+    def test_turned_off_it_holds_for_those_that_start(self):
+        servers = self.boot_equal(2)
+        self.flags(group_sharing=False, group='ghsched')
+        self._run_periodics()
+        self.assertEqual(1, len(self.groups()))
+        self._reboot_server(servers[0], hard=True)
+        self._run_periodics()
+        self.assertFalse(metadata.read(
+            self.domain('host_a', servers[0])).shared)
+        self.assertEqual((2, 1), self.counted())
+        self.assertEqual({0: 10}, self.kernel.enforced[-1][2]['MBMIN'])
+
+    def test_live_migration_leaves_one_group_and_joins_another(self):
+        self.start_host('host_b')
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+        flavor = self.flavor(vcpus=1, mem_bw_min=10)
+        servers = [self.boot(flavor, host=host)
+                   for host in ('host_a', 'host_a', 'host_b')]
+        self.kernel.enforced.clear()
+        self._live_migrate(servers[1], 'completed')
+        self.assertTrue(desired.shared_group(
+            self.domain('host_b', servers[1])))
+        self.assertEqual({10, 20}, {
+            guest['MBMIN'][0] for _uuid, _vcpus, guest
+            in self.kernel.enforced})
