@@ -77,6 +77,13 @@ OPTS: list[cfg.Opt] = [
              'to, then holds for all of them together: one may use what '
              'another leaves. A guest keeps the kind of group that it was '
              'started with. Used by nova-compute.'),
+    cfg.IntOpt(
+        'default_bandwidth_max', default=100, min=1, max=100,
+        help='Percent of the bandwidth of each NUMA node that the guests '
+             'without a ghsched:mem_bw_* key are held to, all together, so '
+             'that they do not starve those with one; 100 is no cap. With '
+             'less they have one control group, which is not offered to '
+             'other guests then. Used by nova-compute and ghsched-host.'),
     cfg.Opt(
         'node_bandwidth', type=types.Dict(types.Integer(min=1)), default={},
         help='Theoretical memory bandwidth of each NUMA node in MB/s (10^6 '

@@ -266,8 +266,11 @@ def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
     :param groups: those that are its own.
     :param control: all control groups by name.
     """
-    shared = control.get(_shared(guest))
-    held = [shared] if shared else groups
+    inside = {one.group.parent for one in groups if not one.group.control
+              and own.is_shared(one.group.parent)}
+    shared = [control[name] for name in (_shared(guest), *inside)
+              if name in control]
+    held = shared[:1] or groups
     measured = _measured(groups)
     asked = _asked(guest)
     every = sorted({nodes for one in measured for nodes in one.used}

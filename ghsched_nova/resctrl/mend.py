@@ -104,6 +104,9 @@ def _leaked(actual: drift.Actual, wanted: drift.Wanted,
 
 
 def _left_by_us(name: str, group: Group, uuids: Set[str]) -> str:
+    if name == own.DEFAULT:
+        # What is in it belongs to the kernel's own group then.
+        return 'no guest is held by it'
     if group.vcpu_threads or group.error:
         return ''
     if own.is_shared(name):
@@ -258,7 +261,8 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: drift.Actual,
              wanted: drift.Wanted) -> Iterator[Action]:
     """A monitoring group for each guest in a shared one, if there are some.
 
-    Those of guests that have left go first, to make room.
+    Those of guests that have left go first, to make room, and guests without
+    a policy come last.
 
     :param shared: guests by the control group that they share.
     """
@@ -269,7 +273,8 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: drift.Actual,
             yield Action('remove group', drift.monitor(name, uuid),
                          f'guest {uuid} does not share the group')
         spare -= len(_monitors(actual, name).keys() & here)
-    for name, guests in shared.items():
+    for name, guests in sorted(shared.items(),
+                               key=lambda item: item[0] == own.DEFAULT):
         there = _monitors(actual, name)
         room = min(spare, wanted.monitors_per_group - len(there))
         for guest in _chosen(guests, there.keys(), room):

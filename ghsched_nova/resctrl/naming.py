@@ -14,11 +14,11 @@
 """What the name of a control group says (pure).
 
 Three kinds of groups are told apart. Those that nova-compute makes are
-``ghsched-<UUID>``, of one guest, and ``ghsched-shared-<digest>``, of all
-guests of one policy. libvirt's are ``qemu-<id>-<name>``, with
-``-vcpus_<list>`` behind it unless the group is for the whole process (libvirt
-12.8 and later, for a ``<memorytune>`` without ``vcpus``). All others belong to
-somebody else.
+``ghsched-<UUID>``, of one guest, ``ghsched-shared-<digest>``, of all guests of
+one policy, and ``ghsched-default``, of those without one. libvirt's are
+``qemu-<id>-<name>``, with ``-vcpus_<list>`` behind it unless the group is for
+the whole process (libvirt 12.8 and later, for a ``<memorytune>`` without
+``vcpus``). All others belong to somebody else.
 """
 
 from collections.abc import Iterable

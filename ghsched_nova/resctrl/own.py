@@ -37,6 +37,9 @@ PREFIX = 'ghsched-'
 _SHARED_PREFIX = PREFIX + 'shared-'
 _SHARED = re.compile(re.escape(_SHARED_PREFIX) + '[0-9a-f]{16}')
 
+#: The group of all guests that ask for no bandwidth, if they are capped.
+DEFAULT = PREFIX + 'default'
+
 _PROC = Path('/proc')
 
 
@@ -72,7 +75,7 @@ def shared_name(nodes: Sequence[NodePolicy],
 
 def is_shared(name: str) -> bool:
     """Whether a group is one that guests share."""
-    return bool(_SHARED.fullmatch(name))
+    return name == DEFAULT or bool(_SHARED.fullmatch(name))
 
 
 def remove(root: Path, uuid: str, *, files: apply.Files | None = None,

@@ -170,6 +170,29 @@ def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
         for node in policy.nodes))
 
 
+def default_class(host: resctrl_host.ResctrlHost, maximum: int
+                  ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
+    """What the guests that ask for nothing are held to, and where.
+
+    A cap on each node, hard if the host can, and the lowest priority.
+
+    :param maximum: percent.
+    :raises PolicyNotHeld: when nobody has said how the host holds a cap.
+    """
+    held = host.capabilities()
+    if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
+        raise PolicyNotHeld(
+            'a cap for guests without a policy can not be held: '
+            f'[ghsched]bandwidth_cap must say how the {host.dialect.title} '
+            'of this host holds one')
+    priority = host.dialect.knob('priority')
+    node = guest_policy.NodePolicy(
+        maximum=maximum, hardlimit='MEM_BW_HARDLIMIT' in held,
+        priority=priority.minimum if priority else None)
+    nodes = tuple(sorted(host.domains_by_node))
+    return guest_policy.GuestPolicy(nodes=(node,) * len(nodes)), nodes
+
+
 def _node_settings(host: resctrl_host.ResctrlHost,
                    asked: guest_policy.NodePolicy, guest_node: int,
                    host_node: int) -> list[DomainSetting]:

@@ -129,6 +129,32 @@ def iommu_group(sysfs: Path, address: str) -> int:
             f'{link}: {error}') from error
 
 
+def unclassed(host: resctrl_host.ResctrlHost, running: Running,
+              maximum: int) -> drift.Guest | None:
+    """The desired state of a domain without a policy that is capped.
+
+    :param maximum: percent, for all of them together.
+    :returns: None for one that somebody has given a control group of its own.
+    :raises NOT_DESIRED: when it can not be capped.
+    """
+    root = etree.fromstring(running.xml)
+    if (root.find('cputune/memorytune/node') is not None
+            or root.find('cputune/cachetune/cache') is not None):
+        return None
+    policy, nodes = plan.default_class(host, maximum)
+    settings = plan.resolve(host, policy, nodes)
+    most, online = _vcpus(root)
+    return drift.Guest(
+        running.domain, frozenset(range(most)), online,
+        plan.desired_lines(host, settings), 'ghsched', shared=own.DEFAULT,
+        monitor=_is_monitored(running.xml))
+
+
+def _is_monitored(xml: str) -> bool:
+    domain = metadata.read(xml) if has_policy(xml) else None
+    return domain is not None and domain.policy.monitor
+
+
 def _maker(root: etree._Element
            ) -> tuple[drift.Maker, frozenset[int] | None]:
     """Who made the group, and for which vCPUs; None for all.

@@ -306,7 +306,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         is paused, so nothing of it runs before its policy holds.
         """
         starts = power_on or pause
-        if not starts or metadata.read(xml) is None:
+        if not starts or (metadata.read(xml) is None
+                          and not self._ghsched.caps_all):
             return super()._create_guest(
                 context, xml, instance, power_on=power_on, pause=pause,
                 post_xml_callback=post_xml_callback)
@@ -342,11 +343,18 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def _enforce_or_stop(self, guest: Any, instance: Any) -> None:
         """A guest whose policy can not be held does not run.
 
+        One without a policy does: it has been promised nothing.
+
         :raises nova.exception.ComputeResourcesUnavailable: with the reason.
         """
         try:
             self._enforce(guest)
         except Exception as error:
+            if not engine.promises(guest.get_xml_desc()):
+                LOG.warning('ghsched: the guest runs without the cap for '
+                            'guests without a policy: %s', error,
+                            instance=instance)
+                return
             LOG.error('ghsched: the policy of the guest can not be held, it '
                       'is stopped: %s', error, instance=instance)
             guest.poweroff()
@@ -399,7 +407,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         """A guest with its XML, if it has a policy that needs a group."""
         domain = drift.Domain(guest.uuid, guest.id, guest.name)
         known = guest.uuid, guest.id
-        if known in self._without_policy:
+        if known in self._without_policy and not self._ghsched.caps_all:
             return desired.Running(domain)
         try:
             xml = guest.get_xml_desc()
@@ -491,9 +499,12 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             context, instance, *args, **kwargs)
         # The guest runs already. Where libvirt makes the control group its
         # cap holds from the start; all else holds from here on.
+        guest = self._host.get_guest(instance)
         try:
-            self._enforce(self._host.get_guest(instance))
+            self._enforce(guest)
         except NOT_HELD as error:
+            if not engine.promises(guest.get_xml_desc()):
+                return result
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error
         return result

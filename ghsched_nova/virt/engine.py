@@ -18,7 +18,6 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.plan`,
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 import os
@@ -104,13 +103,14 @@ class HostEngine:
                    f'{host.num_closids} control groups, of which others use '
                    f'{len(foreign)}, NUMA nodes '
                    f'{sorted(host.domains_by_node)}')
-        # What is kept for others is there for them to use.
+        # What is kept for others is there for them to use, and guests that
+        # ask for nothing have one group.
         sharing = {
             domain.domain.uuid: group for domain in stopped
             if (group := desired.shared_group(domain.xml))} | self._sharing
         return replace(
             host.description(max(self._section.reserved_control_groups,
-                                 len(foreign))),
+                                 len(foreign)) + self.caps_all),
             sharing_guests=len(sharing),
             shared_groups=len(set(sharing.values())))
 
@@ -242,14 +242,16 @@ class HostEngine:
         domain = drift.Domain(root.findtext('uuid') or '', domain_id,
                               root.findtext('name') or '')
         running = desired.Running(domain, xml)
-        if not desired.controlled(xml):
-            return False
-        if desired.shared_group(xml):
+        controlled = desired.controlled(xml)
+        if desired.shared_group(xml) or (not controlled and self.caps_all):
             return self._settle_all(domain)
+        if not controlled:
+            return False
         host = self.host()
         report = privileged.reconcile(
             self._root, self._run_path, drift.Wanted(
-                (self._guest(host, running),), (domain,),
+                (self._with_devices(host, running,
+                                    desired.read(host, running)),), (domain,),
                 others=plan.other_domains(host),
                 all_threads=self._all_threads))
         _tell_actions(report)
@@ -258,15 +260,13 @@ class HostEngine:
                 problem.reason, str(self._root / problem.group))
         return bool(report.actions)
 
-    def _guest(self, host: resctrl_host.ResctrlHost,
-               running: desired.Running,
-               together: Mapping[str, int] | None = None) -> drift.Guest:
+    def _with_devices(self, host: resctrl_host.ResctrlHost,
+                      running: desired.Running,
+                      guest: drift.Guest) -> drift.Guest:
         """The desired state of a domain, with its passthrough devices.
 
-        :param together: see :func:`desired.read`.
-        :raises NOT_DESIRED: when its policy can not be read, or not be held.
+        :raises NOT_DESIRED: when one can not be controlled.
         """
-        guest = desired.read(host, running, together or {})
         if not host.dialect.devices or not self._section.control_devices:
             return guest
         return replace(guest, devices=frozenset(
@@ -314,21 +314,30 @@ class HostEngine:
         problems: list[drift.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:
+            promised = promises(domain.xml)
+            if not promised and not (self.caps_all and domain.xml):
+                continue
             try:
-                if not desired.controlled(domain.xml):
-                    continue
                 host = host or self.host()
-                guests.append(self._guest(host, domain, sharing))
+                guest = (desired.read(host, domain, sharing) if promised
+                         else desired.unclassed(
+                             host, domain,
+                             self._section.default_bandwidth_max))
+                if guest is not None:
+                    guests.append(self._with_devices(host, domain, guest))
             except desired.NOT_DESIRED as error:
-                problems.append(drift.Problem(domain.domain.uuid, '',
-                                              str(error)))
+                problems.append(
+                    drift.Problem(domain.domain.uuid, '', str(error))
+                    if promised else
+                    drift.Problem('', own.DEFAULT, str(error)))
         return drift.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guests, before)),
             plan.other_domains(host) if host else {},
             self._all_threads, bool(self._section.control_devices),
             host.spare_monitors if host else 0,
-            host.monitors_per_group if host else 0), problems
+            host.monitors_per_group if host else 0), list(
+                dict.fromkeys(problems))
 
     def reconcile(self) -> tuple[drift.Problem, ...]:
         """Make resctrl hold the policy of every guest, in one call as root.
@@ -346,8 +355,9 @@ class HostEngine:
             # In this order: a group is made after its guest was started.
             before = self.groups()
             wanted, problems = self.wanted(self.running(), before)
-            self._sharing = {guest.domain.uuid: guest.shared
-                             for guest in wanted.guests if guest.shared}
+            self._sharing = {
+                guest.domain.uuid: guest.shared for guest in wanted.guests
+                if guest.shared and guest.shared != own.DEFAULT}
             if not wanted.guests and not wanted.removable:
                 return tuple(problems), False
             try:
@@ -389,6 +399,11 @@ class HostEngine:
         return bool(self._section.group_sharing)
 
     @property
+    def caps_all(self) -> bool:
+        """Whether guests that ask for nothing are held to something."""
+        return bool(self._section.default_bandwidth_max < 100)
+
+    @property
     def _root(self) -> Path:
         return Path(self._section.resctrl_path)
 
@@ -399,6 +414,14 @@ class HostEngine:
     @property
     def _all_threads(self) -> bool:
         return bool(self._section.control_threads == 'all')
+
+
+def promises(xml: str) -> bool:
+    """Whether a domain has a policy to hold, whether it can be read or not."""
+    try:
+        return desired.controlled(xml)
+    except metadata.MetadataError:
+        return True
 
 
 def _tell_actions(report: reconciling.Report) -> None:

@@ -12,7 +12,10 @@
 
 """Guests that share control groups, with real Placement."""
 
+from nova.tests.fixtures import libvirt as fakelibvirt
+
 from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import own
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import desired
@@ -148,3 +151,48 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual({10, 20}, {
             guest['MBMIN'][0] for _uuid, _vcpus, guest
             in self.kernel.enforced})
+
+
+class DefaultClassTest(nova_base.GhschedTestCase):
+    """Guests without a policy are held to something, too."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(default_bandwidth_max=40, group='ghsched')
+        self.kernel.closids = 4
+        self.start_host()
+
+    def offered(self):
+        record = self._get_provider_inventory(
+            self.compute_rp_uuids['host_a'])[names.RESCTRL_GROUP]
+        return record['total'] - record['reserved']
+
+    def test_a_guest_without_a_policy_is_held_when_it_starts(self):
+        self.boot(self.flavor(vcpus=1))
+        self.assertEqual([own.DEFAULT], self.kernel.own_groups())
+        (_uuid, vcpus, guest), *_ = self.kernel.enforced
+        self.assertEqual(([0], {0: 40, 1: 40}), (vcpus, guest['MB']))
+
+    def test_one_with_a_policy_is_not(self):
+        server = self.boot(self.flavor(mem_bw_min=60))
+        self._delete_server(server)
+        self.assertEqual([], self.kernel.own_groups())
+
+    def test_it_takes_a_group_while_it_is_on(self):
+        self.assertEqual(2, self.offered())
+        self.flags(default_bandwidth_max=100, group='ghsched')
+        self._run_periodics()
+        self.assertEqual(3, self.offered())
+
+    def test_who_was_promised_nothing_runs_in_any_case(self):
+        self.kernel.error = apply.EnforcementError('refused')
+        server = self.boot(self.flavor(vcpus=1))
+        connection = self.computes['host_a'].driver._host.get_connection()
+        domain = connection.lookupByUUIDString(server['id'])
+        self.assertEqual(fakelibvirt.VIR_DOMAIN_RUNNING, domain.info()[0])
+
+    def test_it_goes_when_it_is_turned_off(self):
+        self.boot(self.flavor(vcpus=1))
+        self.flags(default_bandwidth_max=100, group='ghsched')
+        self._run_periodics()
+        self.assertEqual([], self.kernel.own_groups())

@@ -219,3 +219,27 @@ class SharingTest(_HostTestCase):
     def compact(self, group):
         """Values without the zeros that the kernel writes before them."""
         return re.sub(r'=0+(?=[0-9])', '=', self.read(f'{group}/schemata'))
+
+
+class DefaultClassTest(_HostTestCase):
+    """A cap for guests without a policy."""
+
+    settings = testhost.Settings(dialect='openeuler66', closids=4, rmids=16)
+    option = 'default_bandwidth_max = 40'
+
+    def test_a_guest_without_a_policy_is_held(self):
+        promised = 'ghsched-' + self.start('a', '')
+        plain = self.start('b', '', policy=False)
+        self.assertEqual(0, self.kinds('reconcile', self.option)[0])
+        schemata = self.read('ghsched-default/schemata')
+        self.assertIn('MB:0=0000040;1=0000040', schemata)
+        self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'],
+                         self.threads(self.read('ghsched-default/tasks')))
+        self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'], self.threads(self.read(
+            f'ghsched-default/mon_groups/ghsched-{plain}/tasks')))
+        self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'],
+                         self.threads(self.read(f'{promised}/tasks')))
+        self.assertEqual((0, []), self.kinds('plan', self.option))
+        self.assertEqual((0, [('remove group', 'ghsched-default')]),
+                         self.kinds('reconcile'))
+        self.in_order()

@@ -153,6 +153,15 @@ class SnapshotTestCase(testtools.TestCase):
             node.used.rate, node.guests.rate, node.others.rate,
             node.guaranteed))
 
+    def test_a_guest_without_a_policy_is_shown_with_its_cap(self):
+        found = shown(
+            [group('', n0=1), group(own.DEFAULT, lines=LINES, n0=9),
+             group(f'{own.DEFAULT}/mon_groups/ghsched-a', own.DEFAULT, n0=2)],
+            view.Guest('a', 'a', 1))
+        row, = found.guests[0].nodes
+        self.assertEqual((2e9, 60, None),
+                         (row.used.rate, row.effective.maximum, row.asked))
+
     def test_used_where_nothing_was_asked_for_is_shown(self):
         found = shown([group('', n0=0, n1=0),
                        group('qemu-7-a-vcpus_0', n0=2, n1=1)],

@@ -22,8 +22,10 @@ import testtools
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.virt import desired
@@ -58,17 +60,20 @@ class EngineTestCase(testtools.TestCase):
         options([], project='nova', default_config_files=[],
                 default_config_dirs=[])
         conf.register(options)
-        options.set_override('resctrl_path', self.root, 'ghsched')
         self.options = options
         # The section, and what is set in it, is one for all ConfigOpts.
         for option in conf.OPTS:
             self.addCleanup(options.clear_override, option.name, 'ghsched')
+        self.option('resctrl_path', self.root)
         self.engine = engine.HostEngine(options.ghsched)
         self.hosts = self.useFixture(fixtures.MockPatchObject(
             engine.HostEngine, 'host', return_value=base.openeuler())).mock
         self.call = self.useFixture(fixtures.MockPatch(
             PRIVILEGED + 'reconcile',
             return_value=reconcile.Report())).mock
+
+    def option(self, name, value):
+        self.options.set_override(name, value, 'ghsched')
 
     def reconcile(self, domains, groups=()):
         self.engine.running = lambda: domains
@@ -150,7 +155,7 @@ class EngineTestCase(testtools.TestCase):
 
     def test_others_use_what_is_kept_for_them(self):
         self.group('pqos')
-        self.options.set_override('reserved_control_groups', 3, 'ghsched')
+        self.option('reserved_control_groups', 3)
         self.assertEqual(28, self.engine.describe().control_groups)
 
     def test_a_guest_that_starts_is_looked_after_by_itself(self):
@@ -261,7 +266,7 @@ class EngineTestCase(testtools.TestCase):
         policy = GuestPolicy(nodes=(NodePolicy(maximum=50),))
         xml = running(policy=False).xml
         self.assertIn('memorytune', self.engine.render(xml, policy, (1,)))
-        self.options.set_override('group_sharing', 'on', 'ghsched')
+        self.option('group_sharing', 'on')
         xml = self.engine.render(xml, policy, (1,))
         self.assertNotIn('memorytune', xml)
         self.assertTrue(desired.shared_group(xml))
@@ -269,13 +274,40 @@ class EngineTestCase(testtools.TestCase):
     def test_a_guest_keeps_the_kind_of_group_it_was_started_with(self):
         for shared in (True, False):
             for option in ('on', 'off'):
-                self.options.set_override('group_sharing', option, 'ghsched')
+                self.option('group_sharing', option)
                 self.reconcile([running(shared=shared)])
                 guest, = self.call.call_args.args[2].guests
                 self.assertEqual(shared, bool(guest.shared))
 
+    def test_guests_without_a_policy_are_held_together(self):
+        self.option('default_bandwidth_max', 40)
+        tuned = running(3, policy=False)
+        tuned = desired.Running(tuned.domain, tuned.xml.replace(
+            '<vcpu>', '<cputune><memorytune vcpus="0"><node id="0" '
+            'bandwidth="50"/></memorytune></cputune><vcpu>'))
+        self.reconcile([running(1), running(2, policy=False), tuned])
+        first, second = self.call.call_args.args[2].guests
+        self.assertEqual(('', own.DEFAULT), (first.shared, second.shared))
+        self.assertEqual({0: 40, 1: 40}, second.desired['MB'])
+        told = self.engine.describe()
+        self.assertEqual((30, 0, 0), (told.control_groups,
+                                      told.sharing_guests,
+                                      told.shared_groups))
+        self.engine.running = lambda: [running(2, policy=False)]
+        self.assertFalse(self.engine.enforce(2, running(2, policy=False).xml))
+        self.assertEqual(own.DEFAULT,
+                         self.call.call_args.args[2].guests[0].group)
+
+    def test_a_cap_that_can_not_be_held_is_told_once(self):
+        self.option('default_bandwidth_max', 40)
+        self.hosts.return_value = base.openeuler(dialect=dialects.MPAM)
+        problem, = self.reconcile([running(number, policy=False)
+                                   for number in (1, 2)])
+        self.assertEqual(('', own.DEFAULT), (problem.guest, problem.group))
+        self.call.assert_not_called()
+
     def test_all_threads_are_moved_when_a_guest_starts(self):
-        self.options.set_override('control_threads', 'all', 'ghsched')
+        self.option('control_threads', 'all')
         self.call.return_value = reconcile.Report(
             (drift.Action('make group', 'g', 'none'),))
         self.assertTrue(self.engine.enforce(1, running().xml))
