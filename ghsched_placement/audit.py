@@ -201,12 +201,19 @@ def _server(host: capacity.Host, server: Server,
     policy = server.policy or GuestPolicy()
     yield from _shares(host, server, policy, held, accounting)
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
-    if groups != int(policy.controlled):
+    if groups != int(policy.controlled) and not (
+            groups == 0 and _is_shared(host, policy)):
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
             f'{int(policy.controlled)}', _MOVE_IT)
     yield from _effective(host, server, policy)
+
+
+def _is_shared(host: capacity.Host, policy: GuestPolicy) -> bool:
+    """Whether guests may have a control group together there."""
+    trait = names.shares_trait(policy.fingerprint, 0)
+    return any(trait in node.traits for node in host.nodes)
 
 
 _MOVE_IT = ('live-migrate or resize it, so that it is scheduled again; was '
@@ -264,19 +271,25 @@ def _effective(host: capacity.Host, server: Server,
         node = server.nodes[guest] if guest < len(server.nodes) else None
         real = server.effective.get(node) if node is not None else None
         if node is not None:
-            text = _shortfall(asked, real)
+            text = _shortfall(asked, real, _is_shared(host, policy))
             if text:
                 yield _not_set(host, server, node, text)
 
 
 def _shortfall(asked: NodePolicy,
-               real: diagnostics.GuestNode | None) -> str:
+               real: diagnostics.GuestNode | None,
+               shared: bool) -> str:
+    """What is set to less than was asked for; empty when nothing is.
+
+    :param shared: whether the caps of several guests may add up to none.
+    """
     if real is None:
         return 'no control group is set for it'
     if asked.minimum and (real.minimum or 0) < asked.minimum:
         return (f'{real.minimum or 0} % are guaranteed instead of '
                 f'{asked.minimum} %')
-    if asked.capped and real.maximum is not None and real.maximum >= 100:
+    if asked.capped and not shared and (
+            real.maximum is not None and real.maximum >= 100):
         return f'there is no cap instead of {asked.maximum} %'
     return ''
 

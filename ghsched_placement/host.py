@@ -12,7 +12,9 @@
 
 """What Placement needs to know of a host, wherever that was learnt."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,10 @@ class HostDescription:
         controlled or not.
     :param control_groups: how many resctrl control groups guests may have,
         the kernel's default group not counted.
-    :param sharing_guests: how many guests with a unit of control group share
-        groups, or will when they are started.
-    :param shared_groups: how many groups they have, or will have.
+    :param sharing: the group of each guest that shares one, or will when it
+        is started, by the guest's UUID.
+    :param shares: traits of host NUMA nodes with a group that further guests
+        can share, see :func:`names.shares_trait`.
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
     """
 
@@ -36,5 +39,5 @@ class HostDescription:
     numa_nodes: tuple[int, ...] = ()
     control_groups: int = 0
     capabilities: frozenset[str] = frozenset()
-    sharing_guests: int = 0
-    shared_groups: int = 0
+    sharing: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[int, frozenset[str]] = field(default_factory=dict)

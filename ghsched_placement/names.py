@@ -54,6 +54,23 @@ CAPABILITY_TRAITS = {
                  'DEVICE_NUMA')
 }
 
+_SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
+
+
+def shares_trait(fingerprint: str, guest_node: int) -> str:
+    """Trait of a host node with a control group that equal guests share.
+
+    :param fingerprint: of the policy that the guests have, see
+        :meth:`ghsched_placement.policy.GuestPolicy.fingerprint`.
+    :param guest_node: the guest NUMA node that the host node backs for them.
+    """
+    return f'{_SHARES_PREFIX}{fingerprint.upper()}_{guest_node}'
+
+
+def is_shares_trait(trait: str) -> bool:
+    return trait.startswith(_SHARES_PREFIX)
+
+
 # -- providers ----------------------------------------------------------------
 
 _NAMESPACE = uuid.UUID('c2a9d6c4-0d6f-5c56-9a40-6f1f4d8b8d0e')

@@ -17,9 +17,11 @@ Everything here is pure: the same extra specs give the same
 ``ghsched explain``.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
+import hashlib
 import re
 from typing import Any
 from typing import cast
@@ -79,6 +81,10 @@ class NodePolicy:
     def capped(self) -> bool:
         return self.maximum < 100
 
+    def __str__(self) -> str:
+        return (f'{self.minimum},{self.maximum},{self.hardlimit},'
+                f'{self.priority}')
+
 
 @dataclass(frozen=True)
 class Vfs:
@@ -119,6 +125,11 @@ class GuestPolicy:
         """Whether the guest takes a control group of the host."""
         return bool(self.nodes)
 
+    @property
+    def fingerprint(self) -> str:
+        """The same for all guests that ask for the same bandwidth."""
+        return digest(map(str, self.nodes))
+
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
         """Percent that Placement counts, by guest NUMA node; zeros left out.
         """
@@ -145,6 +156,11 @@ class GuestPolicy:
         if self.device_numa == 'required':
             needed.add('DEVICE_NUMA')
         return frozenset(needed)
+
+
+def digest(parts: Iterable[str]) -> str:
+    """16 hexadecimal digits that stand for some texts."""
+    return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
 
 
 def wanted(extra_specs: Mapping[str, str]) -> bool:

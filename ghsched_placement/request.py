@@ -89,7 +89,7 @@ class Devices:
 
 def build(policy: GuestPolicy, accounting: Accounting,
           devices: Sequence[Devices] = (),
-          locality: str = 'node') -> Request:
+          locality: str = 'node', joining: bool = False) -> Request:
     """What to ask for so that a guest's policy can be kept.
 
     One group per guest NUMA node with a counted share, one for the guest's
@@ -102,12 +102,16 @@ def build(policy: GuestPolicy, accounting: Accounting,
     :param locality: one of :data:`LOCALITIES`. Placement itself sees to
         ``node``; it knows no sockets, so for the others the scheduler has to
         choose among its candidates.
+    :param joining: whether the guest is to share a control group that is
+        there; it takes no unit then.
     """
     demand = policy.demand(accounting)
+    traits = _shares(policy) if joining else {}
     groups = [
-        Group(names.bandwidth_suffix(node), {names.MEM_BW_PCT: share})
+        Group(names.bandwidth_suffix(node), {names.MEM_BW_PCT: share},
+              traits.get(node, frozenset()))
         for node, share in sorted(demand.items())]
-    if policy.controlled:
+    if policy.controlled and not joining:
         groups.append(Group(suffix=names.RESCTRL_GROUP_SUFFIX,
                             resources={names.RESCTRL_GROUP: 1}))
     below: dict[int, list[str]] = {}
@@ -116,17 +120,27 @@ def build(policy: GuestPolicy, accounting: Accounting,
         groups.extend(found)
         below.setdefault(item.guest_node, []).extend(
             group.suffix for group in found)
+    near = below if locality == 'node' else {}
     subtrees = []
-    for node, suffixes in below.items() if locality == 'node' else ():
+    for node in sorted({*near, *traits}):
+        suffixes = near.get(node, [])
         if node in demand:
-            subtrees.append((names.bandwidth_suffix(node), *suffixes))
-        elif len(suffixes) > 1:
+            if suffixes:
+                subtrees.append((names.bandwidth_suffix(node), *suffixes))
+        elif node in traits or len(suffixes) > 1:
             # Placement takes a group without resources only in a subtree.
-            groups.append(Group(names.node_suffix(node), {},
-                                frozenset({names.NUMA_NODE_TRAIT})))
+            groups.append(Group(
+                names.node_suffix(node), {}, traits.get(node, frozenset())
+                | {names.NUMA_NODE_TRAIT}))
             subtrees.append((names.node_suffix(node), *suffixes))
     return Request(groups=tuple(groups), same_subtree=tuple(subtrees),
                    root_required=_root_required(policy))
+
+
+def _shares(policy: GuestPolicy) -> dict[int, frozenset[str]]:
+    """Traits of host nodes with a group to share, by guest NUMA node."""
+    return {node: frozenset({names.shares_trait(policy.fingerprint, node)})
+            for node in range(len(policy.nodes))}
 
 
 def _root_required(policy: GuestPolicy) -> frozenset[str]:
@@ -154,15 +168,17 @@ def distance(node: int, other: int | None,
     return 1 if near else 2
 
 
-def node_suffixes(policy: GuestPolicy,
-                  accounting: Accounting) -> dict[int, str]:
+def node_suffixes(policy: GuestPolicy, accounting: Accounting,
+                  joining: bool = False) -> dict[int, str]:
     """Suffix by guest NUMA node, for those that have a host node of theirs.
 
     The group may be missing for a guest node with VFs whose bandwidth is not
-    counted. One without either is Nova's alone.
+    counted. One without either is Nova's alone, unless the guest is to share
+    a control group that is there.
     """
     demand = policy.demand(accounting)
+    joined = range(len(policy.nodes)) if joining else ()
     return {node: (names.bandwidth_suffix(node) if node in demand
                    else names.node_suffix(node))
-            for node in sorted({*demand, *(vfs.guest_node
-                                           for vfs in policy.vfs)})}
+            for node in sorted({*demand, *joined,
+                                *(vfs.guest_node for vfs in policy.vfs)})}

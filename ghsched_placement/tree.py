@@ -63,10 +63,12 @@ class Current:
 
     :param total: total of our resource class, 0 when there is none.
     :param used: how much of it is allocated.
+    :param holders: who has allocated it, where that matters.
     """
 
     total: int = 0
     used: int = 0
+    holders: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
                                        current.get(root_uuid, Current())),
         traits=capabilities)
     offered = [
-        _numa_provider(root, node, config, node in host.nodes, current)
+        _numa_provider(root, node, host, config, current)
         for node in sorted({*host.nodes, *host.numa_nodes})]
     return (root, *offered)
 
@@ -150,22 +152,22 @@ def free(record: Inventory, used: int) -> int:
     return max(0, math.floor(capacity) - used)
 
 
-def _numa_provider(root: Provider, node: int, config: Config,
-                   has_bandwidth: bool,
+def _numa_provider(root: Provider, node: int, host: HostDescription,
+                   config: Config,
                    current: Mapping[str, Current]) -> Provider:
     uuid = names.numa_provider_uuid(root.uuid, node)
     reserved = min(WHOLE_NODE, config.reserved_bandwidth.get(node, 0))
     offered = inventory(WHOLE_NODE, reserved=reserved,
                         allocation_ratio=config.allocation_ratio)
-    if not has_bandwidth:
+    if node not in host.nodes:
         offered = _closed(current.get(uuid, Current()))
     return Provider(
         uuid=uuid,
         name=names.numa_provider_name(root.name, node),
         parent_uuid=root.uuid,
         inventories={names.MEM_BW_PCT: offered} if offered else {},
-        traits=root.traits | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT,
-                              names.OWNER_TRAIT})
+        traits=root.traits | host.shares.get(node, frozenset())
+        | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT})
 
 
 def _closed(current: Current) -> dict[str, int | float]:
@@ -180,10 +182,10 @@ def _group_inventories(host: HostDescription,
                        current: Current) -> Mapping[str, Inventory]:
     """Inventory of the control groups, never fewer slots than are held.
 
-    Each guest has taken a unit. Of those that share groups, all but one for
-    each group are given back by offering as many more. A guest with a unit
-    that nobody knows of on the host may be about to start and counts as one
-    with a group of its own.
+    A guest has taken a unit, unless it was sent to a group that was there. Of
+    those that share groups, all but one for each group are given back by
+    offering as many more. A unit of somebody who does not share, as far as is
+    known on the host, counts as a group: the guest may be about to start.
 
     A slot that a guest holds has a name, and nova-compute refuses to start
     when an assigned name is gone (AssignedResourceNotFound), so while
@@ -191,8 +193,9 @@ def _group_inventories(host: HostDescription,
     more is reserved than is left, so that the provider is never over its
     capacity, of which Placement warns.
     """
-    needed = max(host.shared_groups,
-                 current.used - host.sharing_guests + host.shared_groups)
+    groups = len(set(host.sharing.values()))
+    needed = (current.used - len(current.holders & host.sharing.keys())
+              + groups)
     capacity = current.used + max(0, host.control_groups - needed)
     total = max(capacity, current.total) if current.used else capacity
     if total == 0:

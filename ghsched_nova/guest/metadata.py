@@ -33,7 +33,8 @@ PREFIX = 'ghsched'
 _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _BOOLEAN = {'true': True, 'false': False}
-_SHARED = 'shared'
+#: Says that a domain shares its control group.
+SHARED = 'shared'
 
 
 class MetadataError(ValueError):
@@ -85,7 +86,7 @@ def _fill(policy: etree._Element, domain: DomainPolicy, tag: str) -> None:
     policy.set('monitor', _text(domain.policy.monitor))
     policy.set('device_numa', domain.policy.device_numa)
     if domain.shared:
-        policy.set('group', _SHARED)
+        policy.set('group', SHARED)
     for node, host_node in zip(domain.policy.nodes, domain.host_nodes,
                                strict=True):
         element = etree.SubElement(policy, tag)
@@ -118,7 +119,7 @@ def read(xml: str) -> DomainPolicy | None:
         policy=GuestPolicy(nodes=tuple(policy for _host, policy in nodes),
                            monitor=monitor, device_numa=device_numa),
         host_nodes=tuple(host for host, _policy in nodes),
-        shared=element.get('group') == _SHARED)
+        shared=element.get('group') == SHARED)
 
 
 def move(xml: str, new_node: Mapping[int, int]) -> str:

@@ -23,12 +23,12 @@ the vCPU threads into it while the guest is paused.
 """
 
 from collections.abc import Sequence
-import hashlib
 from pathlib import Path
 import re
 
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import groups
+from ghsched_placement.policy import digest
 from ghsched_placement.policy import NodePolicy
 
 #: Begins the name of every group that is ours; the guest's UUID follows.
@@ -65,12 +65,9 @@ def shared_name(nodes: Sequence[NodePolicy],
     :param nodes: what is asked for by guest NUMA node.
     :param host_nodes: the host NUMA node of each.
     """
-    text = ';'.join(sorted(
-        f'{host}={node.minimum},{node.maximum},{node.hardlimit},'
-        f'{node.priority}'
-        for host, node in zip(host_nodes, nodes, strict=True)))
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return _SHARED_PREFIX + digest[:16]
+    return _SHARED_PREFIX + digest(sorted(
+        f'{host}={node}' for host, node in zip(host_nodes, nodes,
+                                               strict=True)))
 
 
 def is_shared(name: str) -> bool:

@@ -125,11 +125,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if policy is None:
             return Wanted({}), False
         section = compat.config().ghsched
+        attempt = request_filter.try_of(spec, policy)
         requests = spec.pci_requests and spec.pci_requests.requests
         wanted = Wanted(
-            request.node_suffixes(policy, section.bandwidth_accounting),
-            vf_requests(spec),
-            request_filter.try_of(spec, policy).locality,
+            request.node_suffixes(policy, section.bandwidth_accounting,
+                                  attempt.joins),
+            vf_requests(spec), attempt.locality,
             guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
                       and policy.device_numa != device_numa.NONE

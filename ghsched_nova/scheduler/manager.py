@@ -38,7 +38,9 @@ from ghsched_nova import compat
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
+from ghsched_placement import names
 from ghsched_placement import policy as policies
+from ghsched_placement import request as requests
 from ghsched_placement import shortage
 from ghsched_placement import vfs
 
@@ -120,15 +122,33 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
         The nearest VFs first. For each locality with all VFs of a guest node
         from one PF, because then there are few candidates, and then as some
-        host could share them among PFs.
+        host could share them among PFs. At last with a control group that
+        guests share already, if there is one.
         """
         policy = _policy(spec)
-        if policy is None or not policy.vfs:
+        if policy is None:
             yield None
             return
-        for locality, sizes in vfs.tries(
-                policy, lambda: self._pfs(spec, policy), _too_many):
+        tries = vfs.tries(policy, lambda: self._pfs(spec, policy), _too_many)
+        for locality, sizes in tries if policy.vfs else ():
             yield request_filter.Try(locality, sizes)
+        if not policy.vfs:
+            yield None
+        if policy.controlled and self._is_shared(policy):
+            last = requests.LOCALITIES.index(policy.vfs_locality)
+            for locality in (requests.LOCALITIES[:last + 1] if policy.vfs
+                             else (policy.vfs_locality,)):
+                yield request_filter.Try(locality, joins=True)
+
+    def _is_shared(self, policy: policies.GuestPolicy) -> bool:
+        """Whether some host has a group of a policy that can be shared."""
+        trait = names.shares_trait(policy.fingerprint, 0)
+        response = self.placement_client.get(
+            '/resource_providers?' + parse.urlencode({'required': trait}),
+            version=_MICROVERSION)
+        # Placement refuses a trait that there has never been.
+        return response.status_code == 200 and bool(
+            response.json()['resource_providers'])
 
     def _select_again(self, context: Any, how: request_filter.Try | None,
                       told: list[str], *args: Any, **kwargs: Any) -> Any:

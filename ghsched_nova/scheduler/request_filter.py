@@ -49,16 +49,19 @@ def policy_of(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
 
 @dataclass(frozen=True)
 class Try:
-    """One way to ask Placement for VFs.
+    """One way to ask Placement for a request.
 
     :param locality: how far they may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
     :param sizes: how to share the VFs of a guest node among PFs, by guest
         node and alias; those left out are to come from one PF.
+    :param joins: whether the guest is to share a control group that is there
+        and not to have one more.
     """
 
     locality: str
     sizes: vfs.Sizes = field(default_factory=dict)
+    joins: bool = False
 
 
 def set_try(spec: compat.RequestSpec, attempt: Try | None,
@@ -103,7 +106,7 @@ def ghsched_request_filter(_context: Any, spec: compat.RequestSpec) -> bool:
         raise exception.RequestFilterFailed(reason=str(error)) from error
     wanted = request.build(
         policy, compat.config().ghsched.bandwidth_accounting, devices,
-        attempt.locality)
+        attempt.locality, attempt.joins)
     _replace_ours(spec, wanted)
     return True
 

@@ -28,13 +28,16 @@ class Disagreement(Exception):
 def check(policy: GuestPolicy, accounting: Accounting,
           host_nodes: Sequence[int], allocations: Mapping[str, Any],
           compute_node_uuid: str,
-          vfs: Sequence[tuple[int, int | None]] = ()) -> None:
+          vfs: Sequence[tuple[int, int | None]] = (),
+          joins: bool = False) -> None:
     """Compare a guest's allocations with the host nodes it claimed.
 
     :param host_nodes: host NUMA node of each guest NUMA node, from the claim.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :param vfs: of each claimed VF of the policy, its guest NUMA node and the
         host NUMA node that it is on.
+    :param joins: whether the host has a control group that the guest can
+        share, so that it needs none of its own.
     :raises Disagreement: naming the first difference.
     """
     for guest_node, share in policy.demand(accounting).items():
@@ -53,8 +56,8 @@ def check(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{host_nodes[guest_node]}, and a VF for it on node '
                 f'{device_node}')
-    if policy.controlled and not _amount(allocations, compute_node_uuid,
-                                         names.RESCTRL_GROUP):
+    if policy.controlled and not joins and not _amount(
+            allocations, compute_node_uuid, names.RESCTRL_GROUP):
         raise Disagreement('Placement holds no resctrl control group for the '
                            'guest; was it sent to this host past the '
                            'scheduler?')

@@ -29,6 +29,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_placement import cpulist
+from ghsched_placement import names
 
 
 class DomainError(ValueError):
@@ -70,30 +71,68 @@ def controlled(xml: str) -> bool:
     return domain is not None and domain.policy.controlled
 
 
-def shared_group(xml: str) -> str:
-    """The control group that a domain shares; empty when it has its own.
+@dataclass(frozen=True)
+class Sharing:
+    """The part that a domain has in a control group.
+
+    :param traits: of each host NUMA node that it is on, for domains that are
+        to come.
+    """
+
+    group: str
+    traits: tuple[tuple[int, str], ...]
+
+
+def shared(xml: str) -> Sharing | None:
+    """What a domain shares; None when it has a group of its own.
 
     A policy that can not be read is that of a domain with its own.
     """
+    if not has_policy(xml) or metadata.SHARED not in xml:
+        return None         # spares the parser
     try:
-        domain = metadata.read(xml) if has_policy(xml) else None
+        domain = metadata.read(xml)
     except metadata.MetadataError:
-        return ''
+        return None
     if domain is None or not domain.shared or not domain.policy.controlled:
-        return ''
-    return own.shared_name(domain.policy.nodes, domain.host_nodes)
+        return None
+    return Sharing(
+        own.shared_name(domain.policy.nodes, domain.host_nodes),
+        tuple((node, names.shares_trait(domain.policy.fingerprint, guest_node))
+              for guest_node, node in enumerate(domain.host_nodes)))
 
 
-def sharers(xmls: Iterable[str]) -> Mapping[str, int]:
+def shared_group(xml: str) -> str:
+    """The control group that a domain shares; empty when it has its own."""
+    found = shared(xml)
+    return found.group if found else ''
+
+
+def sharing(domains: Iterable[Running]) -> dict[str, Sharing]:
+    """Those of some domains that share, by UUID."""
+    found = {domain.domain.uuid: shared(domain.xml) for domain in domains}
+    return {uuid: one for uuid, one in found.items() if one is not None}
+
+
+def shares(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
+    """Traits of host NUMA nodes, for those who could share, too."""
+    found: dict[int, set[str]] = {}
+    for domain in domains:
+        for node, trait in domain.traits:
+            found.setdefault(node, set()).add(trait)
+    return {node: frozenset(traits) for node, traits in found.items()}
+
+
+def sharers(domains: Iterable[Running]) -> Mapping[str, int]:
     """How many domains there are for each group that is shared."""
-    return Counter(filter(None, map(shared_group, xmls)))
+    return Counter(one.group for one in sharing(domains).values())
 
 
 def read(host: resctrl_host.ResctrlHost, running: Running,
-         sharing: Mapping[str, int] = _NOBODY) -> drift.Guest:
+         together: Mapping[str, int] = _NOBODY) -> drift.Guest:
     """The desired state of a domain that :func:`controlled` is true of.
 
-    :param sharing: :func:`sharers` of all domains that run.
+    :param together: :func:`sharers` of all domains that run.
     :raises NOT_DESIRED: when its policy can not be read, or not be held.
     """
     policy = metadata.read(running.xml)
@@ -101,10 +140,10 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
         raise DomainError('the domain has no policy')
     root = etree.fromstring(running.xml)
     maker, vcpus = _maker(root)
-    shared = shared_group(running.xml) if maker == 'ghsched' else ''
+    group = shared_group(running.xml) if maker == 'ghsched' else ''
     held = policy.policy
-    if shared:
-        held = plan.together(host, held, sharing.get(shared, 1))
+    if group:
+        held = plan.together(host, held, together.get(group, 1))
     settings = plan.resolve(host, held, policy.host_nodes)
     most, online = _vcpus(root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
@@ -112,7 +151,7 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
         raise DomainError('the domain has no vCPU to control')
     return drift.Guest(running.domain, vcpus, min(online, len(vcpus)),
                        plan.desired_lines(host, settings), maker,
-                       shared=shared, monitor=policy.policy.monitor)
+                       shared=group, monitor=policy.policy.monitor)
 
 
 def iommu_group(sysfs: Path, address: str) -> int:

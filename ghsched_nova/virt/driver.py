@@ -48,6 +48,7 @@ from ghsched_nova.resctrl import plan
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import bandwidth_use
+from ghsched_nova.virt import consumption
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
@@ -119,7 +120,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             dataclasses.replace(self._ghsched.describe(self._stopped()),
                                 numa_nodes=self._numa_nodes),
             conf.tree_config(compat.config().ghsched), groups_before,
-            self._usages)
+            consumption.usages, consumption.holders)
         if compat.config().pci.report_in_placement:
             self._pci_placer.update(
                 provider_tree, nodename, pci_providers.wanted_nodes(
@@ -141,14 +142,6 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         return [self._running(guest) for guest
                 in self._host.list_guests(only_running=False)
                 if not _is_active(guest)]
-
-    def _usages(self, provider_uuid: str) -> dict[str, int]:
-        response = compat.placement_client().get(
-            f'/resource_providers/{provider_uuid}/usages')
-        if response.status_code != 200:
-            raise exception.ResourceProviderRetrievalFailed(
-                uuid=provider_uuid)
-        return dict(response.json()['usages'])
 
     def _get_host_numa_topology(self) -> Any:
         """Let the claim be steered to a host NUMA node, see compat."""
@@ -212,10 +205,11 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             policy = _policy(instance)
             if policy is None:
                 return
+            cells = compat.host_cells(topology)
             agreement.check(
                 policy, compat.config().ghsched.bandwidth_accounting,
-                compat.host_cells(topology), allocations or {},
-                self._host.get_node_uuid(), vfs)
+                cells, allocations or {}, self._host.get_node_uuid(), vfs,
+                self._ghsched.can_join(policy, cells))
         except (policies.PolicyError, agreement.Disagreement) as error:
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error

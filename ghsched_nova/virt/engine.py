@@ -59,8 +59,8 @@ class HostEngine:
         self._told: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
-        # The shared group of each guest that runs in one, by UUID.
-        self._sharing: dict[str, str] = {}
+        # The guests that run in a shared group, by UUID.
+        self._sharing: dict[str, desired.Sharing] = {}
         # Between a look at the guests that run and what follows from it.
         self._settling = threading.RLock()
         #: Tells of all domains that run, for a group that guests share.
@@ -98,26 +98,26 @@ class HostEngine:
         except resctrl_host.ResctrlUnavailable as error:
             self._tell(f'no memory bandwidth control on this host: {error}')
             return HostDescription()
-        foreign = self._foreign_groups()
+        groups = self.groups()
+        foreign = self._foreign_groups(groups)
         self._tell(f'memory bandwidth control: {host.dialect.title}, '
                    f'{host.num_closids} control groups, of which others use '
                    f'{len(foreign)}, NUMA nodes '
                    f'{sorted(host.domains_by_node)}')
         # What is kept for others is there for them to use, and guests that
         # ask for nothing have one group.
-        sharing = {
-            domain.domain.uuid: group for domain in stopped
-            if (group := desired.shared_group(domain.xml))} | self._sharing
+        sharing = desired.sharing(stopped) | self._sharing
         return replace(
             host.description(max(self._section.reserved_control_groups,
                                  len(foreign)) + self.caps_all),
-            sharing_guests=len(sharing),
-            shared_groups=len(set(sharing.values())))
+            sharing={uuid: one.group for uuid, one in sharing.items()},
+            shares=desired.shares(
+                one for one in self._sharing.values() if one.group in groups)
+            if self.shares else {})
 
-    def _foreign_groups(self) -> frozenset[str]:
+    def _foreign_groups(self, names: frozenset[str]) -> frozenset[str]:
         """Control groups that guests can not have, because others have them.
         """
-        names = self.groups()
         return frozenset(
             name for name in naming.foreign(names) | (self._foreign & names)
             if os.path.exists(self._root / name / 'tasks'))
@@ -309,7 +309,7 @@ class HostEngine:
         """
         # One that has ended since it was listed has no number any more.
         running = [domain for domain in running if domain.domain.id >= 0]
-        sharing = desired.sharers(domain.xml for domain in running)
+        together = desired.sharers(running)
         guests: list[drift.Guest] = []
         problems: list[drift.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
@@ -319,7 +319,7 @@ class HostEngine:
                 continue
             try:
                 host = host or self.host()
-                guest = (desired.read(host, domain, sharing) if promised
+                guest = (desired.read(host, domain, together) if promised
                          else desired.unclassed(
                              host, domain,
                              self._section.default_bandwidth_max))
@@ -354,10 +354,9 @@ class HostEngine:
         with self._settling:
             # In this order: a group is made after its guest was started.
             before = self.groups()
-            wanted, problems = self.wanted(self.running(), before)
-            self._sharing = {
-                guest.domain.uuid: guest.shared for guest in wanted.guests
-                if guest.shared and guest.shared != own.DEFAULT}
+            running = list(self.running())
+            wanted, problems = self.wanted(running, before)
+            self._sharing = desired.sharing(running)
             if not wanted.guests and not wanted.removable:
                 return tuple(problems), False
             try:
@@ -397,6 +396,13 @@ class HostEngine:
     def shares(self) -> bool:
         """Whether guests that start share groups."""
         return bool(self._section.group_sharing)
+
+    def can_join(self, policy: GuestPolicy,
+                 host_nodes: Sequence[int]) -> bool:
+        """Whether a guest can share a group that is there."""
+        nodes = host_nodes[:len(policy.nodes)]
+        return (self.shares and len(nodes) == len(policy.nodes)
+                and own.shared_name(policy.nodes, nodes) in self.groups())
 
     @property
     def caps_all(self) -> bool:

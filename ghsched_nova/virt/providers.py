@@ -32,6 +32,10 @@ from ghsched_placement import tree
 #: shrinks.
 Usages = Callable[[str], Mapping[str, int]]
 
+#: Provider UUID -> amount of a resource class by consumer, asked only when
+#: guests share control groups.
+Holders = Callable[[str, str], Mapping[str, int]]
+
 _OUR_CLASSES = frozenset({names.MEM_BW_PCT, names.RESCTRL_GROUP})
 _OUR_TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
                          names.NUMA_NODE_TRAIT})
@@ -44,7 +48,8 @@ def held_groups(provider_tree: Any, nodename: str) -> int:
 
 
 def update(provider_tree: Any, nodename: str, host: HostDescription,
-           config: tree.Config, groups_before: int, usages: Usages) -> None:
+           config: tree.Config, groups_before: int, usages: Usages,
+           holders: Holders) -> None:
     """Make our part of a compute node's tree as it should be.
 
     :param provider_tree: as the libvirt driver left it; changed in place.
@@ -53,7 +58,12 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
     """
     root_uuid = provider_tree.data(nodename).uuid
     current = {}
-    if groups_before > host.control_groups or host.shared_groups:
+    if host.sharing:
+        units = holders(root_uuid, names.RESCTRL_GROUP)
+        current[root_uuid] = tree.Current(
+            total=groups_before, used=sum(units.values()),
+            holders=frozenset(units))
+    elif groups_before > host.control_groups:
         current[root_uuid] = tree.Current(
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
@@ -91,7 +101,8 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
               if name not in _OUR_CLASSES}
     provider_tree.update_inventory(
         provider.uuid, {**others, **provider.inventories})
-    gone = (_OUR_TRAITS & data.traits) - provider.traits
+    gone = {trait for trait in data.traits - provider.traits
+            if trait in _OUR_TRAITS or names.is_shares_trait(trait)}
     if gone:
         provider_tree.remove_traits(provider.uuid, *sorted(gone))
     if provider.traits:

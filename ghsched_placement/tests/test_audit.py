@@ -82,6 +82,14 @@ class ServersTest(AuditTestCase):
                 servers=[guest(30)],
                 holdings={A: held(groups=groups, n0=30)}))
 
+    def test_one_that_joined_others_needs_no_control_group(self):
+        server = guest(30)
+        host = clouds.host(clouds.node(0, traits=clouds.NODE_TRAITS | {
+            names.shares_trait(server.policy.fingerprint, 0)}))
+        for groups, found in ((0, []), (1, []), (2, ['allocation-differs'])):
+            self.assertEqual(found, self.kinds(
+                host, [server], {A: held(groups=groups, n0=30)}))
+
     def test_who_asks_for_nothing_holds_nothing(self):
         server = audit.Server(A, 'plain', 'a')
         self.assertEqual([], self.kinds(servers=[server]))
@@ -137,6 +145,13 @@ class EffectiveTest(AuditTestCase):
     def test_no_cap(self):
         self.assertEqual(['host-differs'], self.effective(
             NodePolicy(30, 50), minimum=30, maximum=100))
+
+    def test_caps_of_guests_that_share_may_add_up_to_none(self):
+        policy = GuestPolicy(nodes=(NodePolicy(30, 50),))
+        self.host = clouds.host(clouds.node(0, traits=clouds.NODE_TRAITS | {
+            names.shares_trait(policy.fingerprint, 0)}))
+        self.assertEqual([], self.effective(*policy.nodes, minimum=60,
+                                            maximum=100))
 
     def test_a_cap_that_is_not_known_as_a_percentage(self):
         self.assertEqual([], self.effective(

@@ -75,6 +75,42 @@ class BuildTest(testtools.TestCase):
             self.assertTrue(re.fullmatch(r'[a-zA-Z0-9_-]{1,64}', suffix))
 
 
+class JoiningTest(testtools.TestCase):
+    """A guest that is to share a control group that is there."""
+
+    POLICY = GuestPolicy((NodePolicy(minimum=20), NodePolicy(maximum=50)))
+
+    def shares(self, node):
+        return names.shares_trait(self.POLICY.fingerprint, node)
+
+    def test_it_takes_no_unit_and_names_each_host_node(self):
+        wanted = request.build(self.POLICY, 'min', joining=True)
+        groups = {group.suffix: group for group in wanted.groups}
+        self.assertEqual(['ghsched_bw0', 'ghsched_node1'], sorted(groups))
+        self.assertEqual({self.shares(0)}, groups['ghsched_bw0'].required)
+        self.assertEqual({self.shares(1), names.NUMA_NODE_TRAIT},
+                         groups['ghsched_node1'].required)
+        self.assertEqual((('ghsched_node1',),), wanted.same_subtree)
+        self.assertEqual({0: 'ghsched_bw0', 1: 'ghsched_node1'},
+                         request.node_suffixes(self.POLICY, 'min', True))
+
+    def test_its_vfs_are_where_the_group_is(self):
+        devices = [request.Devices(node, f'id{node}', 'CUSTOM_VF', (2,))
+                   for node in (0, 1)]
+        for locality, subtrees in (
+                ('node', (('ghsched_bw0', 'id0-0'),
+                          ('ghsched_node1', 'id1-0'))),
+                ('any', (('ghsched_node1',),))):
+            self.assertEqual(subtrees, request.build(
+                self.POLICY, 'min', devices, locality, True).same_subtree)
+
+    def test_only_equal_policies_have_one_fingerprint(self):
+        other = GuestPolicy(tuple(reversed(self.POLICY.nodes)), monitor=True)
+        same = GuestPolicy(self.POLICY.nodes, monitor=True)
+        self.assertEqual(self.POLICY.fingerprint, same.fingerprint)
+        self.assertNotEqual(self.POLICY.fingerprint, other.fingerprint)
+
+
 class DevicesTest(testtools.TestCase):
 
     def build(self, locality='node', sizes=(20,), **specs):

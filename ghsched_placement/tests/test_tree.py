@@ -87,47 +87,52 @@ class DesiredTreeTest(testtools.TestCase):
             current={ROOT: tree.Current(total=31, used=0)})
         self.assertEqual(7, root.inventories[names.RESCTRL_GROUP]['total'])
 
-    def groups(self, used, total=0, **host):
+    def groups(self, holders, total=0, usable=7, **sharing):
+        """What is counted of control groups.
+
+        :param holders: who has a unit.
+        :param sharing: group by guest.
+        """
         root, *_ = self.desired(
-            HostDescription(**host),
-            current={ROOT: tree.Current(total=max(total, used), used=used)})
-        return root.inventories[names.RESCTRL_GROUP]
+            HostDescription(control_groups=usable, sharing=sharing),
+            current={ROOT: tree.Current(
+                total=max(total, len(holders)), used=len(holders),
+                holders=frozenset(holders))})
+        return root.inventories.get(names.RESCTRL_GROUP)
 
     def test_what_guests_save_by_sharing_is_offered_again(self):
-        record = self.groups(3, 7, control_groups=7, sharing_guests=3,
-                             shared_groups=1)
+        record = self.groups('abc', 7, a='g', b='g', c='g')
         self.assertEqual((9, 0), (record['total'], record['reserved']))
         self.assertEqual(6, tree.free(record, 3))
 
     def test_one_that_may_be_about_to_start_is_counted(self):
-        record = self.groups(4, 7, control_groups=7, sharing_guests=3,
-                             shared_groups=1)
+        record = self.groups('abcd', 7, a='g', b='g', c='g')
         self.assertEqual(5, tree.free(record, 4))
 
     def test_slots_stay_when_those_who_shared_are_gone(self):
-        record = self.groups(2, 9, control_groups=7, sharing_guests=1,
-                             shared_groups=1)
+        record = self.groups('ab', 9, a='g')
         self.assertEqual((9, 2), (record['total'], record['reserved']))
 
-    def test_groups_without_a_unit_are_counted_as_well(self):
-        # The guests that had one have left those that joined them.
-        record = self.groups(2, 7, control_groups=7, sharing_guests=0,
-                             shared_groups=1)
+    def test_groups_of_guests_without_a_unit_are_counted(self):
+        # They joined others, which have left.
+        record = self.groups('ab', 7, x='g', y='g')
         self.assertEqual(4, tree.free(record, 2))
 
+    def test_guests_without_a_unit_save_none(self):
+        # Eight groups for ten units and three guests that joined.
+        record = self.groups('abcdefgh', 15, usable=15, a='g', x='g', y='g')
+        self.assertEqual(15 - 8, tree.free(record, 8))
+
     @given(usable=st.integers(0, 40), total=st.integers(0, 60),
-           used=st.integers(0, 60), sharing=st.lists(
-               st.integers(1, 9), max_size=9))
-    def test_what_is_free_is_what_nobody_needs(self, usable, total, used,
-                                               sharing):
-        total = max(total, used)
-        guests, groups = sum(sharing), len(sharing)
-        root, *_ = self.desired(
-            HostDescription(control_groups=usable, sharing_guests=guests,
-                            shared_groups=groups),
-            current={ROOT: tree.Current(total=total, used=used)})
-        record = root.inventories.get(names.RESCTRL_GROUP)
-        alone = max(0, used - guests)
+           sharing=st.dictionaries(st.integers(0, 30).map(str),
+                                   st.sampled_from('fgh')),
+           holders=st.sets(st.integers(0, 60).map(str)))
+    def test_what_is_free_is_what_nobody_needs(self, usable, total, sharing,
+                                               holders):
+        record = self.groups(holders, total, usable, **sharing)
+        used = len(holders)
+        groups = len(set(sharing.values()))
+        alone = len(holders - sharing.keys())
         if record is None:
             self.assertEqual(0, used)
             self.assertLessEqual(usable, groups)
@@ -136,6 +141,14 @@ class DesiredTreeTest(testtools.TestCase):
                          tree.free(record, used))
         self.assertGreaterEqual(record['total'], total if used else 0)
         self.assertGreaterEqual(record['total'] - record['reserved'], used)
+
+    def test_a_node_tells_which_groups_can_be_shared(self):
+        trait = names.shares_trait('00ff', 1)
+        self.assertEqual('CUSTOM_GHSCHED_SHARES_00FF_1', trait)
+        root, node0, node1 = self.desired(HostDescription(
+            nodes=(0, 1), shares={1: frozenset({trait})}))
+        self.assertIn(trait, node1.traits)
+        self.assertNotIn(trait, node0.traits | root.traits)
 
     def test_a_node_without_control_is_there_for_its_devices(self):
         _root, node = self.desired(HostDescription(numa_nodes=(3,)))

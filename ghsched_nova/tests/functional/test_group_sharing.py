@@ -12,6 +12,8 @@
 
 """Guests that share control groups, with real Placement."""
 
+import os
+
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova.guest import metadata
@@ -88,6 +90,69 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual((3, 0), self.counted())
         self.boot(self.flavor(vcpus=1, mem_bw_max=60), state='ERROR')
 
+    def fill(self, **keys):
+        """Guests with another policy each; no control group is left."""
+        servers = []
+        for priority in (1, 2, 3):
+            servers += self.boot_equal(1, mem_bw_priority=priority, **keys)
+        self.assertEqual((3, 0), self.counted())
+        return servers
+
+    def units(self, server):
+        root = self.compute_rp_uuids['host_a']
+        allocations = self.placement.get(
+            f'/allocations/{server["id"]}').body['allocations']
+        return allocations[root]['resources'].get(names.RESCTRL_GROUP, 0)
+
+    def test_where_no_group_is_left_an_equal_guest_joins(self):
+        first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
+        flavor = self.flavor(vcpus=1, mem_bw_min=10, mem_bw_max=40,
+                             mem_bw_priority=1)
+        joined = self.boot(flavor)
+        self.assertEqual((1, 0), (self.units(first), self.units(joined)))
+        self.assertEqual(self.host_nodes(first), self.host_nodes(joined))
+        self.assertEqual(*(desired.shared_group(self.domain('host_a', server))
+                           for server in (first, joined)))
+        self._run_periodics()
+        self.assertEqual((3, 0), self.counted())
+        # The group is there as long as one of them is.
+        self._delete_server(first)
+        self._run_periodics()
+        self.assertEqual((2, 0), self.counted())
+        self._reboot_server(joined, hard=True)
+        self._delete_server(joined)
+        self._run_periodics()
+        self.assertEqual((2, 1), self.counted())
+
+    def test_a_cap_alone_is_joined_on_its_host_node(self):
+        servers = self.fill(mem_bw_max=40)
+        flavors = [self.flavor(vcpus=1, mem_bw_max=40,
+                               mem_bw_priority=priority)
+                   for priority in (1, 2, 3)]
+        for server, flavor in zip(servers, flavors, strict=True):
+            joined = self.boot(flavor)
+            self.assertEqual(self.host_nodes(server),
+                             self.host_nodes(joined))
+            self.assertEqual(0, self.units(joined))
+        self.boot(self.flavor(vcpus=1, mem_bw_max=41), state='ERROR')
+
+    def test_a_group_that_went_meanwhile_is_not_joined(self):
+        first, *_others = self.fill(mem_bw_max=40)
+        group = desired.shared_group(self.domain('host_a', first))
+        os.rmdir(os.path.join(self.kernel.path, group))
+        self.boot(self.flavor(vcpus=1, mem_bw_max=40, mem_bw_priority=1),
+                  state='ERROR')
+
+    def test_a_group_that_is_gone_is_not_told_any_more(self):
+        first, *_others = self.fill(mem_bw_max=40)
+        provider = self.provider('host_a', self.host_nodes(first)[0])
+        before = self._get_provider_traits(provider)
+        self._delete_server(first)
+        self._run_periodics()
+        gone = set(before) - set(self._get_provider_traits(provider))
+        self.assertEqual(1, len(gone))
+        self.assertTrue(names.is_shares_trait(gone.pop()))
+
     def test_who_leaves_gives_the_unit_and_the_share_back(self):
         servers = self.boot_equal(3)
         self.assertEqual((3, 2), self.counted())
@@ -145,7 +210,8 @@ class SharingTest(nova_base.GhschedTestCase):
         servers = [self.boot(flavor, host=host)
                    for host in ('host_a', 'host_a', 'host_b')]
         self.kernel.enforced.clear()
-        self._live_migrate(servers[1], 'completed')
+        self.server = servers[1]
+        self._live_migrate(self.server, 'completed')
         self.assertTrue(desired.shared_group(
             self.domain('host_b', servers[1])))
         self.assertEqual({10, 20}, {

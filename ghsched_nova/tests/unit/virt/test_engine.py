@@ -30,6 +30,7 @@ from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
+from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
@@ -256,11 +257,31 @@ class EngineTestCase(testtools.TestCase):
         self.reconcile([running(1, shared=True), running(2, shared=True),
                         running(3)])
         told = self.engine.describe()
-        self.assertEqual((2, 1), (told.sharing_guests, told.shared_groups))
+        self.assertEqual({UUID.format(1), UUID.format(2)},
+                         told.sharing.keys())
+        self.assertEqual(1, len(set(told.sharing.values())))
         told = self.engine.describe([
             running(4, shared=True), running(5, shared=True, minimum=30),
             running(6), running(7, policy=False)])
-        self.assertEqual((4, 2), (told.sharing_guests, told.shared_groups))
+        self.assertEqual((4, 2), (len(told.sharing),
+                                  len(set(told.sharing.values()))))
+
+    def test_groups_that_can_be_shared_are_told_while_they_are_there(self):
+        self.option('group_sharing', True)
+        policy = GuestPolicy(nodes=(NodePolicy(minimum=20),))
+        self.reconcile([running(1, shared=True)])
+        self.assertEqual({}, self.engine.describe().shares)
+        self.assertFalse(self.engine.can_join(policy, (0, 1)))
+        self.group(desired.shared_group(running(1, shared=True).xml))
+        self.assertEqual(
+            {0: {names.shares_trait(policy.fingerprint, 0)}},
+            self.engine.describe().shares)
+        self.assertTrue(self.engine.can_join(policy, (0, 1)))
+        self.assertFalse(self.engine.can_join(policy, (1,)))
+        self.assertFalse(self.engine.can_join(policy, ()))
+        self.option('group_sharing', False)
+        self.assertEqual({}, self.engine.describe().shares)
+        self.assertFalse(self.engine.can_join(policy, (0, 1)))
 
     def test_with_sharing_the_xml_leaves_the_group_to_us(self):
         policy = GuestPolicy(nodes=(NodePolicy(maximum=50),))
@@ -290,9 +311,7 @@ class EngineTestCase(testtools.TestCase):
         self.assertEqual(('', own.DEFAULT), (first.shared, second.shared))
         self.assertEqual({0: 40, 1: 40}, second.desired['MB'])
         told = self.engine.describe()
-        self.assertEqual((30, 0, 0), (told.control_groups,
-                                      told.sharing_guests,
-                                      told.shared_groups))
+        self.assertEqual((30, {}), (told.control_groups, told.sharing))
         self.engine.running = lambda: [running(2, policy=False)]
         self.assertFalse(self.engine.enforce(2, running(2, policy=False).xml))
         self.assertEqual(own.DEFAULT,
