@@ -374,6 +374,42 @@ class EndToEnd:
         self._offered(len(taken))
         self._active(self.lab.boot('then', 'bw60'))
 
+    def test_group_shared(self) -> None:
+        """More equal guests than control groups, and one without a policy."""
+        usable = self.settings.control_groups - 1
+        with self._options(
+                ('ghsched', 'reserved_control_groups', str(usable - 2)),
+                ('ghsched', 'group_sharing', 'on'),
+                ('ghsched', 'default_bandwidth_max', '40')):
+            self._offered(1)
+            servers = [self._active(self.lab.boot('1', 'bw10'))]
+            node, = self.lab.allocated_nodes(servers[0])
+            self.lab.until(
+                lambda: any(trait.startswith('CUSTOM_GHSCHED_SHARES_')
+                            for trait in self.lab.traits(
+                                self.lab.node_provider(node))),
+                60, 'Placement is not told of the group')
+            servers += [self._active(self.lab.boot(name, 'bw10'))
+                        for name in '23']
+            self.checks.equal(f'{CONTROL_GROUP} used', self.lab.usage(
+                self.lab.providers()[0]).get(CONTROL_GROUP), 1)
+            self.checks.equal(
+                'nodes of the three',
+                [self.lab.allocated_nodes(one) for one in servers],
+                [[node]] * 3)
+            self.checks.equal(
+                'groups of the three',
+                len({self.lab.group(one).name for one in servers}), 1)
+            self.checks.equal('MBMIN of their group',
+                              self._values(servers[0], 'MBMIN'),
+                              {node: 30, 1 - node: 0})
+            plain = self._active(self.lab.boot('plain', 'numa1'))
+            self.checks.equal('group of a guest without a policy',
+                              self.lab.group(plain).name, 'ghsched-default')
+            self.checks.equal('its cap', self._values(plain, 'MB'),
+                              {0: 40, 1: 40})
+        self._nothing_left()
+
     def test_group_snatched(self) -> None:
         """Somebody took the last group just now: ERROR, no leak."""
         with self._faults({'mkdir': {
