@@ -245,14 +245,18 @@ class HostEngine:
         controlled = desired.controlled(xml)
         if desired.shared_group(xml) or (not controlled and self.caps_all):
             return self._settle_all(domain)
-        if not controlled:
-            return False
+        # Not while all guests are looked after, as they were a moment ago.
+        with self._settling:
+            return controlled and self._settle(running)
+
+    def _settle(self, running: desired.Running) -> bool:
+        """One guest with a group of its own."""
         host = self.host()
         report = privileged.reconcile(
             self._root, self._run_path, drift.Wanted(
                 (self._with_devices(host, running,
-                                    desired.read(host, running)),), (domain,),
-                others=plan.other_domains(host),
+                                    desired.read(host, running)),),
+                (running.domain,), others=plan.other_domains(host),
                 all_threads=self._all_threads))
         _tell_actions(report)
         for problem in report.problems:

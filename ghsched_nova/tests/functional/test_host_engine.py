@@ -492,7 +492,8 @@ class EngineTestCase(_OnEmulator):
         self.group = own.group_name(UUID)
 
     def reconcile(self, *running):
-        return self.engine.reconcile(running, self.engine.groups())
+        self.engine.running = lambda: running
+        return self.engine.reconcile()
 
     def running(self):
         xml = (f'<domain><name>{NAME}</name><uuid>{UUID}</uuid>'

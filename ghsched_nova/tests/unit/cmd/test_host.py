@@ -95,6 +95,7 @@ class HostCommandTestCase(testtools.TestCase):
                           'group': self.world.guests[0].group,
                           'guest': self.world.guests[0].domain.uuid,
                           'line': 'MB:0=41', 'threads': [],
+                          'devices': [],
                           'reason': 'the group is new'},
                          document['actions'][1])
         self.assertEqual('openeuler-6.6', document['host']['dialect'])
