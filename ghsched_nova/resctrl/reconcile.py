@@ -124,6 +124,20 @@ def _undone(action: drift.Action) -> drift.Problem:
         f'{action.kind} was done, and is still needed: {action.reason}')
 
 
+def _within(group: Path, error: apply.EnforcementError) -> str:
+    """What went wrong in a group, whose name is told beside it.
+
+    Nova shows no more than 255 characters of a fault.
+    """
+    path = Path(error.path)
+    if error.path and path.is_relative_to(group):
+        inside = path.relative_to(group).as_posix()
+        error = apply.EnforcementError(
+            error.reason, '' if inside == '.' else inside, error.line,
+            error.errno, error.status)
+    return str(error)
+
+
 @dataclass
 class _Work:
     """The hand that carries out, and its notes.
@@ -218,8 +232,9 @@ class _Work:
         moving = action.kind in ('move threads', 'move devices')
         self.failed.add((action.group, action.guest if moving else ''))
         if not action.measures_only:
-            self.problems.append(drift.Problem(action.guest, action.group,
-                                               str(error)))
+            self.problems.append(drift.Problem(
+                action.guest, action.group,
+                _within(self.root / action.group, error)))
         if action.group in self.made and not moving:
             self._take_back(action.group)
 

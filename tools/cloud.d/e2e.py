@@ -429,7 +429,7 @@ class EndToEnd:
         """A value that does not read back as written is an error, too."""
         with self._faults({'schemata:MBMIN': {
                 'ignore': True, 'match': '?*'}}):
-            self._fails('bw-all', 'read back')
+            self._fails('bw-all', 'MBMIN of domain 0 is 00000, wanted is 30')
         self._active(self.lab.boot('then', 'bw-all'))
 
     def test_resctrl_vanishes(self) -> None:

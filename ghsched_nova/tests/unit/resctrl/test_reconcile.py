@@ -284,6 +284,8 @@ class FaultTestCase(_Base):
         self.fail(errno.EINVAL, 'schemata')
         problem, = self.world.reconcile().problems
         self.assertIn('MBMIN:1=11', problem.reason)
+        # It stands beside the reason; Nova cuts off what is too long.
+        self.assertNotIn(group, problem.reason)
         self.assertIn(group, self.world.groups())
         self.mended()
 
