@@ -19,6 +19,7 @@ import os_resource_classes as orc
 
 from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd.hostfile import HostFile
+from ghsched_placement.capacity import Provider
 from ghsched_placement import names
 from ghsched_placement.planner import hosts
 from ghsched_placement import tree
@@ -44,10 +45,11 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 
 def planned(host: HostFile, name: str) -> hosts.Host:
     """A host to plan with: with what Nova itself reports, and no guests."""
+    known = providers(host, name)
     root, *others = (
-        hosts.Provider(provider.uuid, provider.name, provider.parent_uuid,
-                       provider.inventories, {}, provider.traits)
-        for provider in providers(host, name))
+        Provider(provider.uuid, provider.name, provider.parent_uuid,
+                 known[0].uuid, provider.inventories, {}, provider.traits)
+        for provider in known)
     root = replace(root, inventories={**root.inventories, **_of_nova(host)},
                    traits=root.traits | {names.OWNER_TRAIT})
     return hosts.Host(name, hosts.ordered([root, *others], root.uuid),

@@ -61,15 +61,18 @@ class Client(Reader, Protocol):
         """One request."""
 
 
-def read(client: Reader, path: str) -> Any:
+def read(client: Reader, path: str, gone: bool = False) -> Any:
     """The JSON document at a path.
 
+    :param gone: whether None stands for what is not there.
     :raises PlannerError: when Placement does not answer, or refuses.
     """
     try:
         answer = client.get(path, microversion=MICROVERSION)
     except exceptions.ClientException as error:
         raise PlannerError(f'Placement: GET {path}: {error}') from error
+    if gone and answer.status_code == 404:
+        return None
     return document('GET', path, answer)
 
 

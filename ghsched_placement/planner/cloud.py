@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from concurrent import futures
 from typing import Any
 
+from ghsched_placement.capacity import Provider
 from ghsched_placement.planner import client
 from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner.hosts import ordered
-from ghsched_placement.planner.hosts import Provider
 
 #: Requests at the same time.
 WORKERS = 8
@@ -52,15 +52,13 @@ def read(reader: Reader, progress: Progress = silent,
     :raises PlannerError: when Placement does not answer.
     """
     records = client.read(reader, '/resource_providers')['resource_providers']
-    found: list[Provider] = []
-    with futures.ThreadPoolExecutor(max_workers=workers) as pool:
-        for provider in pool.map(lambda record: _provider(reader, record),
-                                 records):
-            found.append(provider)
-            progress(len(found) / len(records), 'reading the cloud')
     roots: dict[str, list[Provider]] = {}
-    for record, provider in zip(records, found, strict=True):
-        roots.setdefault(record['root_provider_uuid'], []).append(provider)
+    with futures.ThreadPoolExecutor(max_workers=workers) as pool:
+        found = pool.map(lambda record: _provider(reader, record), records)
+        for number, provider in enumerate(found, start=1):
+            if provider is not None:
+                roots.setdefault(provider.root, []).append(provider)
+            progress(number / len(records), 'reading the cloud')
     hosts = (_host(root, members) for root, members in roots.items())
     return tuple(sorted((host for host in hosts if host is not None),
                         key=lambda host: host.name))
@@ -77,24 +75,26 @@ def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
         return ()
     sharing = client.read(reader, f'/resource_providers?required={_SHARING}')
     found = {name for record in sharing['resource_providers']
-             for name in _provider(reader, record).inventories}
+             if (provider := _provider(reader, record))
+             for name in provider.inventories}
     own = {name for host in hosts for name in host.root.inventories}
     return tuple(sorted(found - own))
 
 
-def _provider(reader: Reader, record: Any) -> Provider:
+def _provider(reader: Reader, record: Any) -> Provider | None:
+    """None for one that is gone by now."""
     path = f'/resource_providers/{record["uuid"]}'
+    inventories, usages, traits = (
+        client.read(reader, f'{path}/{what}', gone=True)
+        for what in ('inventories', 'usages', 'traits'))
+    if not (inventories and usages and traits):
+        return None
     return Provider(
         uuid=record['uuid'], name=record['name'],
         parent=record['parent_provider_uuid'],
-        inventories=_inventories(
-            client.read(reader, path + '/inventories')['inventories']),
-        used=client.read(reader, path + '/usages')['usages'],
-        traits=frozenset(client.read(reader, path + '/traits')['traits']))
-
-
-def _inventories(records: Any) -> dict[str, dict[str, int | float]]:
-    return {name: dict(record) for name, record in records.items()}
+        root=record['root_provider_uuid'],
+        inventories=inventories['inventories'], used=usages['usages'],
+        traits=frozenset(traits['traits']))
 
 
 def _host(root: str, members: list[Provider]) -> Host | None:

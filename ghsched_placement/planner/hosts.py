@@ -13,40 +13,13 @@
 """The hosts that a plan is made for (pure)."""
 
 from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from functools import cached_property
-import re
 from typing import Any
 
-from ghsched_placement import names
-from ghsched_placement import tree
-
-_NODE = re.compile(r'_NUMA(0|[1-9][0-9]{0,3})')
-
-
-@dataclass(frozen=True)
-class Provider:
-    """A resource provider as Placement has it.
-
-    :param inventories: record by resource class.
-    :param used: allocated amount by resource class.
-    """
-
-    uuid: str
-    name: str
-    parent: str | None
-    inventories: Mapping[str, tree.Inventory] = field(default_factory=dict)
-    used: Mapping[str, int] = field(default_factory=dict)
-    traits: frozenset[str] = frozenset()
-
-    def free(self, resource_class: str) -> int:
-        """How much more can be allocated; 0 without an inventory."""
-        record = self.inventories.get(resource_class)
-        used = self.used.get(resource_class, 0)
-        return 0 if record is None else tree.free(record, used)
+from ghsched_placement import capacity
+from ghsched_placement.capacity import Provider
 
 
 @dataclass(frozen=True)
@@ -89,7 +62,7 @@ class Host:
         """Number of the host NUMA node, by place of its own provider."""
         return {place: number for place, provider
                 in enumerate(self.providers)
-                if (number := _number(self.root, provider)) is not None}
+                if (number := _node(self.root, provider)) is not None}
 
     @cached_property
     def node_below(self) -> dict[int, int | None]:
@@ -142,19 +115,14 @@ def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
     return tuple(found)
 
 
-def _number(root: Provider, provider: Provider) -> int | None:
-    """Of the host NUMA node that a provider stands for."""
-    match = _NODE.fullmatch(provider.name.removeprefix(root.name))
-    if match and provider.uuid == names.numa_provider_uuid(root.uuid,
-                                                           int(match[1])):
-        return int(match[1])
-    return None
+def _node(root: Provider, provider: Provider) -> int | None:
+    return capacity.node_number(root.uuid, provider.uuid, provider.name)
 
 
 def _shape(host: Host, provider: Provider) -> Any:
     below = sorted((_shape(host, one) for one in host.providers
                     if one.parent == provider.uuid), key=repr)
-    return (_number(host.root, provider),
+    return (_node(host.root, provider),
             tuple(sorted((name, tuple(sorted(record.items())))
                          for name, record in provider.inventories.items())),
             tuple(sorted((name, used) for name, used

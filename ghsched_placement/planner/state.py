@@ -178,11 +178,9 @@ class State:
     def _by_bandwidth(self, place: int, node: int,
                       devices: Mapping[str, int]) -> HostNode:
         slot = place, names.MEM_BW_PCT
-        provider = self.host.providers[place]
-        total = provider.free(names.MEM_BW_PCT) + provider.used.get(
-            names.MEM_BW_PCT, 0)
-        return HostNode(number=node, devices=devices,
-                        shared=Share(total, self.free(slot)))
+        stock = self.host.providers[place].stock(names.MEM_BW_PCT)
+        return HostNode(number=node, devices=devices, shared=Share(
+            stock.capacity if stock else 0, self.free(slot)))
 
     def _devices(self) -> dict[int, dict[str, int]]:
         """Free devices by host node, and by name of their inventory."""

@@ -402,6 +402,21 @@ class CloudTest(PlacementCase):
         self.assertEqual(7, found.flavors[0].guests)
         self.assertIn('DISK_GB', found.notes[1])
 
+    def test_a_provider_that_goes_meanwhile_is_not_there(self):
+        lost = self.hosts[1].providers[-1].uuid
+        read = self.client.get
+
+        def get(url, *, microversion):
+            # Placement answers 404 for what it does not know.
+            return read(url.replace(f'{lost}/usages', f'{one}/usages'),
+                        microversion=microversion)
+        one = '6e7c0d1e-65d5-5b55-9f0c-2a9f5f1f9d13'
+        self.client.get = get
+        found = cloud.read(self.client, workers=1)
+        self.assertEqual([len(self.hosts[0].providers),
+                          len(self.hosts[1].providers) - 1],
+                         [len(each.providers) for each in found])
+
     def test_an_error_of_the_cloud_is_told(self):
         error = self.assertRaises(client.PlannerError, client.read,
                                   self.client, '/nowhere')

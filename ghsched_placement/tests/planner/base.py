@@ -14,6 +14,7 @@
 
 import uuid
 
+from ghsched_placement.capacity import Provider
 from ghsched_placement.host import HostDescription
 from ghsched_placement.planner import hosts
 from ghsched_placement import tree
@@ -37,19 +38,19 @@ def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
     of_nova = {'VCPU': tree.inventory(4 * nodes),
                'MEMORY_MB': tree.inventory(memory * nodes),
                'DISK_GB': tree.inventory(100)}
-    found = [hosts.Provider(root.uuid, name, None,
-                            {**root.inventories, **of_nova}, {},
-                            root.traits | {'OWNER_NOVA'})]
-    found += [hosts.Provider(one.uuid, one.name, one.parent_uuid,
-                             one.inventories, {}, one.traits)
+    found = [Provider(root.uuid, name, None, root.uuid,
+                      {**root.inventories, **of_nova}, {},
+                      root.traits | {'OWNER_NOVA'})]
+    found += [Provider(one.uuid, one.name, one.parent_uuid, root.uuid,
+                       one.inventories, {}, one.traits)
               for one in numa]
-    found += [hosts.Provider(
+    found += [Provider(
         str(uuid.uuid5(uuid.UUID(numa[node].uuid), 'pf')),
-        f'{name}_0000:0{node}:00.0', numa[node].uuid,
+        f'{name}_0000:0{node}:00.0', numa[node].uuid, root.uuid,
         {NIC: tree.inventory(count)}, {}, frozenset({'OWNER_NOVA'}))
         for node, count in enumerate(vfs)]
-    found = [hosts.Provider(
-        one.uuid, one.name, one.parent, one.inventories,
+    found = [Provider(
+        one.uuid, one.name, one.parent, one.root, one.inventories,
         {key: amount for (suffix, key), amount in (used or {}).items()
          if one.name == name + suffix}, one.traits) for one in found]
     return hosts.Host(name, hosts.ordered(found, root.uuid), tuple(
