@@ -82,12 +82,14 @@ class NodeTune:
 class MemoryTune:
     """One ``<memorytune>``: some vCPUs, and what holds for them.
 
-    :param vcpus: guest CPUs of the control group; must not be empty.
+    :param vcpus: guest CPUs of the control group; must not be empty. None is
+        the whole process of the guest, which libvirt knows from 12.8 on
+        (docs/formatdomain, "CPU Tuning").
     :param nodes: one entry per resctrl domain; empty makes no control group.
     :param monitor: whether a monitor for the same vCPUs is wanted.
     """
 
-    vcpus: frozenset[int]
+    vcpus: frozenset[int] | None
     nodes: tuple[NodeTune, ...] = ()
     monitor: bool = False
 
@@ -185,17 +187,18 @@ def retune(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
 
 def _element(tune: MemoryTune, extended: bool) -> etree._Element:
     _check(tune)
-    vcpus = cpulist.render(tune.vcpus)
-    element = etree.Element(_TAG, {'vcpus': vcpus})
+    whose = ({} if tune.vcpus is None
+             else {'vcpus': cpulist.render(tune.vcpus)})
+    element = etree.Element(_TAG, whose)
     for node in tune.nodes:
         etree.SubElement(element, 'node', _attributes(node, extended))
     if tune.monitor:
-        etree.SubElement(element, 'monitor', {'vcpus': vcpus})
+        etree.SubElement(element, 'monitor', whose)
     return element
 
 
 def _check(tune: MemoryTune) -> None:
-    if not tune.vcpus:
+    if tune.vcpus is not None and not tune.vcpus:
         raise MemoryTuneError('a memorytune needs at least one vCPU')
     if not tune.nodes and not tune.monitor:
         raise MemoryTuneError('a memorytune needs a node or a monitor; '
@@ -232,8 +235,9 @@ def read(xml: str) -> MemoryTune | None:
     if len(elements) > 1:
         raise MemoryTuneError('the domain has more than one memorytune')
     element = elements[0]
+    text = element.get('vcpus')
     try:
-        vcpus = cpulist.parse(element.get('vcpus', ''))
+        vcpus = None if text is None else cpulist.parse(text)
     except cpulist.CpuListError as error:
         raise MemoryTuneError(f'memorytune: {error}') from None
     return MemoryTune(
@@ -275,14 +279,36 @@ def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     fixed, so that one left behind by a crash is defined again and not in the
     way.
     """
+    return _probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
+
+
+def process_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
+    """As :func:`probe_xml`, with a group for the whole process.
+
+    libvirt up to 12.7 does not take it: it wants ``vcpus``.
+    """
+    return _probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
+
+
+def keeps_process(returned_xml: str) -> bool:
+    """Whether the libvirt that returned it knows groups of processes.
+
+    :raises MemoryTuneError: when it returned no domain.
+    """
+    tune = _parse(returned_xml).find(f'cputune/{_TAG}')
+    return tune is not None and tune.get('vcpus') is None
+
+
+def _probe(name: str, uuid: str, whose: dict[str, str],
+           node: dict[str, str]) -> str:
     root = etree.Element('domain', {'type': 'kvm'})
     etree.SubElement(root, 'name').text = name
     etree.SubElement(root, 'uuid').text = uuid
     etree.SubElement(root, 'memory', {'unit': 'MiB'}).text = '1'
     etree.SubElement(root, 'vcpu').text = '1'
     cputune = etree.SubElement(root, 'cputune')
-    tune = etree.SubElement(cputune, _TAG, {'vcpus': '0'})
-    etree.SubElement(tune, 'node', _PROBE_NODE)
+    tune = etree.SubElement(cputune, _TAG, whose)
+    etree.SubElement(tune, 'node', node)
     etree.SubElement(etree.SubElement(root, 'os'), 'type').text = 'hvm'
     return document.text(root)
 

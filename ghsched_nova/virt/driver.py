@@ -97,6 +97,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def init_host(self, host: str) -> None:
         super().init_host(host)
         self._ghsched.extended = self._libvirt_keeps_extended()
+        self._ghsched.process_groups = self._libvirt_groups_processes()
         self._ghsched.numa_element = self._libvirt_keeps_numa_element()
         self._ghsched.describe()
         compat.wrap_attach_interface(self.virtapi, functools.partial(
@@ -512,6 +513,14 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             return bool(choice == 'extended')
         return self._libvirt_keeps(memorytune.probe_xml(),
                                    memorytune.keeps_extended)
+
+    def _libvirt_groups_processes(self) -> bool:
+        """Whether libvirt makes a group for a whole QEMU, if that is wanted.
+        """
+        if compat.config().ghsched.control_threads != 'all':
+            return False
+        return self._libvirt_keeps(memorytune.process_probe_xml(),
+                                   memorytune.keeps_process)
 
     def _libvirt_keeps_numa_element(self) -> bool:
         """Whether libvirt keeps ``<numa node='N'/>`` in a device."""

@@ -67,6 +67,8 @@ class HostEngine:
         self.running: Callable[[], Iterable[desired.Running]] = tuple
         #: Whether libvirt keeps the extended attributes of memorytune.
         self.extended = False
+        #: Whether it can make a group for the whole process of a guest.
+        self.process_groups = False
         #: Whether it keeps <numa node='N'/> in a passthrough device.
         self.numa_element = False
 
@@ -150,8 +152,9 @@ class HostEngine:
             return xml      # a group of ours measures as well
         if not nodes and not policy.monitor:
             return xml
-        tune = memorytune.MemoryTune(vcpus=_vcpus(xml), nodes=nodes,
-                                     monitor=policy.monitor)
+        whole = self.process_groups and self._all_threads
+        tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
+                                     nodes=nodes, monitor=policy.monitor)
         return memorytune.render(xml, tune, self.extended)
 
     def retune(self, xml: str) -> str:

@@ -35,7 +35,7 @@ NODES = st.lists(
               min_bandwidth=st.none() | st.integers(0, 100)),
     max_size=5, unique_by=lambda node: node.id).map(tuple)
 VCPUS = st.frozensets(st.integers(0, 511), min_size=1, max_size=12)
-TUNES = st.builds(mt.MemoryTune, vcpus=VCPUS, nodes=NODES,
+TUNES = st.builds(mt.MemoryTune, vcpus=st.none() | VCPUS, nodes=NODES,
                   monitor=st.booleans()).filter(
                       lambda tune: tune.nodes or tune.monitor)
 DOMAINS = st.sampled_from(samples.ALL)
@@ -266,6 +266,12 @@ class ProbeTest(unittest.TestCase):
 
     def test_a_dropped_element_is_enough(self):
         self.assertFalse(mt.keeps_extended(mt.strip(self.probe)))
+
+    def test_a_group_for_the_process_is_kept_without_vcpus(self):
+        probe = mt.process_probe_xml()
+        self.assertTrue(mt.keeps_process(probe))
+        self.assertFalse(mt.keeps_process(mt.strip(probe)))
+        self.assertFalse(mt.keeps_process(self.probe))
 
 
 @unittest.skipUnless(os.path.exists(SCHEMA), "libvirt's schemas are not "

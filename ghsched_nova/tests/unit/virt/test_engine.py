@@ -325,6 +325,19 @@ class EngineTestCase(testtools.TestCase):
         self.assertEqual(('', own.DEFAULT), (problem.guest, problem.group))
         self.call.assert_not_called()
 
+    def test_libvirt_groups_the_process_where_it_can_and_all_is_wanted(self):
+        policy = GuestPolicy(nodes=(NodePolicy(maximum=50),))
+        xml = running(policy=False).xml
+        self.option('memorytune_attributes', 'basic')
+        for threads, can, vcpus in (('all', True, False),
+                                    ('all', False, True),
+                                    ('vcpus', True, True)):
+            self.option('control_threads', threads)
+            self.engine.process_groups = can
+            rendered = self.engine.render(xml, policy, (1,))
+            self.assertEqual(vcpus, '<memorytune vcpus=' in rendered)
+            self.assertIn('<memorytune', rendered)
+
     def test_all_threads_are_moved_when_a_guest_starts(self):
         self.option('control_threads', 'all')
         self.call.return_value = reconcile.Report(
