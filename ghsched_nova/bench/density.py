@@ -12,9 +12,9 @@
 
 """How many guests a machine takes: the rule, without anything that runs.
 
-A number of instances N passes while the observed one's p99 latency is at most
-a limit times what it was alone. The density is the last N that passes before
-the first that fails.
+A number of instances N passes while the observed one's p99 latency is below a
+limit times what it was alone, as in the published tests. The density is the
+last N that passes before the first that fails; N = 1 always passes.
 """
 
 from collections.abc import Sequence
@@ -67,9 +67,9 @@ class Density:
 def fails(p99: float, baseline: float, limit: float) -> bool:
     """The stop rule.
 
-    :param limit: e.g. 1.1 for 10 % above the baseline; that itself passes.
+    :param limit: e.g. 1.1 for 10 % above the baseline; that itself fails.
     """
-    return p99 > baseline * limit
+    return p99 >= baseline * limit
 
 
 def judge(points: Sequence[Point], limit: float) -> Density:
@@ -84,7 +84,7 @@ def judge(points: Sequence[Point], limit: float) -> Density:
     if baseline <= 0:
         raise errors.BenchError('the latency at N = 1 is not above 0')
     passing, failing = 1, None
-    for point in ordered:
+    for point in ordered[1:]:
         if fails(point.median, baseline, limit):
             failing = point.n
             break

@@ -32,7 +32,7 @@ class TestJudge(base.BaseTestCase):
     def test_every_n_up_to_the_density_passes(self, ramp, limit):
         found = density.judge(points(ramp), limit)
         for n in ramp:
-            if n <= found.last_passing:
+            if 1 < n <= found.last_passing:
                 self.assertFalse(density.fails(ramp[n], ramp[1], limit))
         if found.first_failing is None:
             self.assertEqual(max(ramp), found.last_passing)
@@ -47,9 +47,13 @@ class TestJudge(base.BaseTestCase):
         self.assertEqual(density.judge(points(ramp), 1.1),
                          density.judge(points(ramp)[::-1], 1.1))
 
-    def test_limit_itself_passes(self):
-        found = density.judge(points({1: 1.0, 2: 1.5}), 1.5)
-        self.assertIsNone(found.first_failing)
+    def test_limit_itself_fails(self):
+        found = density.judge(points({1: 1.0, 2: 1.4, 3: 1.5}), 1.5)
+        self.assertEqual((2, 3), (found.last_passing, found.first_failing))
+
+    def test_one_alone_passes_whatever_the_limit_is(self):
+        found = density.judge(points({1: 1.0, 2: 1.0}), 1.0)
+        self.assertEqual((1, 2), (found.last_passing, found.first_failing))
 
     def test_a_later_pass_does_not_count(self):
         found = density.judge(points({1: 1.0, 2: 1.2, 3: 1.0}), 1.1)
