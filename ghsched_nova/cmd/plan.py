@@ -30,9 +30,10 @@ from ghsched_nova.cmd import described
 from ghsched_nova.cmd import plan_input
 from ghsched_nova.cmd import plan_output
 from ghsched_nova.cmd import plan_picture
-from ghsched_nova.cmd import plan_progress
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.cloud import part
+from ghsched_placement.planner.cloud import Progress
 from ghsched_placement.planner import density
 from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.flavors import parse_mix
@@ -40,9 +41,14 @@ from ghsched_placement.planner import need as needs
 from ghsched_placement.planner import plan as planner
 from ghsched_placement.planner.plan import Plan
 from ghsched_placement.planner.plan import Settings
+from ghsched_placement.planner.progress import Bar
 
 #: No guest of any flavor fits; wrong usage ends with 1.
 EXIT_FULL = 2
+
+NO_DENSITY = ('density of {} on {}: not predicted; the model knows guests '
+              'that fit there, with NUMA nodes, and with vCPUs, RAM and a VF '
+              'for a container')
 
 #: Keys that a search replaces begin so.
 _SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
@@ -121,8 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     :returns: exit status, see the help of the sub-command.
     """
-    bar = plan_progress.Bar(sys.stderr,
-                            arguments.progress or sys.stderr.isatty())
+    bar = Bar(sys.stderr, arguments.progress or sys.stderr.isatty())
     try:
         answer = _answer(arguments, bar)
     except PlannerError as error:
@@ -147,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if fits else EXIT_FULL
 
 
-def _answer(arguments: argparse.Namespace, bar: plan_progress.Bar) -> Answer:
+def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
     files = plan_input.described(arguments.hosts or ())
     connection = (plan_input.connect(arguments.cloud) if arguments.cloud
                   else None)
@@ -155,21 +160,26 @@ def _answer(arguments: argparse.Namespace, bar: plan_progress.Bar) -> Answer:
     mix = (parse_mix(arguments.mix, {one.name: one for one in flavors})
            if arguments.mix else None)
     settings = Settings(arguments.accounting,
-                        plan_input.aliases(files, arguments.aliases),
+                        plan_input.aliases(files, arguments.aliases, flavors),
                         arguments.more)
     machines = _machines(arguments, files)
     against = _machine(arguments.against) if arguments.against else None
     wanted = [needs.of(one, settings.accounting, settings.aliases)
               for one in flavors]
+    filling = part(bar, 0.0, 0.8 if machines else 1.0)
     if connection is not None:
         found = planner.plan(plan_input.placement(connection), flavors, mix,
-                             settings, bar)
+                             settings, filling)
     else:
         hosts = [described.planned(one.file, name)
                  for one in files for name in one.names]
-        found = planner.plan_hosts(hosts, flavors, mix, settings, bar)
+        found = planner.plan_hosts(hosts, flavors, mix, settings, filling)
     asked = _Asked(found, files, wanted, against, arguments.search)
-    told = [one for machine in machines for one in _densities(machine, asked)]
+    told = [one for number, machine in enumerate(machines)
+            for one in _densities(machine, asked, part(
+                part(bar, 0.8, 1.0), number / len(machines),
+                (number + 1) / len(machines)))]
+    bar(1.0, 'done')
     return Answer(
         replace(found, notes=(*found.notes, *(
             one for one in told if isinstance(one, str)))),
@@ -210,14 +220,17 @@ class _Asked:
                      if one.file.contention == machine), None)
 
 
-def _densities(machine: Machine,
-               asked: _Asked) -> Iterator[DensityPlan | str]:
+def _densities(machine: Machine, asked: _Asked,
+               progress: Progress) -> Iterator[DensityPlan | str]:
     """What is predicted for a machine, or why something can not be."""
+    what, parts = f'density on {machine.name}', len(asked.needs) + 1
+    progress(0.0, what)
     try:
         yield density.published(machine, asked.against, asked.search)
     except PlannerError as error:
         yield str(error)
     for number, need in enumerate(asked.needs):
+        progress((number + 1) / parts, f'{what}, {need.flavor.name}')
         guests = _guests(asked, machine, number)
         try:
             found = density.of_flavor(machine, need, guests, asked.against,
@@ -225,8 +238,9 @@ def _densities(machine: Machine,
         except PlannerError as error:
             yield str(error)
             continue
-        if found is not None:
-            yield _with_room(asked, machine, need, found)
+        yield (NO_DENSITY.format(need.flavor.name, machine.name)
+               if found is None
+               else _with_room(asked, machine, need, found))
 
 
 def _guests(asked: _Asked, machine: Machine, number: int) -> int | None:

@@ -24,6 +24,7 @@ import yaml
 
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd.hostfile import HostFile
+from ghsched_placement import keys
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner import flavors
@@ -75,18 +76,34 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
 
 
 def aliases(hosts: Iterable[Described],
-            given: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+            given: Iterable[tuple[str, str]] = (),
+            wanted: Iterable[Flavor] = ()) -> dict[str, str]:
     """Resource class by PCI alias, of host files and of the command line.
+
+    What the command line says goes before the files. An alias that still has
+    two is left out where no flavor has a key for VFs.
 
     :raises PlannerError: when an alias has two.
     """
-    found: dict[str, str] = {}
     known = [(pf.alias, pf.resource_class)
              for host in hosts for pf in host.file.pfs]
-    for alias, name in [*known, *given]:
+    found = _distinct(given)
+    ours = {alias: {name for other, name in known if other == alias}
+            for alias, _name in known if alias not in found}
+    asked = any(key.startswith(keys.VFS.extra_spec)
+                for flavor in wanted for key in flavor.extra_specs)
+    return {**found, **_distinct(
+        (alias, name) for alias, names in ours.items()
+        if asked or len(names) == 1 for name in sorted(names))}
+
+
+def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for alias, name in known:
         if found.setdefault(alias, name) != name:
-            raise PlannerError(f'the PCI alias {alias} is {found[alias]} and '
-                               f'{name}; a plan needs it to be one')
+            raise PlannerError(
+                f'the PCI alias {alias} is {found[alias]} and {name}; a plan '
+                f'needs it to be one: --alias {alias}=CLASS')
     return found
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import sys
 from typing import Any
 
 from osc_lib.command import command
@@ -31,6 +32,7 @@ from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner import flavors as planned
 from ghsched_placement.planner import limits
 from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner.progress import Bar
 from ghsched_placement import policy as policies
 
 COLUMNS = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'As One Pool',
@@ -67,6 +69,7 @@ class PlanDensity(command.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.of(self.app)
         wanted = [read(client.flavor(name)) for name in parsed_args.flavors]
+        bar = Bar(sys.stderr, sys.stderr.isatty())
         try:
             mix = (planned.parse_mix(parsed_args.mix,
                                      {one.name: one for one in wanted})
@@ -75,9 +78,11 @@ class PlanDensity(command.Lister):
                 client.placement, wanted, mix, planner.Settings(
                     accounting=parsed_args.accounting, aliases={
                         **classes(client, wanted),
-                        **dict(parsed_args.vf_class)}))
+                        **dict(parsed_args.vf_class)}), bar)
         except PlannerError as error:
             raise exceptions.CommandError(str(error)) from None
+        finally:
+            bar.clear()
         for note in found.notes:
             self.log.warning(note)
         return COLUMNS, list(rows(found))

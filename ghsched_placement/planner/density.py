@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ghsched_placement.contention import density
+from ghsched_placement.contention.machine import Fit
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Parameter
 from ghsched_placement.contention.workload import REFERENCE
@@ -35,9 +36,12 @@ PUBLISHED = 'published test'
 #: More guests than any host takes of those that have room for a container.
 _MANY = 256
 
-#: The goals of the project: with ghsched against no control on the same
-#: machine (60/28), and against the AMD machine of the test (60/48).
-GOALS = {'own': 60 / 28, 'other': 60 / 48}
+#: Published lines without control: of the machine that the goals of the
+#: project are for, and of the one that it is compared with.
+_OURS, _OTHER = Fit(28, passes=False), Fit(48, passes=True)
+
+#: Those goals: 60 containers with ghsched against either line.
+GOALS = {_OURS: 60 / 28, _OTHER: 60 / 48}
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class DensityPlan:
     :param fitted: parameters that were fitted, of both machines, with the
         name of the machine.
     :param shifts: how the ratios move with each of those.
+    :param fits: published lines that the machine, and the one that the last
+        ratio is against, are fitted to.
     :param found: keys that give the most; None when they were not looked
         for.
     :param found_guests: how many guests with those keys Placement has room
@@ -63,6 +69,7 @@ class DensityPlan:
     fitted: tuple[tuple[str, Parameter], ...]
     shifts: tuple[density.Shift, ...]
     against: str | None = None
+    fits: tuple[Fit | None, ...] = ()
     found: density.Found | None = None
     found_guests: int | None = None
 
@@ -111,6 +118,7 @@ def _plan(subject: str, machine: Machine, workload: Workload,
             _fitted(machine, against),
             density.sensitivity(machine, policy, against, workload),
             against.name if against else None,
+            tuple(one.fit for one in (machine, against) if one),
             density.search(machine, workload) if search else None)
     except ValueError as error:
         raise PlannerError(f'density of {subject}: {error}') from None
@@ -146,10 +154,11 @@ def extra_specs(policy: GuestPolicy) -> dict[str, str]:
 def goals(plan: DensityPlan) -> Sequence[tuple[density.Ratio, float | None]]:
     """The ratios of a plan, each with the goal that there is for it.
 
-    The goals are for the published test.
+    The goals are for the published test, on the machine that it was made on.
     """
-    if plan.subject != PUBLISHED:
+    if plan.subject != PUBLISHED or _OURS not in plan.fits[:1]:
         return [(ratio, None) for ratio in plan.report.ratios]
     own, static, *other = plan.report.ratios
-    return [(own, GOALS['own']), (static, None),
-            *((ratio, GOALS['other']) for ratio in other)]
+    return [(own, GOALS[_OURS]), (static, None), *(
+        (ratio, GOALS.get(fit) if fit else None)
+        for ratio, fit in zip(other, plan.fits[1:], strict=True))]

@@ -546,7 +546,18 @@ class CommandTest(testtools.TestCase):
         self.assertEqual(28, published['curves'][0]['first_failing'])
         self.assertEqual(2, reference['search']['guests'])
         self.assertIn('(simulated)', picture.read_text())
+        self.assertIn('density on kunpeng920, ref', err)
         self.assertIn('100 % done', err)
+        self.assertRegex(document['notes'][-1],
+                         'density of bw60 on kunpeng920: not predicted')
+
+    def test_hosts_whose_alias_is_another(self):
+        status, text, err = self.run_plan(
+            '--hosts', f'{HOSTS}/kunpeng920.yaml',
+            f'{HOSTS}/amd-epyc9755.yaml', '--flavor', 'a:vcpus=4,ram=8192',
+            '--format', 'json', '--no-more')
+        self.assertEqual((0, ''), (status, err))
+        self.assertEqual(64 + 128, json.loads(text)['flavors'][0]['guests'])
 
     def test_status_2_when_nothing_fits(self):
         status, text, _ = self.run_plan(

@@ -11,6 +11,7 @@
 # under the License.
 
 import contextlib
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -27,7 +28,6 @@ from ghsched_nova.cmd import main
 from ghsched_nova.cmd import plan_input
 from ghsched_nova.cmd import plan_output
 from ghsched_nova.cmd import plan_picture
-from ghsched_nova.cmd import plan_progress
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner import density
 from ghsched_placement.planner.flavors import Flavor
@@ -36,6 +36,7 @@ from ghsched_placement.planner.more import More
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner import plan
 from ghsched_placement.planner import private
+from ghsched_placement.planner import progress
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 KUNPENG = str(HOSTS / 'kunpeng920.yaml')
@@ -89,8 +90,18 @@ class InputTest(unittest.TestCase):
         hosts = plan_input.described([KUNPENG])
         self.assertEqual({'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
                          plan_input.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
-        with self.assertRaisesRegex(PlannerError, 'alias nic'):
-            plan_input.aliases(plan_input.described([KUNPENG, EPYC]))
+
+    def test_an_alias_that_is_two_must_be_told_if_a_flavor_needs_vfs(self):
+        hosts = plan_input.described([KUNPENG, EPYC])
+        plain = Flavor('a', 1, 1)
+        vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
+        self.assertEqual({}, plan_input.aliases(hosts, wanted=[plain]))
+        with self.assertRaisesRegex(PlannerError, '--alias nic=CLASS'):
+            plan_input.aliases(hosts, wanted=[plain, vfs])
+        self.assertEqual({'nic': 'CUSTOM_X'}, plan_input.aliases(
+            hosts, [('nic', 'CUSTOM_X')], [vfs]))
+        with self.assertRaisesRegex(PlannerError, 'A and B'):
+            plan_input.aliases((), [('nic', 'A'), ('nic', 'B')])
 
     def flavors(self, text, suffix='.yaml'):
         with tempfile.NamedTemporaryFile('w', suffix=suffix) as file:
@@ -154,6 +165,17 @@ class DensityTest(unittest.TestCase):
              ('amd-epyc9755', 'demand_mb')},
             {(name, one.name) for name, one in found.fitted})
         self.assertEqual(2 * len(found.fitted), len(found.shifts))
+
+    def test_goals_are_for_the_machine_that_was_published(self):
+        ours, theirs = machine(KUNPENG), machine(EPYC)
+        for one, other in ((theirs, ours), (theirs, None),
+                           (dataclasses.replace(ours, fit=None), theirs)):
+            found = density.published(one, other)
+            self.assertEqual({None}, {
+                goal for _ratio, goal in density.goals(found)})
+        found = density.published(ours, dataclasses.replace(theirs, fit=None))
+        self.assertEqual([60 / 28, None, None],
+                         [goal for _ratio, goal in density.goals(found)])
 
     def need(self, **changes):
         return needs.of(Flavor(**{**vars(REFERENCE), **changes}),
@@ -271,7 +293,7 @@ class ProgressTest(unittest.TestCase):
 
     def drawn(self, began, shown=True):
         stream = io.StringIO()
-        bar = plan_progress.Bar(stream, shown, began)
+        bar = progress.Bar(stream, shown, began)
         bar(0.5, 'half')
         bar.clear()
         return stream.getvalue()
@@ -287,8 +309,8 @@ class ProgressTest(unittest.TestCase):
 
     @given(st.floats(-1, 2), st.text(max_size=5))
     def test_any_share_gives_a_bar_of_one_width(self, share, what):
-        line = plan_progress.bar(share, what)
-        self.assertEqual(len(plan_progress.bar(0, what)), len(line))
+        line = progress.bar(share, what)
+        self.assertEqual(len(progress.bar(0, what)), len(line))
 
 
 class UsageTest(unittest.TestCase):
