@@ -20,7 +20,8 @@ notes
     What is not counted, for people.
 flavors
     One per flavor: ``flavor``, ``guests`` (how many more fit in all) and
-    ``hosts``, one per kind of host: ``names``, ``guests`` (on each),
+    ``hosts``, one per kind of host: ``names``, ``guests`` (on each), the
+    same ``by_flavor``,
     ``pooled`` (how many would fit without NUMA nodes; null in a mix),
     ``nodes`` and how many of them are whole, ``whole_before`` and
     ``whole_after``; ``lacks``, what refuses the next guest, with ``node``
@@ -56,6 +57,7 @@ from ghsched_placement.contention.density import Ratio
 from ghsched_placement import cpulist
 from ghsched_placement.planner import density
 from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner import limits
 from ghsched_placement.planner.limits import Lack
 from ghsched_placement.planner.plan import HostPlan
 from ghsched_placement.planner.plan import Plan
@@ -87,8 +89,9 @@ def as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
 def _host(host: HostPlan) -> dict[str, Any]:
     return {
         'names': list(host.hosts), 'guests': host.guests,
-        'pooled': host.pooled, 'nodes': host.nodes,
-        'whole_before': host.whole_before, 'whole_after': host.whole_after,
+        'by_flavor': dict(host.by_flavor), 'pooled': host.pooled,
+        'nodes': host.nodes, 'whole_before': host.whole_before,
+        'whole_after': host.whole_after,
         **{key: [asdict(one) for one in getattr(host, key)]
            for key in ('lacks', 'uses', 'more')}}
 
@@ -154,10 +157,18 @@ def _host_table(hosts: Sequence[HostPlan]) -> str:
     table = grid(
         ('hosts', 'guests on each', 'without nodes', 'whole nodes',
          'the next guest lacks'),
-        ([_names(host.hosts), host.guests, host.pooled,
+        ([_names(host.hosts), _guests(host), host.pooled,
           f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
           '\n'.join(_lacks(host.lacks))] for host in shown))
     return table + _left_out(len(hosts) - len(shown), 'kinds of hosts')
+
+
+def _guests(host: HostPlan) -> str:
+    """How many there are; in a mix, of which flavors."""
+    if host.pooled is not None or not host.by_flavor:
+        return str(host.guests)
+    return ' + '.join(f'{count} {name}'
+                      for name, count in sorted(host.by_flavor.items()))
 
 
 def _more_table(hosts: Sequence[HostPlan]) -> str:
@@ -166,7 +177,7 @@ def _more_table(hosts: Sequence[HostPlan]) -> str:
     for host in hosts:
         for one in host.more:
             alike.setdefault((
-                _names(host.hosts), f'{one.amount} {one.resource}',
+                _names(host.hosts), limits.counted(one.amount, one.resource),
                 one.guests), []).append(one.node)
     shown = sorted(alike, key=lambda row: -row[2])[:4 * MOST_KINDS]
     rows = ([names, what, _nodes(alike[names, what, guests]), guests]

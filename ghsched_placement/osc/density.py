@@ -158,5 +158,5 @@ class Gains(columns.Lines):
     """What more of a resource would buy."""
 
     def line(self, item: Mapping[str, Any]) -> str:
-        return (f'{_where(item)}: +{item["amount"]} {item["resource"]}: '
-                f'+{item["guests"]} guests')
+        more = limits.counted(item['amount'], item['resource'])
+        return f'{_where(item)}: +{more}: +{item["guests"]} guests'

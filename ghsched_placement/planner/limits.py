@@ -19,6 +19,7 @@ buy, :mod:`ghsched_placement.planner.more` asks Placement.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+import re
 
 from ghsched_placement import names
 from ghsched_placement.planner.need import Need
@@ -130,6 +131,14 @@ def vf_words(need: Need, resource_class: str) -> str:
     alias = next(alias for alias, name in need.aliases.items()
                  if name == resource_class)
     return f'VFs of {alias}'
+
+
+def counted(amount: int, resource: str) -> str:
+    """An amount of a resource in words."""
+    if amount == 1:
+        resource = {GROUPS: 'control group'}.get(resource, resource)
+        resource = re.sub('^VFs ', 'VF ', resource)
+    return f'{amount} {resource}'
 
 
 def bandwidth(state: State, node: int) -> int:

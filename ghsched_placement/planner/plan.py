@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
+from dataclasses import field
 
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.client import Reader
@@ -64,6 +65,7 @@ class HostPlan:
     :param whole_after: the same when the host is full.
     :param lacks: what refuses the next guest.
     :param more: what one more of a resource would buy on one host.
+    :param by_flavor: the guests by name of the flavor.
     """
 
     hosts: tuple[str, ...]
@@ -75,6 +77,7 @@ class HostPlan:
     uses: tuple[limits.Use, ...]
     pooled: int | None = None
     more: tuple[More, ...] = ()
+    by_flavor: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,8 @@ def _mixed(stage: Stage, mix: Mapping[str, int],
     result = fill.together(stage, mix, found, states, progress)
     alike_now: dict[object, list[int]] = {}
     for number, state in enumerate(states):
-        key = id(state.host), state.guests, state.key()
+        key = (id(state.host), frozenset(state.by_flavor.items()),
+               state.key())
         alike_now.setdefault(key, []).append(number)
     need = found[result.stopped_by]
     return MixPlan(dict(mix), result.guests, result.stopped_by, tuple(
@@ -247,7 +251,8 @@ def _host_plan(state: State, names: tuple[str, ...], need: needs.Need,
         whole_after=limits.whole_nodes(state),
         lacks=limits.lacks(state, need),
         uses=limits.uses(state, dict(need.aliases)),
-        pooled=limits.pooled(empty, need) if single else None, more=bought)
+        pooled=limits.pooled(empty, need) if single else None, more=bought,
+        by_flavor=dict(state.by_flavor))
 
 
 def _notes(hosts: Sequence[Host], flavors: Sequence[Flavor],

@@ -52,14 +52,14 @@ class State:
     :param more: added to inventories, for what one more would buy.
     :ivar taken: amount by inventory.
     :ivar claimed: what of it Placement has agreed to.
-    :ivar guests: how many were placed.
+    :ivar by_flavor: how many guests were placed, by name of the flavor.
     """
 
     def __init__(self, host: Host,
                  more: Mapping[Slot, int] | None = None) -> None:
         self.host = host
         self.more = dict(more or {})
-        self.guests = 0
+        self.by_flavor: dict[str, int] = {}
         self.taken: dict[Slot, int] = {}
         self.claimed: dict[Slot, int] = {}
         self._on_cell: dict[int, GuestNode] = {}
@@ -69,10 +69,16 @@ class State:
             for place, provider in enumerate(host.providers)
             for name in provider.inventories}
 
+    @property
+    def guests(self) -> int:
+        """How many were placed."""
+        return sum(self.by_flavor.values())
+
     def with_more(self, more: Mapping[Slot, int]) -> 'State':
         """The same guests on a host that has more."""
         other = State(self.host, more)
-        other.guests, other._on_cell = self.guests, dict(self._on_cell)
+        other.by_flavor = dict(self.by_flavor)
+        other._on_cell = dict(self._on_cell)
         for slot, amount in self.taken.items():
             other._take(slot, amount)
         other.claimed = dict(self.claimed)
@@ -119,7 +125,8 @@ class State:
                 self._on_cell[node] = GuestNode(
                     used.pinned + part.pinned, used.shared + part.shared,
                     used.memory + part.memory)
-        self.guests += 1
+        name = need.flavor.name
+        self.by_flavor[name] = self.by_flavor.get(name, 0) + 1
 
     def _take(self, slot: Slot, amount: int) -> None:
         self.taken[slot] = self.taken.get(slot, 0) + amount

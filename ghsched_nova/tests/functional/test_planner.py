@@ -239,6 +239,10 @@ class MixTest(PlacementCase):
         mix = self.mix(3, half=1, wide=1)
         self.assertEqual(4, mix.guests['wide'])
         self.assertEqual(3, sum(len(kind.hosts) for kind in mix.hosts))
+        for name, guests in mix.guests.items():
+            self.assertEqual(guests, sum(
+                len(kind.hosts) * kind.by_flavor.get(name, 0)
+                for kind in mix.hosts))
 
 
 class ExactTest(PlacementCase):

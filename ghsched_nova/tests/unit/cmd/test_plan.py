@@ -67,7 +67,8 @@ def example(kinds=1):
         2 * kinds, kinds,
         (plan.FlavorPlan(Flavor('bw60', 2, 4096), 8 * kinds, hosts),),
         plan.MixPlan({'bw60': 1}, {'bw60': 3}, 'bw60',
-                     (host_plan('h0', pooled=None, more=()),)),
+                     (host_plan('h0', pooled=None, more=(), by_flavor={
+                         'ref': 1, 'bw60': 3}),)),
         ('a note',))
 
 
@@ -222,7 +223,15 @@ class OutputTest(unittest.TestCase):
         self.assertIn('Flavor bw60: 8 more guests', text)
         self.assertIn('Mix 1 bw60: 3 bw60; then there is no host for bw60',
                       text)
+        self.assertIn('| 3 bw60 + 1 ref ', text)
         self.assertIn('- a note', text)
+
+    def test_one_of_something_is_not_many(self):
+        self.assertIn('| 1 control group ',
+                      plan_output.as_table(example(), ()))
+        self.assertEqual('1 VF of nic', limits.counted(1, 'VFs of nic'))
+        self.assertEqual('10 % of memory bandwidth',
+                         limits.counted(10, limits.BANDWIDTH))
 
     def test_a_table_is_not_longer_than_people_read(self):
         text = plan_output.as_table(example(kinds=200), ())
@@ -237,6 +246,8 @@ class OutputTest(unittest.TestCase):
                           'free': 40, 'needed': 60},
                          flavor['hosts'][0]['lacks'][0])
         self.assertEqual({'bw60': 3}, document['mix']['guests'])
+        self.assertEqual({'bw60': 3, 'ref': 1},
+                         document['mix']['hosts'][0]['by_flavor'])
 
     def test_every_figure_of_the_model_is_labelled(self):
         found = density.published(machine(KUNPENG), machine(EPYC), True)
