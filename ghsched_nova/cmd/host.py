@@ -26,10 +26,11 @@ host
 guests
     ``uuid``, ``name``, ``id`` and ``group`` of each guest with a policy.
 actions
-    ``kind`` (``make group``, ``write line``, ``move threads`` or ``remove
-    group``), ``group``, ``guest`` (UUID, null for a removal and for what is
-    done for all guests that share a group), ``line``, ``threads`` and
-    ``reason``.
+    ``kind`` (``make group``, ``write line``, ``move threads``, ``remove
+    group``, ``move devices`` or ``release devices``), ``group``, ``guest``
+    (UUID, null for a removal, for a release, and for what is done for all
+    guests that share a group), ``line``, ``threads``, ``devices`` (IOMMU
+    groups) and ``reason``.
 problems
     ``guest`` (UUID or null), ``group`` and ``reason``.
 """

@@ -74,7 +74,10 @@ class Records(Protocol):
         """Give it free; says what to do by hand when that fails."""
 
     def save(self, extra_specs: Mapping[str, str]) -> None:
-        """Put these into its flavor, or leave all as it was, and unlock."""
+        """Put these into its flavor and unlock, or leave all as it was.
+
+        :raises LeftOver: when it could do neither.
+        """
 
 
 class Host(Protocol):
@@ -249,6 +252,9 @@ class LiveChange:
         # Newest first, the lock last of all.
         left = [_tried(step) for step in (*reversed(steps[:-1]), steps[-1])]
         left = [one for one in left if one]
+        if isinstance(error, errors.LeftOver):
+            raise errors.LeftOver(error.reason, [*error.left, *left]
+                                  ) from error
         if left:
             raise errors.LeftOver(_reason(error), left) from error
         if isinstance(error, (errors.Refused, policies.PolicyError)):

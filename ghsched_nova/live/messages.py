@@ -65,14 +65,14 @@ def _node(one: Node) -> NodePolicy:
     if not isinstance(hardlimit, bool):
         raise TypeError(f'hardlimit is {hardlimit!r}')
     return NodePolicy(
-        minimum=_number(one['min'], 100), maximum=_number(one['max'], 100),
-        hardlimit=hardlimit,
+        minimum=_number(one['min'], 100),
+        maximum=_number(one['max'], 100, least=1), hardlimit=hardlimit,
         priority=None if priority is None else _number(priority, 7))
 
 
-def _number(value: object, most: int = 2 ** 16) -> int:
+def _number(value: object, most: int = 2 ** 16, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f'{value!r} is no number')
-    if not 0 <= value <= most:
-        raise ValueError(f'{value} is not in 0..{most}')
+    if not least <= value <= most:
+        raise ValueError(f'{value} is not in {least}..{most}')
     return value

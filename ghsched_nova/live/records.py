@@ -117,14 +117,25 @@ class NovaRecords:
             instance.task_state = None
             # Nova writes the flavor before it looks at the task state.
             instance.save(expected_task_state=[LOCKED])
-        except BaseException:
-            with contextlib.suppress(exception.InstanceNotFound,
-                                     exception.RequestSpecNotFound,
-                                     errors.Gone):
-                self._save_request(extra_specs, before)
-                self._save_flavor(before)
+        except BaseException as error:
+            self._save_back(extra_specs, before, error)
             raise
         self._is_ours = False
+
+    def _save_back(self, after: Mapping[str, str], before: Mapping[str, str],
+                   why: BaseException) -> None:
+        try:
+            self._save_request(after, before)
+            self._save_flavor(before)
+        except (exception.InstanceNotFound, exception.RequestSpecNotFound,
+                errors.Gone):
+            return
+        except Exception as error:
+            raise errors.LeftOver(f'{type(why).__name__}: {why}', [
+                "Nova's records of the server may have the new values "
+                f'({error}); when its databases answer again, give the '
+                'server the new values with this command, and then the old '
+                'ones']) from why
 
     def _save_request(self, before: Mapping[str, str],
                       after: Mapping[str, str]) -> None:

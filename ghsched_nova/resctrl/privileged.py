@@ -25,6 +25,7 @@ from pathlib import Path
 
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile as reconciling
@@ -48,6 +49,7 @@ def remove_own(root: Path, uuid: str) -> bool:
     """:func:`own.remove`, done as root.
 
     :raises apply.EnforcementError: as there.
+    :raises ValueError: when it is no UUID.
     """
     return _remove_own(str(root), uuid)
 
@@ -85,6 +87,9 @@ def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
 
 @privsep.context.entrypoint
 def _remove_own(root: str, uuid: str) -> bool:
+    # It becomes part of a path.
+    if not naming.is_uuid(uuid):
+        raise ValueError(f'{uuid!r} is no UUID')
     return own.remove(Path(root), uuid)
 
 

@@ -39,10 +39,12 @@ REFUSED = apply.EnforcementError(
 class LiveChangeBase(nova_base.GhschedTestCase):
 
     MEMORYTUNE = 'basic'
+    SHARING = False
 
     def setUp(self):
         super().setUp()
-        self.flags(memorytune_attributes=self.MEMORYTUNE, group='ghsched')
+        self.flags(memorytune_attributes=self.MEMORYTUNE,
+                   group_sharing=self.SHARING, group='ghsched')
         # Tests that let a host be silent do not want to wait.
         self.flags(rpc_response_timeout=5)
         self.start_host()
@@ -237,6 +239,43 @@ class OwnGroupTest(LiveChangeBase):
         self.assertEqual({}, self.stored(self.fake_domain())[1])
 
 
+class SharedGroupTest(LiveChangeBase):
+    """Two guests of one policy in one group."""
+
+    SHARING = True
+
+    def setUp(self):
+        super().setUp()
+        self.other = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
+        self.group, = self.kernel.own_groups()
+
+    def values(self):
+        """What the groups hold: (guarantee, cap) by UUID."""
+        return {uuid: tuple(min(desired[line].values())
+                            for line in ('MBMIN', 'MB'))
+                for uuid, _vcpus, desired in self.kernel.enforced[-2:]}
+
+    def test_it_leaves_the_group_and_comes_back(self):
+        self.change(mem_bw_min=20, mem_bw_max=50)
+        self.assert_changed(20, 50)
+        self.assertEqual({self.server['id']: (20, 50),
+                          self.other['id']: (30, 60)}, self.values())
+        self.assertEqual(2, len(self.kernel.own_groups()))
+        self.change(mem_bw_min=30, mem_bw_max=60)
+        self.assertEqual({self.server['id']: (60, 100),
+                          self.other['id']: (60, 100)}, self.values())
+        self.assertEqual([self.group], self.kernel.own_groups())
+
+    def test_a_refusal_leaves_it_in_the_group(self):
+        self.kernel.error = apply.EnforcementError(
+            'there is no control group left')
+        self.refused('no control group left', mem_bw_min=20)
+        self.kernel.error = None
+        self._run_periodics()
+        self.assert_as_before()
+        self.assertEqual([self.group], self.kernel.own_groups())
+
+
 class RefusedTest(LiveChangeBase):
     """Whoever refuses: all is as it was."""
 
@@ -288,7 +327,9 @@ class RefusedTest(LiveChangeBase):
         self.assert_as_before()
         self.assertEqual({30}, self.last()['MBMIN'])
 
-    def test_the_record_of_the_instance_can_not_be_written(self):
+    def refuse_the_flavor(self):
+        """The database takes one with a guarantee of 40 % at a second try.
+        """
         update = main_db_api.instance_extra_update_by_uuid
         answers = [RuntimeError('no database')]
 
@@ -298,9 +339,35 @@ class RefusedTest(LiveChangeBase):
                 raise answers.pop()
             return update(context, uuid, values)
 
-        with fixtures.MonkeyPatch(
-                'nova.db.main.api.instance_extra_update_by_uuid', once):
+        return fixtures.MonkeyPatch(
+            'nova.db.main.api.instance_extra_update_by_uuid', once)
+
+    def test_the_record_of_the_instance_can_not_be_written(self):
+        with self.refuse_the_flavor():
             self.refused('no database', mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_records_that_can_not_be_put_back_are_told(self):
+        save, saved = objects.RequestSpec.save, []
+
+        def once(spec):
+            if saved:
+                raise RuntimeError('no table')
+            saved.append(spec)
+            save(spec)
+
+        with (fixtures.MonkeyPatch('nova.objects.RequestSpec.save', once),
+              self.refuse_the_flavor()):
+            error = self.assertRaises(errors.LeftOver, self.change,
+                                      mem_bw_min=40)
+        self.assertEqual('RuntimeError: no database', error.reason)
+        left, = error.left
+        self.assertIn("Nova's records", left)
+        now = self.state()
+        self.assertEqual('40', now['request']['ghsched:mem_bw_min'])
+        # What the message says to do.
+        self.change(mem_bw_min=40)
+        self.change(mem_bw_min=30)
         self.assert_as_before()
 
     def test_something_else_happens_with_the_guest(self):

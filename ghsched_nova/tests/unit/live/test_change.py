@@ -220,6 +220,17 @@ class LiveChangeTest(testtools.TestCase):
         self.assertIn('RuntimeError: gone', lock)
         self.assertEqual(4, len(str(error).splitlines()))
 
+    def test_records_that_could_not_be_put_back_are_told_as_well(self):
+        self.world.failing = {
+            'save': [errors.LeftOver('no database', ['mend the records'])],
+            'put': [None, errors.Refused('full')]}
+        error = self.assertRaises(errors.LeftOver, self.world.change)
+        self.assertEqual('no database', error.reason)
+        records, placement = error.left
+        self.assertEqual('mend the records', records)
+        self.assertIn('full', placement)
+        self.assertIsNone(self.world.task_state)
+
     def test_a_guest_that_is_gone_has_nothing_left_over(self):
         self.world.failing = {
             'save': [errors.Gone('deleted')], 'put': [

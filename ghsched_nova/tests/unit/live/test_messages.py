@@ -51,6 +51,14 @@ class MessagesTest(testtools.TestCase):
             return
         self.assertEqual(len(policy), len(hosts))
 
+    def test_numbers_that_no_flavor_can_have_are_refused(self):
+        packed, = messages.pack([NodePolicy(priority=3)], [0])
+        for key, number in (('min', 101), ('max', 0), ('max', 101),
+                            ('priority', 8), ('host_node', -1)):
+            error = self.assertRaises(messages.MessageError, messages.unpack,
+                                      [{**packed, key: number}])
+            self.assertIn(f'{number} is not in', str(error))
+
     def test_what_a_later_release_adds_is_passed_over(self):
         packed, = messages.pack([NodePolicy()], [0])
         self.assertEqual(((NodePolicy(),), (0,)),

@@ -22,9 +22,11 @@ import testtools
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
 
+UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
 ROOT = Path('/sys/fs/resctrl')
 DESIRED = {'MBPRI': {1: 5, 0: 4}, 'MB': {1: 60}}
 
@@ -54,7 +56,7 @@ class PrivilegedTestCase(testtools.TestCase):
         self.addCleanup(patch.stop)
 
     def _wanted(self, **more):
-        domain = drift.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 3, 'x')
+        domain = drift.Domain(UUID, 3, 'x')
         guest = drift.Guest(domain, frozenset({0, 1}), 1, DESIRED, 'libvirt',
                             frozenset({7}))
         return drift.Wanted((guest,), (domain,), frozenset({'qemu-1-y'}),
@@ -90,6 +92,15 @@ class PrivilegedTestCase(testtools.TestCase):
                 ValueError, privileged.reconcile, ROOT, Path('/run'),
                 drift.Wanted(wanted.guests, (bad,)))
         call.assert_not_called()
+
+    def test_only_the_group_of_a_guest_is_removed(self):
+        with mock.patch.object(own, 'remove', return_value=True) as call:
+            for name in ('x/../../pqos', '', 'default', f'{UUID}/..'):
+                self.assertRaises(ValueError, privileged.remove_own, ROOT,
+                                  name)
+            call.assert_not_called()
+            self.assertTrue(privileged.remove_own(ROOT, UUID))
+        call.assert_called_once_with(ROOT, UUID)
 
     def test_errors_cross_with_all_they_say(self):
         sent = apply.EnforcementError('no', '/p', 'MB:0=1', errno.EINVAL, 'x')
