@@ -103,6 +103,13 @@ function configure_ghsched_compute {
         iniset $NOVA_CONF ghsched reserved_control_groups \
             $GHSCHED_RESERVED_CONTROL_GROUPS
     fi
+    if [[ -n "$GHSCHED_GROUP_SHARING" ]]; then
+        iniset $NOVA_CONF ghsched group_sharing $GHSCHED_GROUP_SHARING
+    fi
+    if [[ -n "$GHSCHED_DEFAULT_BANDWIDTH_MAX" ]]; then
+        iniset $NOVA_CONF ghsched default_bandwidth_max \
+            $GHSCHED_DEFAULT_BANDWIDTH_MAX
+    fi
     if [[ -n "$GHSCHED_NODE_BANDWIDTH" ]]; then
         iniset $NOVA_CONF ghsched node_bandwidth $GHSCHED_NODE_BANDWIDTH
     fi

@@ -154,9 +154,13 @@ class TestDevstackPlugin(base.BaseTestCase):
             GHSCHED_BANDWIDTH_ACCOUNTING='max',
             GHSCHED_RESERVED_CONTROL_GROUPS='2',
             GHSCHED_BANDWIDTH_MULTIPLIER='3',
+            GHSCHED_GROUP_SHARING='True',
+            GHSCHED_DEFAULT_BANDWIDTH_MAX='40',
             GHSCHED_NODE_BANDWIDTH='0:230000,1:230000')
         for option in ('reserved_bandwidth 0:10,1:5',
                        'bandwidth_weight_multiplier 3',
+                       'group_sharing True',
+                       'default_bandwidth_max 40',
                        'node_bandwidth 0:230000,1:230000',
                        'bandwidth_accounting max',
                        'reserved_control_groups 2'):
