@@ -189,7 +189,9 @@ OPTS: list[cfg.Opt] = [
 
 def register(conf: cfg.ConfigOpts) -> None:
     """Make ``conf.ghsched`` available; harmless when done twice."""
-    conf.register_group(GROUP)
+    # What is set for a group is kept in it, and a ConfigOpts copies no more
+    # of one than its surface.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 

@@ -9,6 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
+from oslo_config import cfg
 from oslotest import base
 
 from ghsched_nova import conf
@@ -23,3 +24,17 @@ class TestListedOptions(base.BaseTestCase):
         section = listed[privsep.context.cfg_section]
         self.assertEqual(set(privsep.context.conf), set(section))
         self.assertEqual([], section['capabilities'])
+
+
+class TestRegistered(base.BaseTestCase):
+
+    def test_what_is_set_in_one_does_not_reach_another(self):
+        one, other = cfg.ConfigOpts(), cfg.ConfigOpts()
+        for options in (one, other):
+            conf.register(options)
+            conf.register(options)
+            options([], project='nova', default_config_files=[],
+                    default_config_dirs=[])
+        one.set_override('control_threads', 'all', 'ghsched')
+        self.assertEqual(('all', 'vcpus'), (one.ghsched.control_threads,
+                                            other.ghsched.control_threads))

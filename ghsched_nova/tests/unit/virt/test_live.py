@@ -102,8 +102,6 @@ class LiveTestCase(testtools.TestCase):
         options([], project='nova', default_config_files=[],
                 default_config_dirs=[])
         conf.register(options)
-        # All ConfigOpts share what was set for a group that they share.
-        options.set_override('control_threads', 'vcpus', 'ghsched')
         self.engine = engine.HostEngine(options.ghsched)
         self.useFixture(fixtures.MockPatchObject(
             engine.HostEngine, 'host', return_value=self.host))
