@@ -13,9 +13,12 @@
 """The pure parts of the commands: what goes in, what is shown."""
 
 import argparse
+import contextlib
+import io
 import json
 import types
 import unittest
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,10 +33,12 @@ from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
+from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner import flavors as planned
 from ghsched_placement.planner import limits
 from ghsched_placement.planner import more
 from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner import progress
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import clouds
 
@@ -220,6 +225,41 @@ class DensityTest(unittest.TestCase):
         return planner.Plan(2, 1, (planner.FlavorPlan(
             density.read(self.FLAVOR), 12, (host,)),), mix and
             planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
+
+    def run_command(self, plan, terminal=True):
+        """What is shown of a plan, and what a terminal gets meanwhile."""
+        client = types.SimpleNamespace(
+            flavor=lambda _name: self.FLAVOR, placement=None)
+        stream = io.StringIO()
+        stream.isatty = lambda: terminal
+        command = density.PlanDensity(None, None)
+        asked = command.get_parser('plan').parse_args(['--flavor', 'bw30'])
+        with mock.patch.object(density.clients, 'of', return_value=client), \
+                mock.patch.object(density.planner, 'plan', plan), \
+                mock.patch.object(progress, 'DELAY', -1), \
+                contextlib.redirect_stderr(stream):
+            try:
+                return command.take_action(asked), stream.getvalue()
+            except exceptions.CommandError as error:
+                return str(error), stream.getvalue()
+
+    def test_a_bar_is_shown_meanwhile_and_wiped(self):
+        def plan(_placement, _wanted, _mix, _settings, bar):
+            bar(0.5, 'half')
+            return self.plan()
+        (columns, rows), text = self.run_command(plan)
+        self.assertEqual((density.COLUMNS, 1), (columns, len(rows)))
+        self.assertIn('50 % half', text)
+        self.assertTrue(text.endswith(' \r'))
+        self.assertEqual('', self.run_command(plan, terminal=False)[1])
+
+    def test_a_bar_does_not_stay_before_an_error(self):
+        def plan(_placement, _wanted, _mix, _settings, bar):
+            bar(0.5, 'half')
+            raise PlannerError('no host')
+        told, text = self.run_command(plan)
+        self.assertEqual('no host', told)
+        self.assertTrue(text.endswith(' \r'))
 
     def test_a_flavor_of_the_cloud(self):
         self.assertEqual(
