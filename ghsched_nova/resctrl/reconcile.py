@@ -41,6 +41,11 @@ _ROUNDS = 2
 
 _PROC = Path('/proc')
 
+_RELEASE: drift.Kind = 'release devices'
+#: What a device that does not leave a group keeps from being done. The number
+#: of a group that is removed goes to another one.
+_EMPTYING: tuple[drift.Kind, ...] = (_RELEASE, 'remove group')
+
 
 @dataclass(frozen=True)
 class Report:
@@ -143,7 +148,8 @@ class _Work:
     """The hand that carries out, and its notes.
 
     :ivar failed: groups, and guests in a group, that nothing more is tried
-        for; no guest stands for all that are in the group.
+        for; no guest stands for all that are in the group, and _RELEASE for
+        devices that do not leave it.
     :ivar inhabited: groups that threads were put into.
     """
 
@@ -167,8 +173,10 @@ class _Work:
             self._take_back(group)
 
     def gave_up(self, what: drift.Action | drift.Problem) -> bool:
-        return bool(self.failed & {(what.group, ''),
-                                   (what.group, what.guest)})
+        needed = {'', what.guest}
+        if isinstance(what, drift.Action) and what.kind in _EMPTYING:
+            needed.add(_RELEASE)
+        return any((what.group, one) in self.failed for one in needed)
 
     def _do(self, action: drift.Action) -> None:
         path = self.root / action.group
@@ -230,7 +238,9 @@ class _Work:
     def _give_up(self, action: drift.Action,
                  error: apply.EnforcementError) -> None:
         moving = action.kind in ('move threads', 'move devices')
-        self.failed.add((action.group, action.guest if moving else ''))
+        self.failed.add((action.group, (
+            _RELEASE if action.kind == _RELEASE
+            else action.guest if moving else '')))
         if not action.measures_only:
             self.problems.append(drift.Problem(
                 action.guest, action.group,

@@ -136,6 +136,36 @@ class DevicesTestCase(_Base):
         self.assertEqual([], self.world.wrong())
         self.assertEqual({4}, self.inside(self.groups[0]))
 
+    def refuse_devices(self):
+        def before(_what, _group, text):
+            if text.startswith('iommu_group:'):
+                raise OSError(errno.EINVAL, 'no')
+
+        self.world.files.before = before
+
+    def test_one_that_does_not_leave_stops_nobody(self):
+        self.world.reconcile()
+        self.put(self.groups[0], 9)
+        self.world.model.write(f'/{self.groups[0]}/schemata', 'MB:0=10\n')
+        self.assertNotEqual([], self.world.wrong())
+        self.refuse_devices()
+        problem, = self.world.reconcile(devices=True).problems
+        self.assertIn('iommu_group:9', problem.reason)
+        self.assertEqual(self.world.guests[0].domain.uuid, problem.guest)
+        self.assertEqual([], self.world.wrong())
+
+    def test_a_group_that_one_does_not_leave_is_not_removed(self):
+        self.has(0, 17)
+        self.settled()
+        self.world.end(0)
+        self.refuse_devices()
+        report = self.world.reconcile(without=(0,))
+        self.assertEqual((), report.actions)
+        self.assertIn(self.groups[0], self.world.groups())
+        self.world.files.before = lambda *_operation: None
+        self.world.reconcile(without=(0,))
+        self.assertNotIn(self.groups[0], self.world.groups())
+
     def test_one_that_can_not_be_controlled_is_told(self):
         # An SMMU without MPAM.
         self.world.reconcile()
