@@ -19,6 +19,7 @@ contention model.
 
 import argparse
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
@@ -233,8 +234,9 @@ def _densities(machine: Machine, asked: _Asked,
         progress((number + 1) / parts, f'{what}, {need.flavor.name}')
         guests = _guests(asked, machine, number)
         try:
-            found = density.of_flavor(machine, need, guests, asked.against,
-                                      asked.search)
+            found = density.of_flavor(
+                machine, need, guests, asked.against, asked.search,
+                _guests_without(asked.file(machine), need))
         except PlannerError as error:
             yield str(error)
             continue
@@ -252,20 +254,36 @@ def _guests(asked: _Asked, machine: Machine, number: int) -> int | None:
                if set(kind.hosts) & set(file.names))
 
 
+def _guests_without(file: plan_input.Described | None,
+                    need: needs.Need) -> int | None:
+    """The same without the keys that guests have with ghsched alone."""
+    if not any(key.startswith(_SEARCHED) for key in need.flavor.extra_specs):
+        return None
+    return _room(file, need, {})
+
+
 def _with_room(asked: _Asked, machine: Machine, need: needs.Need,
                found: DensityPlan) -> DensityPlan:
     """Ask Placement how many guests with the keys that were found fit."""
-    file = asked.file(machine)
-    if found.found is None or file is None:
+    if found.found is None:
         return found
+    return replace(found, found_guests=_room(asked.file(machine), need,
+                                             found.found_keys))
+
+
+def _room(file: plan_input.Described | None, need: needs.Need,
+          keys: Mapping[str, str]) -> int | None:
+    """How many guests with other bandwidth keys an empty host takes."""
+    if file is None:
+        return None
     specs = {key: value for key, value in need.flavor.extra_specs.items()
              if not key.startswith(_SEARCHED)}
     flavor = replace(need.flavor,
-                     extra_specs={**specs, **found.found_keys})
+                     extra_specs={**specs, **keys})
     again = planner.plan_hosts(
         [described.planned(file.file, file.names[0])], [flavor],
         settings=Settings(need.accounting, need.aliases, more=False))
-    return replace(found, found_guests=again.flavors[0].guests)
+    return again.flavors[0].guests
 
 
 def _alias(text: str) -> tuple[str, str]:

@@ -59,6 +59,8 @@ class Workload:
     :param nodes: NUMA nodes of a guest.
     :param neighbour_mb: MB/s that others, whom nobody controls, want of each
         host node.
+    :param guests_without: guests in the scenarios without keys, where there
+        may be room for more of them; None for as many as ``guests``.
     """
 
     guests: int = 2
@@ -69,6 +71,13 @@ class Workload:
     container_vcpus: int = 2
     container_memory_mb: int = 8 * 1024
     neighbour_mb: float = 0.0
+    guests_without: int | None = None
+
+    def guests_in(self, scenario: str) -> int:
+        """How many guests there are in a scenario, if they fit."""
+        if scenario == 'ghsched' or self.guests_without is None:
+            return self.guests
+        return self.guests_without
 
     def per_guest(self) -> dict[str, int]:
         """How many containers a guest takes by each of its resources."""
@@ -109,7 +118,7 @@ def room(machine: Machine, workload: Workload,
         raise ValueError(f'{machine.name}: no guest of {workload.vcpus} '
                          f'vCPUs, {workload.memory_mb} MiB and '
                          f'{workload.nodes} NUMA nodes fits the host')
-    if guests < workload.guests:
+    if guests < workload.guests_in(scenario):
         binds = 'host CPUs or memory'
     return guests * limit, binds
 
@@ -130,10 +139,10 @@ def places(machine: Machine, workload: Workload,
                   // workload.vcpus,
                   sum(memory for _threads, memory in free.values())
                   // workload.memory_mb)
-        return (everywhere,) * min(fit, workload.guests)
+        return (everywhere,) * min(fit, workload.guests_in(scenario))
     need = -(-workload.vcpus // parts), -(-workload.memory_mb // parts)
     found: list[tuple[int, ...]] = []
-    while len(found) < workload.guests:
+    while len(found) < workload.guests_in(scenario):
         fits = [node for node in machine.nodes
                 if free[node.id][0] >= need[0]
                 and free[node.id][1] >= need[1]]

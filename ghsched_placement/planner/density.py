@@ -18,6 +18,7 @@ All figures are those of :mod:`ghsched_placement.contention`, and *simulated*.
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 
 from ghsched_placement.contention import density
 from ghsched_placement.contention.machine import Fit
@@ -88,11 +89,14 @@ def published(machine: Machine, against: Machine | None = None,
 
 def of_flavor(machine: Machine, need: Need, guests: int | None = None,
               against: Machine | None = None,
-              search: bool = False) -> DensityPlan | None:
+              search: bool = False,
+              guests_without: int | None = None) -> DensityPlan | None:
     """Guests of a flavor, as many as fit, full of containers.
 
     :param guests: that fit on one host; None for as many as it has CPUs and
         memory for.
+    :param guests_without: how many fit without the keys that guests have
+        with ghsched alone; None for as many.
     :returns: None for guests that have no room for a container or no VF for
         one, or that have no NUMA nodes to bind.
     :raises PlannerError: when the machine can not hold them or their keys.
@@ -100,7 +104,8 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
     workload = Workload(
         guests=_MANY if guests is None else guests,
         vcpus=need.flavor.vcpus, memory_mb=need.flavor.ram,
-        nodes=len(need.guest.cells), vfs=sum(need.devices_of.values()))
+        nodes=len(need.guest.cells), vfs=sum(need.devices_of.values()),
+        guests_without=guests_without)
     if not workload.guests or not workload.nodes or not min(
             workload.per_guest().values()):
         return None
@@ -119,9 +124,14 @@ def _plan(subject: str, machine: Machine, workload: Workload,
             density.sensitivity(machine, policy, against, workload),
             against.name if against else None,
             tuple(one.fit for one in (machine, against) if one),
-            density.search(machine, workload) if search else None)
+            density.search(machine, _for_search(workload)) if search else None)
     except ValueError as error:
         raise PlannerError(f'density of {subject}: {error}') from None
+
+
+def _for_search(workload: Workload) -> Workload:
+    """With as many guests as there are without the keys that are replaced."""
+    return replace(workload, guests=workload.guests_in('static'))
 
 
 def _fitted(*machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:

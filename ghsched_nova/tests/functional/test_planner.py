@@ -555,6 +555,18 @@ class CommandTest(testtools.TestCase):
         self.assertRegex(document['notes'][-1],
                          'density of bw60 on kunpeng920: not predicted')
 
+    def test_what_a_guarantee_costs_in_guests_is_seen(self):
+        _status, text, _err = self.run_plan(
+            '--hosts', f'{HOSTS}/kunpeng920.yaml', '--flavor',
+            'g:vcpus=40,ram=65536,hw:numa_nodes=1,ghsched:vfs=nic:8,'
+            'ghsched:vfs_locality=any,ghsched:mem_bw_min=100',
+            '--format', 'json', '--no-more', '--search')
+        found = json.loads(text)['densities'][1]
+        self.assertEqual([64, 64, 32], [len(curve['points'])
+                                        for curve in found['curves']])
+        self.assertEqual(8, found['search']['guests'])
+        self.assertGreater(found['search']['density'], 32)
+
     def test_hosts_whose_alias_is_another(self):
         status, text, err = self.run_plan(
             '--hosts', f'{HOSTS}/kunpeng920.yaml',

@@ -194,6 +194,17 @@ class DensityTest(unittest.TestCase):
         found = density.of_flavor(machine(KUNPENG), self.need())
         self.assertEqual(60, len(found.report.curves[0].points))
 
+    def test_without_keys_there_may_be_more_guests(self):
+        whole = self.need(vcpus=40, ram=64 * 1024, extra_specs={
+            'hw:numa_nodes': '1', 'ghsched:vfs': 'nic:8',
+            'ghsched:mem_bw_min': '100'})
+        found = density.of_flavor(machine(KUNPENG), whole, 4, search=True,
+                                  guests_without=8)
+        self.assertEqual([64, 64, 32], [
+            len(curve.points) for curve in found.report.curves])
+        self.assertLess(found.report.ratios[1].value, 1)
+        self.assertGreater(found.found.curve.density, 32)
+
     def test_guests_without_room_for_a_container_have_no_density(self):
         for changes in ({'ram': 4096}, {'extra_specs': {
                 'hw:numa_nodes': '2'}}, {'extra_specs': {}}):
