@@ -29,6 +29,7 @@ from typing import TypeAlias
 
 from nova.compute import api as compute_api
 from nova.compute import resource_tracker
+from nova.compute import rpcapi as compute_rpcapi
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 import nova.conf
@@ -53,6 +54,9 @@ LOG = logging.getLogger(__name__)
 
 #: Marks a function of Nova's that has one of ours around it.
 _OURS = '_ghsched_wrapped'
+
+#: Where nova-compute listens on the message bus.
+COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC
 
 #: Nova has no type hints for these.
 InstanceNUMATopology: TypeAlias = Any
@@ -120,7 +124,6 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'pools', 'request'),
     'nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs': (
         'self', 'pools', 'request'),
-    'nova.rpc.get_server': ('target', 'endpoints', 'serializer'),
     'nova.rpc.get_client': (
         'target', 'version_cap', 'serializer', 'call_monitor_timeout'),
     'nova.rpc.ClientRouter.client': ('self', 'context'),
@@ -562,13 +565,18 @@ def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
     return [cell.id for cell in topology.cells]
 
 
-def rpc_server(target: Any, endpoints: Sequence[Any]) -> Any:
-    """A server on Nova's message bus, for plain data.
+def add_endpoint(virtapi: Any, endpoint: Any) -> None:
+    """Let nova-compute answer calls that are not Nova's own.
 
-    ``nova.rpc.get_server`` gives it the threads that the service has chosen.
+    ``nova.service.Service`` makes one server of its manager and of the
+    manager's ``additional_endpoints``, once ``init_host`` is through.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param endpoint: with a ``target`` that has a namespace of its own.
     """
-    return rpc.get_server(target, endpoints,
-                          serializer=rpc.JsonPayloadSerializer())
+    manager: Any = getattr(virtapi, '_compute', None)
+    if manager is not None:
+        manager.additional_endpoints.append(endpoint)
 
 
 def rpc_client(context: Any, target: Any) -> Any:

@@ -25,6 +25,9 @@ from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 
+#: What a nova-compute without our endpoint, or with an older one, answers.
+_UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
+
 
 class HostClient:
     """:class:`ghsched_nova.live.change.Host` over Nova's message bus.
@@ -35,7 +38,7 @@ class HostClient:
     def __init__(self, context: Any) -> None:
         self._context = context
         self._client = compat.rpc_client(context, oslo_messaging.Target(
-            topic=messages.TOPIC, namespace=messages.NAMESPACE,
+            topic=compat.COMPUTE_TOPIC, namespace=messages.NAMESPACE,
             version=messages.VERSION))
 
     def check(self, guest: change.Guest,
@@ -85,6 +88,11 @@ class HostClient:
                 'up, with compute_driver = ghsched.GhschedLibvirtDriver?'
             ) from error
         except oslo_messaging.RemoteError as error:
+            if error.exc_type in _UNKNOWN:
+                raise errors.Refused(
+                    f'nova-compute on {guest.host} does not know the call; '
+                    'is compute_driver = ghsched.GhschedLibvirtDriver there, '
+                    'of this release or later?') from error
             raise errors.Refused(f'nova-compute on {guest.host} failed: '
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:

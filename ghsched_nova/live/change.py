@@ -211,9 +211,12 @@ class LiveChange:
     def _carry_out(self, plan: Plan) -> None:
         shares = self.shares_of(plan.guest)
         self._undo.append(lambda: _put_back(shares, plan.held))
-        shares.put(plan.wanted)
+        # What the guest gives up could be somebody else's before the host has
+        # refused, and then it could not go back.
+        shares.put(changes.larger(plan.held, plan.wanted))
         if plan.guest.running:
             self._set(plan)
+        shares.put(plan.wanted)
         self.records.save(plan.change.extra_specs)
 
     def _set(self, plan: Plan) -> None:

@@ -23,8 +23,7 @@ from typing import Any
 
 from ghsched_placement.policy import NodePolicy
 
-#: oslo.messaging: the topic that hosts listen to, and our namespace in it.
-TOPIC = 'ghsched'
+#: oslo.messaging: our namespace on the topic of nova-compute.
 NAMESPACE = 'ghsched'
 VERSION = '1.0'
 

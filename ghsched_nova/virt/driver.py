@@ -91,8 +91,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             bandwidth_use.BandwidthUse(compat.config().ghsched))
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
-        self._policy_server = rpc.PolicyServer(rpc.PolicyEndpoint(
-            self._ghsched, self._host, self._changing))
+        self._policy_endpoint = rpc.PolicyEndpoint(
+            self._ghsched, self._host, self._changing)
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
@@ -103,11 +103,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         compat.wrap_attach_interface(self.virtapi, functools.partial(
             attach.telling_why, nodes=_nodes_of_devices))
         self._reassert()
-        self._policy_server.start(host)
-
-    def cleanup_host(self, host: str) -> None:
-        self._policy_server.stop()
-        super().cleanup_host(host)
+        compat.add_endpoint(self.virtapi, self._policy_endpoint)
 
     # -- what Placement is told -----------------------------------------------
 

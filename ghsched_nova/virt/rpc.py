@@ -12,7 +12,7 @@
 
 """What nova-compute answers about the policies of its guests.
 
-Beside Nova's own server on the message bus, with a topic of its own. Each
+It is a namespace of its own on nova-compute's server on the message bus. Each
 answer is plain data. A refusal is an answer with ``refused``, the reason; and
 with ``gone``, when there is no such guest here.
 """
@@ -128,28 +128,3 @@ class PolicyEndpoint:
             raise live.NotChanged('the domain does not run')
         yield live.Domain(guest, lambda xml: libvirt_guest.Guest.create(
             xml, self._host))
-
-
-class PolicyServer:
-    """Listens while the driver does.
-
-    :param endpoint: answers.
-    """
-
-    def __init__(self, endpoint: PolicyEndpoint) -> None:
-        self._endpoint = endpoint
-        self._server: Any = None
-
-    def start(self, host: str) -> None:
-        """:param host: name of the compute service."""
-        self._server = compat.rpc_server(
-            oslo_messaging.Target(topic=messages.TOPIC, server=host),
-            [self._endpoint])
-        self._server.start()
-
-    def stop(self) -> None:
-        """Harmless when it was not started."""
-        if self._server is not None:
-            self._server.stop()
-            self._server.wait()
-            self._server = None

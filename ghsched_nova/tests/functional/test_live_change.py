@@ -513,7 +513,7 @@ class SilentHostTest(LiveChangeBase):
         with self.silence('set_policy'):
             self.refused(mem_bw_min=40)
         (_method, request), = self.calls
-        endpoint = self.computes['host_a'].driver._policy_server._endpoint
+        endpoint = self.computes['host_a'].driver._policy_endpoint
         context = nova_context.get_admin_context()
         self.assertIn('given the change up', endpoint.set_policy(
             context, **request)['refused'])

@@ -148,9 +148,20 @@ class LiveChangeTest(testtools.TestCase):
             self.world.state())
 
     def test_placement_then_the_host_then_the_records(self):
-        self.world.change()
+        self.world.change({'ghsched:mem_bw_min': '40'})
         self.assertEqual(['lock', 'put', 'set', 'save'], self.world.calls)
+        self.assertEqual(40, self.world.share)
+
+    def test_a_share_is_given_up_when_the_host_has_taken_the_policy(self):
+        self.world.change()
+        self.assertEqual(['lock', 'set', 'put', 'save'], self.world.calls)
         self.assert_done()
+
+    def test_a_refusal_of_the_host_does_not_need_the_share_again(self):
+        self.world.failing['set'] = [errors.Refused('no')]
+        self.assertRaises(errors.Refused, self.world.change)
+        self.assertNotIn('put', self.world.calls)
+        self.assertEqual(self.before, self.world.state())
 
     def test_once_more_writes_nothing(self):
         self.world.change()
