@@ -54,9 +54,9 @@ ARM_REASON = '; '.join(
 DEVICE = re.compile(
     r'GUEST-PCI (\S+?):([0-9a-f]{2}):(\S+) (\S+) numa_node=(-?\d+)')
 
-#: What the guest does once it has told all, instead of sleeping: it tells of
-#: each device that comes later.
-SLEEP = 'while :; do sleep 3600; done'
+#: What the guest does once it has told all, instead of reading its console:
+#: it tells of each device that comes later.
+READY = 'echo "GUEST-READY"\n'
 WATCH = """\
 cd /sys/bus/pci/devices
 known=$(echo *)
@@ -258,8 +258,8 @@ class BootTest(LibvirtTestCase):
         """The guest's initrd with another init after its own."""
         with open(os.path.join(TOP, 'tools/cloud.d/guest-init')) as stream:
             init = stream.read()
-        self.assertIn(SLEEP, init)
-        path = self.file('init', init.replace(SLEEP, WATCH))
+        self.assertIn(READY, init)
+        path = self.file('init', init.replace(READY, READY + WATCH))
         os.chmod(path, 0o700)
         archive = subprocess.run(
             ['cpio', '-o', '-H', 'newc', '--quiet'], input=b'init',
