@@ -156,7 +156,11 @@ class Host:
     def largest_guarantee(self, node: Node) -> int:
         """Percent that one more guest could be guaranteed on a node.
 
-        It also takes a control group.
+        With a control group of its own, so 0 where none is left. A guest
+        that can share one may still have something: as much as those that it
+        shares with, which Placement does not tell (a trait has no more than
+        a digest of it). :func:`ghsched_placement.fitting.check` finds it for
+        a guest that is known.
         """
         if node.bandwidth is None or not self.groups or not self.groups.free:
             return 0

@@ -17,6 +17,10 @@ hosts one by one. It knows what Placement knows: CPUs and memory of the host
 as a whole, bandwidth and VFs by host NUMA node. What Nova looks at beyond
 that (CPUs and memory by NUMA node, sockets, server groups, ...) is not in
 here, so a host that fits here may still refuse.
+
+A guest has a control group of its own where there is one. Where none is left
+it may go to the host nodes on which it can share one, as ``nova-scheduler``
+asks for in its last try (:func:`ghsched_placement.request.build`, joining).
 """
 
 from collections.abc import Iterator
@@ -33,6 +37,7 @@ from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement import request
 from ghsched_placement import shortage
 
 #: Guests that are counted on one host at most.
@@ -77,7 +82,9 @@ class Verdict:
     :param nodes: host NUMA node of each guest NUMA node, one way to do it;
         empty when the guest is refused.
     :param guests: how many such guests have room, one after the other; at
-        least, where the guest NUMA nodes differ.
+        least, where the guest NUMA nodes differ or some guests share.
+    :param sharing: how many of them, the last ones, would share a control
+        group that is there, because none is left.
     :param reasons: why there is no room for one.
     """
 
@@ -85,6 +92,12 @@ class Verdict:
     nodes: tuple[int, ...] = ()
     guests: int = 0
     reasons: tuple[str, ...] = ()
+    sharing: int = 0
+
+    @property
+    def joins(self) -> bool:
+        """Whether already the first guest would share a control group."""
+        return 0 < self.guests == self.sharing
 
 
 def check(host: capacity.Host, wish: Wish) -> Verdict:
@@ -97,11 +110,24 @@ def check(host: capacity.Host, wish: Wish) -> Verdict:
     if first is None:
         return Verdict(host.name, reasons=(
             f'the {wish.guest_nodes} guest NUMA nodes need a host NUMA node '
-            'each, and too few have room for them',))
+            'each, and too few have room for them'
+            + (' and a control group to share' if _must_join(host, wish)
+               else ''),))
     guests = 1
     while guests < MOST and room.take() is not None:
         guests += 1
-    return Verdict(host.name, first, guests)
+    return Verdict(host.name, first, guests, sharing=room.sharing)
+
+
+def _must_join(host: capacity.Host, wish: Wish) -> bool:
+    """Whether a guest needs a control group, and none is left for it."""
+    return wish.policy.controlled and not (host.groups and host.groups.free)
+
+
+def _can_join(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
+    """Whether a host node has a group that a guest node can share."""
+    return node.traits >= request.shares(wish.policy).get(
+        guest_node, frozenset())
 
 
 # -- reasons ------------------------------------------------------------------
@@ -112,7 +138,10 @@ def _reasons(host: capacity.Host, wish: Wish) -> Iterator[str]:
         yield 'the compute service is disabled'
     yield from _traits(host, wish)
     yield from _amounts(host, wish)
-    if wish.policy.controlled and not (host.groups and host.groups.free):
+    joining = _must_join(host, wish)
+    if joining and not _is_shared(host, wish):
+        # What the host nodes have left is told as for any other guest.
+        joining = False
         yield ('no control group is left' if host.groups
                else 'it has no control groups for guests')
     if wish.guest_nodes > len(host.nodes):
@@ -121,7 +150,13 @@ def _reasons(host: capacity.Host, wish: Wish) -> Iterator[str]:
     if wish.policy.vfs_locality != 'node':
         yield from _distant_vfs(host, wish)
     for guest_node in range(wish.guest_nodes):
-        yield from _nodes(host, wish, guest_node)
+        yield from _nodes(host, wish, guest_node, joining)
+
+
+def _is_shared(host: capacity.Host, wish: Wish) -> bool:
+    """Whether each guest node has a host node with a group to share."""
+    return all(any(_can_join(node, wish, guest_node) for node in host.nodes)
+               for guest_node in range(len(wish.policy.nodes)))
 
 
 def _traits(host: capacity.Host, wish: Wish) -> Iterator[str]:
@@ -160,9 +195,10 @@ def _distant_vfs(host: capacity.Host, wish: Wish) -> Iterator[str]:
                    f'({keys.VFS.extra_spec})')
 
 
-def _nodes(host: capacity.Host, wish: Wish, guest_node: int) -> Iterator[str]:
+def _nodes(host: capacity.Host, wish: Wish, guest_node: int,
+           joining: bool) -> Iterator[str]:
     """Why no host NUMA node can take a guest NUMA node; node by node."""
-    misfits = [(node, tuple(_misfits(node, wish, guest_node)))
+    misfits = [(node, tuple(_misfits(node, wish, guest_node, joining)))
                for node in host.nodes]
     if all(found for _node, found in misfits):
         for node, found in misfits:
@@ -174,10 +210,12 @@ def _called(node: capacity.Node) -> str:
     return node.name if node.number is None else str(node.number)
 
 
-def _misfits(node: capacity.Node, wish: Wish,
-             guest_node: int) -> Iterator[str]:
+def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
+             joining: bool) -> Iterator[str]:
     if node.number is None:
         yield 'it is not known which node it is'
+    if joining and not _can_join(node, wish, guest_node):
+        yield 'no control group is left and it has none that can be shared'
     share = wish.policy.demand(wish.accounting).get(guest_node, 0)
     if share and node.bandwidth is None:
         yield 'its bandwidth can not be controlled'
@@ -195,12 +233,20 @@ def _misfits(node: capacity.Node, wish: Wish,
 
 
 class _Room:
-    """What is left of a host while guests are put on it."""
+    """What is left of a host while guests are put on it.
+
+    :ivar sharing: guests that share a control group that was there before.
+    """
 
     def __init__(self, host: capacity.Host, wish: Wish) -> None:
         self._wish = wish
         self._local = wish.policy.vfs_locality == 'node'
+        self.sharing = 0
         self._groups = host.groups.free if host.groups else 0
+        self._joinable = [
+            {node.number for node in host.nodes
+             if _can_join(node, wish, guest_node)}
+            for guest_node in range(wish.guest_nodes)]
         self._amounts = {
             name: stock.free for name in wish.amounts
             if (stock := host.root.stock(name)) is not None}
@@ -220,13 +266,15 @@ class _Room:
         needs = [self._needs(node) for node in range(self._wish.guest_nodes)]
         if not self._has_room():
             return None
-        nodes = self._match(needs)
+        joins = self._wish.policy.controlled and self._groups < 1
+        nodes = self._match(needs, joins)
         if nodes is None:
             return None
         for need, node in zip(needs, nodes, strict=True):
             for name, amount in need.items():
                 self._nodes[node][name] -= amount
-        self._groups -= self._wish.policy.controlled
+        self._groups -= self._wish.policy.controlled and not joins
+        self.sharing += joins
         for name in self._amounts:
             self._amounts[name] -= self._wish.amounts[name]
         for name, amount in self._wish.vfs().items():
@@ -234,9 +282,8 @@ class _Room:
         return nodes
 
     def _has_room(self) -> bool:
-        return (self._groups >= self._wish.policy.controlled
-                and all(free >= self._wish.amounts[name]
-                        for name, free in self._amounts.items())
+        return (all(free >= self._wish.amounts[name]
+                    for name, free in self._amounts.items())
                 and all(self._vfs[name] >= amount
                         for name, amount in self._wish.vfs().items()))
 
@@ -247,9 +294,18 @@ class _Room:
             needs |= self._wish.vfs(guest_node)
         return needs
 
+    def _fits(self, guest_node: int, node: int, need: Mapping[str, int],
+              joins: bool) -> bool:
+        return ((not joins or node in self._joinable[guest_node])
+                and all(self._nodes[node][name] >= amount
+                        for name, amount in need.items()))
+
     def _match(self, needs: Sequence[Mapping[str, int]],
-               ) -> tuple[int, ...] | None:
+               joins: bool) -> tuple[int, ...] | None:
         """A host NUMA node for each guest NUMA node, the emptiest first.
+
+        Which of the nodes have one and the same group Placement does not
+        tell; nova-compute sees to that.
 
         Augmenting paths (Kuhn): a guest node that finds all its host nodes
         taken pushes another one aside if that has somewhere else to go.
@@ -260,9 +316,8 @@ class _Room:
 
         def push(guest_node: int, seen: set[int]) -> bool:
             for node in order:
-                if node in seen or any(
-                        self._nodes[node][name] < amount
-                        for name, amount in needs[guest_node].items()):
+                if node in seen or not self._fits(
+                        guest_node, node, needs[guest_node], joins):
                     continue
                 seen.add(node)
                 if node not in taken or push(taken[node], seen):

@@ -106,7 +106,7 @@ def build(policy: GuestPolicy, accounting: Accounting,
         there; it takes no unit then.
     """
     demand = policy.demand(accounting)
-    traits = _shares(policy) if joining else {}
+    traits = shares(policy) if joining else {}
     groups = [
         Group(names.bandwidth_suffix(node), {names.MEM_BW_PCT: share},
               traits.get(node, frozenset()))
@@ -137,7 +137,7 @@ def build(policy: GuestPolicy, accounting: Accounting,
                    root_required=_root_required(policy))
 
 
-def _shares(policy: GuestPolicy) -> dict[int, frozenset[str]]:
+def shares(policy: GuestPolicy) -> dict[int, frozenset[str]]:
     """Traits of host nodes with a group to share, by guest NUMA node."""
     return {node: frozenset({names.shares_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}

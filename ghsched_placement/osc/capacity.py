@@ -33,7 +33,8 @@ class ShowCapacity(command.Lister):
     """Show what hosts have left, by NUMA node.
 
     Bandwidth (BW) is in percent of what a NUMA node can deliver in theory.
-    Control groups and fragmentation are those of the whole host.
+    Control groups and fragmentation are those of the whole host. The largest
+    guarantee is that of a guest with a control group of its own.
     Fragmentation is the part of its free bandwidth that is on NUMA nodes in
     use already.
     """

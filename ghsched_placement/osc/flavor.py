@@ -36,7 +36,8 @@ from ghsched_placement import query
 from ghsched_placement import request
 from ghsched_placement import topology
 
-COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Host Nodes', 'Reasons')
+COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Sharing', 'Host Nodes',
+           'Reasons')
 
 #: No host can take a guest of the flavor; a bad flavor ends with 1.
 EXIT_NO_HOST = 2
@@ -63,7 +64,8 @@ class CheckFlavor(command.Lister):
     Lists what is wrong with the keys of the flavor, or else which hosts can
     take a guest of it, how many, and why the others can not. Bandwidth and
     VFs are looked at by NUMA node, CPUs and memory by host, as Placement
-    knows them. Exit status: 0 a host can take it, 1 the flavor is wrong or
+    knows them. Where no control group is left, guests may share one that is
+    there. Exit status: 0 a host can take it, 1 the flavor is wrong or
     the cloud can not be asked, 2 no host can take it.
     """
 
@@ -96,14 +98,15 @@ class CheckFlavor(command.Lister):
         classes = {**guess_classes(policy, found),
                    **dict(parsed_args.vf_class)}
         self._warn(policy, classes, specs)
-        asked = query.parameters(
-            query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
-                         size.disk_gb, size.swap_mb, specs),
-            request.build(policy, parsed_args.accounting))
+        wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
+                              size.disk_gb, size.swap_mb, specs)
+        asked, joining = (query.parameters(wanted, request.build(
+            policy, parsed_args.accounting, joining=joins))
+            for joins in (False, True))
         wish = make_wish(policy, guest, asked, classes,
                          parsed_args.accounting)
         verdicts = client.each(
-            lambda host: judge(client, host, wish, asked), found)
+            lambda host: judge(client, host, wish, asked, joining), found)
         if not any(verdict.guests for verdict in verdicts):
             self.status = EXIT_NO_HOST
         return COLUMNS, list(rows(verdicts))
@@ -212,10 +215,17 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
 
 
 def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
-          asked: Sequence[tuple[str, str]]) -> fitting.Verdict:
-    """Whether a host fits, and Placement thinks so too."""
+          asked: Sequence[tuple[str, str]],
+          joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
+    """Whether a host fits, and Placement thinks so too.
+
+    :param asked: parameters of the query for a guest with a control group of
+        its own.
+    :param joining: those for a guest that shares one.
+    """
     verdict = fitting.check(host, wish)
-    if verdict.guests and not client.has_candidate(host, asked):
+    if verdict.guests and not client.has_candidate(
+            host, joining if verdict.joins else asked):
         return fitting.Verdict(host.name, reasons=(
             'Placement has no candidate here: something else that the flavor '
             'or the image asks for is missing (trait:..., resources:...)',))
@@ -226,5 +236,5 @@ def rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[tuple[Any, ...]]:
     """A row for each host."""
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
-               columns.Words(list(verdict.nodes)),
+               verdict.sharing, columns.Words(list(verdict.nodes)),
                columns.Lines(list(verdict.reasons)))

@@ -37,6 +37,20 @@ def wish(*shares, vfs=(), locality='node', **more):
                         classes={'nic': clouds.VF}, **more)
 
 
+def shared_host(asked, used, backs, groups_free=0, **more):
+    """A host whose node n backs the guest nodes backs[n] of such guests.
+
+    :param used: bandwidth that is used of each node.
+    """
+    return clouds.host(*(
+        clouds.node(number, used=share, traits=clouds.NODE_TRAITS | {
+            names.shares_trait(asked.policy.fingerprint, guest_node)
+            for guest_node in guest_nodes})
+        for number, (share, guest_nodes) in enumerate(
+            zip(used, backs, strict=True))),
+        groups=3 + groups_free, groups_used=3, **more)
+
+
 class CheckTest(unittest.TestCase):
 
     def fits(self, host, asked):
@@ -169,3 +183,119 @@ class CheckTest(unittest.TestCase):
             min(n, one) for one in room) >= n * nodes)
         self.assertEqual(expected, fitting.check(
             host, wish(*[share] * nodes)).guests)
+
+
+class SharingTest(unittest.TestCase):
+    """Guests of equal policy on a host that has no control group left."""
+
+    def test_it_goes_where_a_group_can_be_shared(self):
+        asked = wish(30)
+        verdict = fitting.check(
+            shared_host(asked, (0, 40), ((), (0,))), asked)
+        self.assertEqual(((1,), 2, 2, True, ()), (
+            verdict.nodes, verdict.guests, verdict.sharing, verdict.joins,
+            verdict.reasons))
+
+    def test_another_policy_has_nothing_to_share(self):
+        host = shared_host(wish(30), (0, 40), ((), (0,)))
+        for asked in (wish(31), wish(30, 30)):
+            verdict = fitting.check(host, asked)
+            self.assertEqual((('no control group is left',), 0, False), (
+                verdict.reasons, verdict.guests, verdict.joins))
+
+    def test_reasons_name_the_nodes_with_and_without_a_group(self):
+        asked = wish(30)
+        self.assertEqual(
+            ('NUMA node 0 can not take guest NUMA node 0: no control group '
+             'is left and it has none that can be shared',
+             'NUMA node 1 can not take guest NUMA node 0: 10 % of its '
+             'bandwidth free, 30 % needed'),
+            fitting.check(shared_host(asked, (0, 90), ((), (0,))),
+                          asked).reasons)
+
+    def test_guest_nodes_do_not_change_places(self):
+        asked = wish(10, 10)
+        verdict = fitting.check(
+            shared_host(asked, (0, 50, 20), ((), (0,), (1,))), asked)
+        self.assertEqual(((1, 2), 5, 5), (
+            verdict.nodes, verdict.guests, verdict.sharing))
+
+    def test_one_host_node_does_not_back_two_guest_nodes(self):
+        asked = wish(10, 10)
+        verdict = fitting.check(
+            shared_host(asked, (0, 0), ((0, 1), ())), asked)
+        self.assertIn('and a control group to share', verdict.reasons[0])
+
+    def test_a_cap_alone_is_shared_on_its_node(self):
+        asked = fitting.Wish(GuestPolicy(
+            (NodePolicy(maximum=40),)), 1, amounts={'VCPU': 2})
+        verdict = fitting.check(shared_host(
+            asked, (0, 0), ((), (0,)), VCPU=7), asked)
+        self.assertEqual(((1,), 3, 3), (
+            verdict.nodes, verdict.guests, verdict.sharing))
+
+    def test_groups_that_are_left_are_taken_first(self):
+        asked = wish(30)
+        verdict = fitting.check(shared_host(
+            asked, (0, 40), ((), (0,)), groups_free=2), asked)
+        self.assertEqual(((0,), 4, 2, False), (
+            verdict.nodes, verdict.guests, verdict.sharing, verdict.joins))
+
+    def test_a_guest_without_control_shares_nothing(self):
+        asked = wish(vfs=(0,))
+        verdict = fitting.check(shared_host(asked, (0,), ((0,),)), asked)
+        self.assertEqual((fitting.MOST, 0, False), (
+            verdict.guests, verdict.sharing, verdict.joins))
+
+    @given(st.lists(st.tuples(st.integers(0, 100), st.sets(
+        st.integers(0, 2))), min_size=1, max_size=4),
+        st.lists(st.integers(0, 60), min_size=1, max_size=3))
+    def test_joins_if_and_only_if_some_order_does(self, nodes, shares):
+        asked = wish(*shares)
+        used, backs = zip(*nodes, strict=True)
+        possible = any(
+            all(guest_node in backs[node] and 100 - used[node] >= share
+                for guest_node, (node, share) in enumerate(
+                    zip(order, shares, strict=True)))
+            for order in itertools.permutations(range(len(used)),
+                                                len(shares)))
+        verdict = fitting.check(shared_host(asked, used, backs), asked)
+        self.assertEqual(possible, verdict.joins)
+        self.assertEqual(possible, not verdict.reasons)
+        self.assertEqual(verdict.guests, verdict.sharing)
+        for guest_node, node in enumerate(verdict.nodes):
+            self.assertIn(guest_node, backs[node])
+
+    @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()),
+                    min_size=1, max_size=4),
+           st.integers(10, 60), st.integers(0, 4))
+    def test_no_more_than_there_is_room_for(self, nodes, share, groups):
+        """Exact without a free group, and never more than the best way."""
+        asked = wish(share)
+        used, shared = zip(*nodes, strict=True)
+        room = [(100 - one) // share for one in used]
+        joining = sum(itertools.compress(room, shared))
+        verdict = fitting.check(shared_host(
+            asked, used, [(0,) if one else () for one in shared], groups),
+            asked)
+        own = verdict.guests - verdict.sharing
+        self.assertEqual(min(groups, sum(room)), own)
+        self.assertLessEqual(verdict.guests,
+                             joining + min(groups, sum(room) - joining))
+        if not groups:
+            self.assertEqual(joining, verdict.guests)
+
+    @given(st.lists(st.integers(0, 100), min_size=3, max_size=3),
+           st.permutations(range(3)), st.integers(1, 3),
+           st.integers(1, 60))
+    def test_one_group_is_joined_until_a_node_of_it_is_full(
+            self, used, order, guest_nodes, share):
+        asked = wish(*[share] * guest_nodes)
+        backs = [(order.index(node),) if order.index(node) < guest_nodes
+                 else () for node in range(3)]
+        verdict = fitting.check(shared_host(asked, used, backs), asked)
+        self.assertEqual(min((100 - used[node]) // share
+                             for node in order[:guest_nodes]),
+                         verdict.sharing)
+        if verdict.joins:
+            self.assertEqual(tuple(order[:guest_nodes]), verdict.nodes)

@@ -238,6 +238,52 @@ class FlavorTest(openstack_base.CommandTestCase):
         self.assertIn('Placement has no candidate', row['Reasons'][0])
 
 
+class SharingTest(openstack_base.CommandTestCase):
+    """A host whose three control groups are taken."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(group_sharing=True, group='ghsched')
+        self.kernel.closids = 4
+        # All on one node, whose CPUs the command does not count.
+        self.start_host(cores=6)
+        self.first, *_others = (
+            self._boot_and_report(self.wanted(priority))
+            for priority in (1, 2, 3))
+
+    def wanted(self, priority):
+        return self.flavor(vcpus=1, mem_bw_min=20, mem_bw_priority=priority)
+
+    def _boot_and_report(self, flavor):
+        server = self.boot(flavor)
+        self._run_periodics()
+        return server
+
+    def check(self, wanted):
+        row, = self.told(flavor.CheckFlavor, wanted)
+        return row
+
+    def test_as_many_join_as_were_said_to(self):
+        wanted = self.wanted(1)
+        row = self.check(wanted)
+        nodes = self.host_nodes(self.first)
+        self.assertEqual((True, nodes, []), (
+            row['Fits'], row['Host Nodes'], row['Reasons']))
+        self.assertEqual(row['Guests That Fit'], row['Sharing'])
+        for _ in range(row['Sharing']):
+            self.assertEqual(nodes, self.host_nodes(self.boot(wanted)))
+        row = self.check(wanted)
+        self.assertEqual((False, 0), (row['Fits'], row['Sharing']))
+        self.assertIn('none that can be shared', ''.join(row['Reasons']))
+        self.boot(wanted, state='ERROR')
+
+    def test_another_policy_finds_no_group(self):
+        self.assertEqual(['no control group is left'],
+                         self.check(self.wanted(4))['Reasons'])
+        self.assertEqual({0}, {row['Largest Guarantee (%)'] for row
+                               in self.told(capacity.ShowCapacity)})
+
+
 class VfTest(openstack_base.CommandTestCase):
     """VFs by host NUMA node; both PFs of four VFs are there."""
 

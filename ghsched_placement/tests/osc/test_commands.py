@@ -27,6 +27,7 @@ from osc_lib import exceptions
 from ghsched_placement import audit
 from ghsched_placement import diagnostics
 from ghsched_placement import fitting
+from ghsched_placement import names
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import density
 from ghsched_placement.osc import flavor
@@ -196,6 +197,26 @@ class FlavorTest(unittest.TestCase):
             policy, 1, classes=flavor.guess_classes(policy, [])))
         self.assertIn('0 VFs of the alias nic free, 1 needed',
                       found.reasons[0])
+
+    def test_placement_is_asked_for_what_the_guest_would_take(self):
+        policy = policies.GuestPolicy((policies.NodePolicy(30),))
+        shared = clouds.node(0, traits=clouds.NODE_TRAITS | {
+            names.shares_trait(policy.fingerprint, 0)})
+        for groups_used, expected in ((2, 'own'), (3, 'joining')):
+            asked = []
+            client = types.SimpleNamespace(
+                has_candidate=lambda _host, query, asked=asked:
+                asked.append(query) or True)
+            verdict = flavor.judge(
+                client, clouds.host(shared, groups=3,
+                                    groups_used=groups_used),
+                fitting.Wish(policy, 1), 'own', 'joining')
+            self.assertEqual([expected], asked)
+            row, = flavor.rows([verdict])
+            self.assertEqual(
+                ['a', True, 3, 2 if expected == 'own' else 3, [0], []],
+                plain(row))
+            self.assertEqual(len(flavor.COLUMNS), len(row))
 
     @given(st.text(min_size=1).filter(lambda text: '=' not in text),
            st.from_regex('[A-Z0-9_]{1,9}', fullmatch=True))
