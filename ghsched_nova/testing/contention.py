@@ -39,11 +39,11 @@ from collections.abc import Sequence
 from collections import defaultdict
 from dataclasses import dataclass
 from dataclasses import field
-import json
 import math
 import re
 from typing import Any
 
+from ghsched_nova.testing import control_file
 from ghsched_nova.testing import machines
 from ghsched_nova.testing import staging
 from ghsched_placement.contention.machine import Machine
@@ -104,15 +104,8 @@ def parse_text(text: str, machine: machines.Machine) -> Load | None:
 
     :raises BadLoad: it is no load of this machine.
     """
-    if not text.strip():
-        return None
-    try:
-        spec = json.loads(text)
-    except ValueError as exc:
-        raise BadLoad(f'not JSON: {exc}') from exc
-    if not isinstance(spec, dict):
-        raise BadLoad('want one JSON object')
-    return parse(spec, machine)
+    spec = control_file.read_object(text, BadLoad)
+    return None if spec is None else parse(spec, machine)
 
 
 def parse(spec: Mapping[str, Any], machine: machines.Machine) -> Load:

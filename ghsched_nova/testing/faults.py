@@ -49,8 +49,9 @@ from dataclasses import dataclass
 from dataclasses import field
 import errno
 import fnmatch
-import json
 from typing import Any
+
+from ghsched_nova.testing import control_file
 
 OPERATIONS = (
     'mkdir', 'rmdir', 'schemata', 'tasks', 'cpus', 'mode', 'read', 'mon',
@@ -127,15 +128,8 @@ def parse(spec: Mapping[str, Any]) -> Faults:
 
 def parse_text(text: str) -> Faults:
     """As :func:`parse`, of the JSON text; an empty text is no fault."""
-    if not text.strip():
-        return Faults()
-    try:
-        spec = json.loads(text)
-    except ValueError as exc:
-        raise BadFault(f'not JSON: {exc}') from exc
-    if not isinstance(spec, dict):
-        raise BadFault('want one JSON object')
-    return parse(spec)
+    spec = control_file.read_object(text, BadFault)
+    return Faults() if spec is None else parse(spec)
 
 
 def _fault(operation: str, subject: str, value: Any) -> Fault:

@@ -330,14 +330,7 @@ class FaultTestCase(_Base):
         for moment in range(total):
             self.world = self.new_world(self.DIALECT)
             self.world.model.mkdir('/' + OLD)
-            left = [moment]
-
-            def before(*_operation, left=left):
-                left[0] -= 1
-                if left[0] < 0:
-                    raise KeyboardInterrupt
-
-            self.world.files.before = before
+            self.world.files.kill_at(moment)
             self.assertRaises(KeyboardInterrupt, self.world.reconcile)
             self.mended()
             self.assertEqual({guest.group for guest in self.world.guests},

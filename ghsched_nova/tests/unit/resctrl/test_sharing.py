@@ -184,14 +184,7 @@ class SharingTestCase(_Base):
         total = len(self.world.files.operations)
         for moment in range(total):
             self.world = self.new_world()
-            left = [moment]
-
-            def before(*_operation, left=left):
-                left[0] -= 1
-                if left[0] < 0:
-                    raise KeyboardInterrupt
-
-            self.world.files.before = before
+            self.world.files.kill_at(moment)
             self.assertRaises(KeyboardInterrupt, self.world.reconcile)
             self.world.files.before = lambda *operation: None
             self.settled()

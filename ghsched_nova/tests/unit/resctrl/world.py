@@ -16,6 +16,7 @@
 
 import contextlib
 import functools
+import itertools
 from pathlib import Path
 import shutil
 import tempfile
@@ -81,6 +82,16 @@ class Files(apply.Files):
     def __init__(self, model, root):
         self.model, self.root, self.operations = model, root, []
         self.before = lambda *operation: None
+
+    def kill_at(self, moment):
+        """Kill the process before its next operation but so many."""
+        left = itertools.count(moment, -1)
+
+        def before(*_operation):
+            if next(left) <= 0:
+                raise KeyboardInterrupt
+
+        self.before = before
 
     def _path(self, path):
         return '/' + str(path.relative_to(self.root)).removeprefix('.')
