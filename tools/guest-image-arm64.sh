@@ -56,10 +56,10 @@ prepare_apt() {
     private_apt apt-get update
 }
 
-# fetch PACKAGE RELEASE: the package, unpacked below $work/root.
+# fetch PACKAGE RELEASE: the package, unpacked below $work/unpacked.
 fetch() {
     (cd "$work/deb" && private_apt apt-get download "$1/$2")
-    dpkg-deb --extract "$work/deb/$1"_*.deb "$work/root"
+    dpkg-deb --extract "$work/deb/$1"_*.deb "$work/unpacked"
 }
 
 kernel_package() {
@@ -70,7 +70,7 @@ kernel_package() {
 make_ramdisk() {
     local root=$work/ramdisk
     mkdir -p "$root"/{bin,dev,proc,sys}
-    cp "$work"/root/bin/busybox "$root/bin/busybox"
+    cp "$work"/unpacked/bin/busybox "$root/bin/busybox"
     install -m 755 "$init" "$root/init"
     (cd "$root" && find . | cpio -o -H newc --quiet | gzip -9) \
         > "$target/initrd.img"
@@ -80,8 +80,8 @@ prepare_apt
 fetch "$(kernel_package)" bookworm
 fetch busybox-static bookworm
 fetch qemu-efi-aarch64 trixie
-cp "$work"/root/boot/vmlinuz-* "$target/vmlinuz"
-firmware=$work/root/usr/share/AAVMF
+cp "$work"/unpacked/boot/vmlinuz-* "$target/vmlinuz"
+firmware=$work/unpacked/usr/share/AAVMF
 cp --dereference "$firmware/AAVMF_CODE.no-secboot.fd" "$target/AAVMF_CODE.fd"
 cp --dereference "$firmware/AAVMF_VARS.fd" "$target/AAVMF_VARS.fd"
 make_ramdisk

@@ -29,9 +29,9 @@ trap 'rm -rf "$work"' EXIT
 debian_lists "$work/apt" bookworm-backports
 debian_download "$work" qemu-system-x86 qemu-system-data seabios
 for package in "$work"/*.deb; do
-    dpkg-deb -x "$package" "$work/root"
+    dpkg-deb -x "$package" "$work/unpacked"
 done
 mkdir -p "$target/usr/bin" "$target/usr/share"
-cp "$work/root/usr/bin/qemu-system-x86_64" "$target/usr/bin/"
-cp -a "$work"/root/usr/share/{qemu,seabios} "$target/usr/share/"
+cp "$work/unpacked/usr/bin/qemu-system-x86_64" "$target/usr/bin/"
+cp -a "$work"/unpacked/usr/share/{qemu,seabios} "$target/usr/share/"
 "$target/usr/bin/qemu-system-x86_64" -version

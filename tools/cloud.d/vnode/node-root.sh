@@ -76,8 +76,8 @@ add_users() {
 
 add_init() {
     install -m 755 "$here/node-init" "$root/sbin/vnode-init"
-    mkdir -p "$root/root/.ssh" "$root/etc/ssh/sshd_config.d"
-    chmod 700 "$root/root/.ssh"
+    mkdir -p "$root/etc/ssh/sshd_config.d"
+    chroot "$root" sh -c 'install -d -m 700 ~root/.ssh'
     printf '%s\n' 'UsePAM no' 'UseDNS no' 'PasswordAuthentication no' \
         'PermitRootLogin prohibit-password' \
         > "$root/etc/ssh/sshd_config.d/vnode.conf"
@@ -88,7 +88,7 @@ add_init() {
 # An initrd that finds the root file system on the first disk.
 make_initrd() {
     local ram=$work/ram module
-    mkdir -p "$ram"/{bin,dev,proc,sys,root}
+    mkdir -p "$ram"/{bin,dev,proc,sys,sysroot}
     cp "$root/bin/busybox" "$ram/bin/"
     chroot "$root" modprobe -S "$version" -a --show-depends \
         "${early[@]}" |
