@@ -47,7 +47,7 @@ class HostClient:
 
         :returns: ``policy`` that the guest runs with (None when it does not
             run), ``same`` whether that is the one asked for, and
-            ``effective``, see :class:`change.Plan`.
+            ``effective`` and ``guests``, see :class:`change.Plan`.
         :raises Refused: with the host's reason.
         :raises HostSilent: when it does not answer.
         """

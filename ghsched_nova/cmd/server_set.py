@@ -32,7 +32,11 @@ nodes
     For each guest NUMA node: ``guest_node``, ``host_node``, ``before`` and
     ``after`` (``min``, ``max``, ``hardlimit`` and ``priority``, null for the
     host's default) and ``effective``, the same for each resctrl ``domain``
-    of the host node, null for what the host has not.
+    of the host node, null for what the host has not. That is what the control
+    group of the server holds.
+guests
+    How many servers have that group together, this one among them; more than
+    1 only with ``[ghsched]group_sharing``.
 """
 
 import argparse
@@ -245,6 +249,7 @@ def as_json(plan: Any, dry_run: bool) -> str:
         'server': {'uuid': guest.uuid, 'name': guest.name,
                    'host': guest.host},
         'changed': plan.needed, 'dry_run': dry_run, 'running': guest.running,
+        'guests': plan.guests,
         'nodes': [{
             'guest_node': number, 'host_node': host_node,
             'before': _values(before), 'after': _values(after),
@@ -264,13 +269,16 @@ def as_table(plan: Any, dry_run: bool) -> str:
 
 
 def summary(plan: Any, dry_run: bool) -> str:
-    """What was done, in a sentence."""
+    """What was done, in a sentence, and whom the host's values are for."""
+    together = (f' The host holds these values for {plan.guests} servers '
+                'together, which share a control group.'
+                if plan.guests > 1 else '')
     if not plan.needed:
-        return 'Nothing to change.'
+        return 'Nothing to change.' + together
     if dry_run:
-        return 'This could be done now. Nothing was changed.'
-    return 'Done.' if plan.guest.running else (
-        'Done; it holds when the server starts.')
+        return 'This could be done now. Nothing was changed.' + together
+    return ('Done.' if plan.guest.running else
+            'Done; it holds when the server starts.') + together
 
 
 def rows(plan: Any) -> Iterator[tuple[str, ...]]:

@@ -87,7 +87,10 @@ class Host(Protocol):
     """
 
     def check(self, guest: Guest, policy: Packed) -> dict[str, Any]:
-        """``policy`` that the guest has, ``effective`` and ``same``."""
+        """``policy`` that the guest has, ``same``, ``effective``, ``guests``.
+
+        A host of an older release does not tell the last one.
+        """
 
     def set(self, guest: Guest, policy: Packed, token: str) -> None:
         """Have the guest run with a policy."""
@@ -123,7 +126,9 @@ class Plan:
     :param effective: what the host makes of the policy, one entry per resctrl
         domain: ``guest_node``, ``host_node``, ``domain``, ``min``, ``max``
         (percent), ``hardlimit`` and ``priority``, None for what it has not.
+        The values are those of the guest's control group.
     :param needed: whether anything is to be done at all.
+    :param guests: how many guests have that group together.
     """
 
     guest: Guest
@@ -133,6 +138,7 @@ class Plan:
     running: Packed | None
     effective: Sequence[Mapping[str, Any]]
     needed: bool
+    guests: int = 1
 
     @property
     def packed(self) -> Packed:
@@ -197,7 +203,8 @@ class LiveChange:
             answer['effective'],
             needed=(dict(guest.extra_specs) != dict(change.extra_specs)
                     or held != wanted
-                    or (guest.running and not answer['same'])))
+                    or (guest.running and not answer['same'])),
+            guests=answer.get('guests', 1))
 
     def _asked(self, guest: Guest, change: changes.Change) -> dict[str, Any]:
         try:

@@ -411,6 +411,18 @@ class HostEngine:
         return (self.shares and len(nodes) == len(policy.nodes)
                 and own.shared_name(policy.nodes, nodes) in self.groups())
 
+    def together(self, uuid: str, policy: GuestPolicy,
+                 host_nodes: Sequence[int]) -> int:
+        """How many guests the shared group of a policy has, with one of them.
+
+        :param uuid: of that guest, whether it is in the group yet or not.
+        """
+        group = own.shared_name(policy.nodes, host_nodes)
+        others = desired.sharing(domain for domain in self.running()
+                                 if domain.domain.id >= 0
+                                 and domain.domain.uuid != uuid)
+        return 1 + sum(one.group == group for one in others.values())
+
     @property
     def caps_all(self) -> bool:
         """Whether guests that ask for nothing are held to something."""

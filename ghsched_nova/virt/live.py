@@ -29,6 +29,7 @@ from oslo_log import log as logging
 from ghsched_nova.guest import metadata
 from ghsched_nova.live import messages
 from ghsched_nova.resctrl import plan
+from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -80,17 +81,41 @@ def policy_of(xml: str) -> list[dict[str, Any]] | None:
     return messages.pack(domain.policy.nodes, domain.host_nodes)
 
 
-def effective(host: engine.HostEngine,
-              policy: Sequence[messages.Node]) -> list[dict[str, Any]]:
+def effective(host: engine.HostEngine, policy: Sequence[messages.Node],
+              guests: int = 1) -> list[dict[str, Any]]:
     """What becomes of a policy on this host, one entry per resctrl domain.
 
+    :param guests: how many of this policy have one control group together;
+        the values are those of the group.
     :raises ResctrlUnavailable: when the host has no bandwidth control.
     :raises PolicyNotHeld: when it can not hold the policy.
     :raises MessageError: when it is no policy.
     """
     nodes, host_nodes = messages.unpack(policy)
-    return [_entry(setting) for setting in plan.resolve(
-        host.host(), GuestPolicy(nodes=nodes), host_nodes)]
+    asked, found = GuestPolicy(nodes=nodes), host.host()
+    settings = plan.resolve(found, asked, host_nodes)
+    if guests > 1:
+        settings = plan.resolve(found, plan.together(found, asked, guests),
+                                host_nodes)
+    return [_entry(setting) for setting in settings]
+
+
+def guests_together(host: engine.HostEngine, uuid: str, live: str | None,
+                    policy: Sequence[messages.Node]) -> int:
+    """How many guests have the control group of one with a policy.
+
+    A guest that runs keeps the kind of group that it was started with.
+
+    :param live: its XML; None when it does not run, so that the host decides
+        about its group when it starts.
+    :returns: 1 when it has its own.
+    :raises MessageError: when it is no policy.
+    """
+    shares = host.shares if live is None else desired.shared_group(live)
+    if not shares:
+        return 1
+    nodes, host_nodes = messages.unpack(policy)
+    return host.together(uuid, GuestPolicy(nodes=nodes), host_nodes)
 
 
 def _entry(setting: plan.DomainSetting) -> dict[str, Any]:

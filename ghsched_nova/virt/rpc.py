@@ -84,13 +84,20 @@ class PolicyEndpoint:
                      policy: Sequence[messages.Node],
                      running: bool) -> Answer:
         """Whether this host can hold a policy, see HostClient.check."""
-        effective = live.effective(self._engine, policy)
         if not running:
-            return {'policy': None, 'same': False, 'effective': effective}
+            return {'policy': None, 'same': False,
+                    **self._held(instance_uuid, None, policy)}
         with self._running(instance_uuid) as domain:
             return {'policy': live.policy_of(domain.live),
                     'same': live.is_same(self._engine, domain, policy),
-                    'effective': effective}
+                    **self._held(instance_uuid, domain.live, policy)}
+
+    def _held(self, uuid: str, xml: str | None,
+              policy: Sequence[messages.Node]) -> Answer:
+        """What a guest's group is to hold, and for how many guests."""
+        guests = live.guests_together(self._engine, uuid, xml, policy)
+        return {'guests': guests, 'effective': live.effective(
+            self._engine, policy, guests)}
 
     @_answering
     def policy_of(self, context: Any, instance_uuid: str,

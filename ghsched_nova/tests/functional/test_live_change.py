@@ -266,6 +266,39 @@ class SharedGroupTest(LiveChangeBase):
                           self.other['id']: (60, 100)}, self.values())
         self.assertEqual([self.group], self.kernel.own_groups())
 
+    def told(self, plan):
+        """What the command shows of the host: (guests, guarantee, cap)."""
+        one, = plan.effective
+        return plan.guests, one['min'], one['max']
+
+    def test_it_tells_what_the_group_holds(self):
+        """As ghsched-top does, which reads the kernel."""
+        self.assertEqual((1, 20, 50), self.told(
+            self.change(mem_bw_min=20, mem_bw_max=50)))
+        self.assertEqual((2, 60, 100), self.told(
+            self.change(mem_bw_min=30, mem_bw_max=60, dry_run=True)))
+        self.assertEqual((2, 60, 100), self.told(
+            self.change(mem_bw_min=30, mem_bw_max=60)))
+        self.assertEqual((60, 100), self.values()[self.server['id']])
+        self.assertEqual((2, 60, 100), self.told(
+            self.change(mem_bw_min=30)))    # nothing to do
+
+    def test_a_stopped_one_shares_when_it_starts_if_the_host_shares(self):
+        self._stop_server(self.server)
+        self.assertEqual((2, 60, 100), self.told(
+            self.change(mem_bw_min=30, dry_run=True)))
+        self.flags(group_sharing=False, group='ghsched')
+        self.assertEqual((1, 30, 60), self.told(
+            self.change(mem_bw_min=30, dry_run=True)))
+
+    def test_one_that_runs_keeps_its_kind_of_group(self):
+        self.flags(group_sharing=False, group='ghsched')
+        self.assertEqual((2, 60, 100), self.told(
+            self.change(mem_bw_min=30)))
+        self._reboot_server(self.server, hard=True)
+        self.flags(group_sharing=True, group='ghsched')
+        self.assertEqual((1, 30, 60), self.told(self.change(mem_bw_min=30)))
+
     def test_a_refusal_leaves_it_in_the_group(self):
         self.kernel.error = apply.EnforcementError(
             'there is no control group left')

@@ -32,7 +32,7 @@ UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
 SPECS = {'ghsched:mem_bw_min': '10', 'ghsched:mem_bw_max.1': '50'}
 
 
-def plan(needed=True, running=True):
+def plan(needed=True, running=True, guests=1):
     guest = change.Guest(UUID, 'web', 'host_a', 'root', (3, 1), SPECS,
                          running)
     effective = [
@@ -42,7 +42,7 @@ def plan(needed=True, running=True):
                                         (1, 1, 1, 45.5))]
     return change.Plan(
         guest, changes.decide(SPECS, {'ghsched:mem_bw_min': '20'}, 2), {},
-        {}, None, effective, needed)
+        {}, None, effective, needed, guests)
 
 
 class CommandTest(testtools.TestCase):
@@ -114,7 +114,9 @@ class CommandTest(testtools.TestCase):
         for words, arguments, answer in (
                 ('Nothing to change.', (), plan(needed=False)),
                 ('Nothing was changed.', ['--dry-run'], plan()),
-                ('when the server starts', (), plan(running=False))):
+                ('when the server starts', (), plan(running=False)),
+                ('Done. The host holds these values for 3 servers together',
+                 (), plan(guests=3))):
             self.answer.return_value = answer
             self.assertIn(words, self.call('--mem-bw-min', '20',
                                            *arguments)[1])
@@ -124,9 +126,9 @@ class CommandTest(testtools.TestCase):
                                       'json')
         document = json.loads(out)
         self.assertEqual(0, status)
-        self.assertEqual((UUID, True, False, True), (
+        self.assertEqual((UUID, True, False, True, 1), (
             document['server']['uuid'], document['changed'],
-            document['dry_run'], document['running']))
+            document['dry_run'], document['running'], document['guests']))
         first, second = document['nodes']
         self.assertEqual((10, 20), (first['before']['min'],
                                     first['after']['min']))

@@ -242,6 +242,17 @@ class EngineTestCase(testtools.TestCase):
                                   self.engine.enforce, 1, others[0].xml)
         self.assertIn('no room', str(error))
 
+    def test_who_would_share_a_group_is_counted(self):
+        self.engine.running = lambda: [
+            running(1, shared=True), running(2, shared=True), running(3),
+            running(4, shared=True, minimum=30),
+            running(5, shared=True, domain_id=-1)]
+        for minimum, number, guests in ((20, 1, 2), (20, 3, 3), (20, 9, 3),
+                                        (30, 1, 2), (30, 4, 1), (40, 4, 1)):
+            self.assertEqual(guests, self.engine.together(
+                UUID.format(number),
+                GuestPolicy(nodes=(NodePolicy(minimum=minimum),)), (0,)))
+
     def test_a_guest_that_ends_leaves_the_group_that_it_shared(self):
         self.engine.running = lambda: [running(1, shared=True)]
         self.engine.forget(UUID.format(2))
