@@ -44,6 +44,9 @@ HELD_BY_KEY = {
 }
 
 
+_NO_GROUP = 'no host has a resctrl control group left'
+
+
 class Shortage:
     """One need that no host meets.
 
@@ -61,17 +64,26 @@ class Shortage:
 
 def find(policy: GuestPolicy, accounting: Accounting, ask: Ask,
          pfs: Mapping[str, Sequence[vfs.Pf]] | None = None,
-         ) -> list[Shortage]:
+         joins: bool = False) -> list[Shortage]:
     """Every need of a policy that no host can meet by itself, now.
 
     :param pfs: the PFs of each alias in the policy's VFs.
+    :param joins: whether some host has a control group that the guest could
+        share, if all else that it needs were there.
 
     Empty when each can be met alone; then it is their combination, or
     something that is not ours (CPUs, memory, traits of the image, ...).
     """
-    missing = list(_capabilities(policy, ask)) or [
-        *_bandwidth(policy, accounting, ask), *_control_groups(policy, ask),
-        *_vfs(policy, pfs or {})]
+    missing = list(_capabilities(policy, ask))
+    if missing:
+        return missing
+    missing += [*_bandwidth(policy, accounting, ask),
+                *_vfs(policy, pfs or {})]
+    if _no_group(policy, ask):
+        if not joins:
+            missing.append(Shortage(_NO_GROUP))
+        elif not missing:
+            missing.append(_not_joined(policy, accounting, ask))
     if not missing and policy.vfs:
         where = (' on the right NUMA nodes'
                  if policy.vfs_locality == 'node' or policy.nodes else '')
@@ -154,23 +166,43 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting,
     for share in sorted(set(policy.demand(accounting).values())):
         if not _some_node_has(share, ask):
             most = _most_on_one_node(share, ask)
-            key = (keys.MEM_BW_MIN if accounting == 'min'
-                   else keys.MEM_BW_MAX)
             yield Shortage(
                 f'no host NUMA node has {share} % of its memory bandwidth '
-                f'left ({key.extra_spec})',
+                f'left ({_counted(accounting)})',
                 f'; the most left on one node is {most} %')
 
 
-def _control_groups(policy: GuestPolicy, ask: Ask) -> Iterator[Shortage]:
-    if policy.controlled and not ask(
-            [('resources', f'{names.RESCTRL_GROUP}:1')]):
-        yield Shortage('no host has a resctrl control group left')
+def _counted(accounting: Accounting) -> str:
+    """The key whose share is counted."""
+    key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
+    return key.extra_spec
 
 
-def _some_node_has(share: int, ask: Ask) -> bool:
+def _no_group(policy: GuestPolicy, ask: Ask) -> bool:
+    return policy.controlled and not ask(
+        [('resources', f'{names.RESCTRL_GROUP}:1')])
+
+
+def _not_joined(policy: GuestPolicy, accounting: Accounting,
+                ask: Ask) -> Shortage:
+    """What keeps a guest from the control groups that it could share."""
+    for node, share in sorted(policy.demand(accounting).items()):
+        trait = names.shares_trait(policy.fingerprint, node)
+        if not _some_node_has(share, ask, trait):
+            return Shortage(
+                f'{_NO_GROUP}, and no host NUMA node with one that the guest '
+                f'could share has {share} % of its memory bandwidth left '
+                f'({_counted(accounting)})')
+    return Shortage(
+        f'{_NO_GROUP}, and the hosts with one that the guest could share '
+        'lack something else that it needs: CPUs, memory, networks or '
+        'devices')
+
+
+def _some_node_has(share: int, ask: Ask,
+                   trait: str = names.NUMA_NODE_TRAIT) -> bool:
     return ask([('resources', f'{names.MEM_BW_PCT}:{share}'),
-                ('required', names.NUMA_NODE_TRAIT)])
+                ('required', trait)])
 
 
 def _most_on_one_node(below: int, ask: Ask) -> int:

@@ -98,16 +98,20 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             return self._select(context, *args, **kwargs)
         told: list[str] = []
         for attempt in self._tries(spec):
-            # Why hosts were refused matters for the last way that was tried.
-            _log(told, LOG.debug)
-            told = []
+            now: list[str] = []
             try:
-                found = self._select_again(context, attempt, told, *args,
+                found = self._select_again(context, attempt, now, *args,
                                            **kwargs)
-                _log(told, LOG.info)
+                _log(told, LOG.debug)
+                _log(now, LOG.info)
                 return found
             except exception.NoValidHost as error:
                 refused = error
+            # Why hosts were refused matters for the last way in which there
+            # were some.
+            if now:
+                _log(told, LOG.debug)
+                told = now
         _log(told, LOG.info)
         if refused.kwargs.get('reason', '') not in _NO_REASON:
             raise refused
@@ -198,7 +202,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         try:
             found = shortage.find(
                 policy, compat.config().ghsched.bandwidth_accounting,
-                self._ask, self._pfs(spec, policy))
+                self._ask, self._pfs(spec, policy),
+                policy.controlled and self._is_shared(policy))
         except Exception:
             # The refusal stands whether or not its reason can be had.
             LOG.exception('ghsched: can not find out why flavor %s was '

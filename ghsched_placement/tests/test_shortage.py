@@ -21,9 +21,9 @@ from ghsched_placement.vfs import Pf
 class Cloud:
     """Answers like Placement for one kind of host."""
 
-    def __init__(self, most=40, groups=1, traits=()):
+    def __init__(self, most=40, groups=1, traits=(), where_shared=0):
         self.most, self.groups, self.traits = most, groups, traits
-        self.asked = 0
+        self.where_shared, self.asked = where_shared, 0
 
     def __call__(self, query):
         self.asked += 1
@@ -32,7 +32,9 @@ class Cloud:
         if trait is not None:
             return trait in self.traits
         name, _, amount = query['resources'].partition(':')
-        have = {'CUSTOM_MEM_BW_PCT': self.most,
+        shared = 'SHARES' in query.get('required', '')
+        have = {'CUSTOM_MEM_BW_PCT': self.where_shared if shared
+                else self.most,
                 'CUSTOM_RESCTRL_GROUP': self.groups}[name]
         return have >= int(amount)
 
@@ -42,10 +44,10 @@ MIN = 'CUSTOM_GHSCHED_MEM_BW_MIN'
 
 class FindTest(testtools.TestCase):
 
-    def find(self, cloud, **keys):
+    def find(self, cloud, joins=False, **keys):
         policy = parse({f'ghsched:{key}': str(value)
                         for key, value in keys.items()}, 2)
-        return shortage.find(policy, 'min', cloud)
+        return shortage.find(policy, 'min', cloud, joins=joins)
 
     def test_a_full_cloud_is_told_with_the_share_and_the_most_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
@@ -71,6 +73,26 @@ class FindTest(testtools.TestCase):
         (found,) = self.find(Cloud(most=100, groups=0, traits={MIN}),
                              mem_bw_min=60)
         self.assertIn('control group', found.reason)
+
+    def test_a_group_to_share_is_not_what_is_missing(self):
+        for there, words in (
+                (59, 'one that the guest could share has 60 % of its memory '
+                     'bandwidth left (ghsched:mem_bw_min)'),
+                (60, 'lack something else that it needs: CPUs, memory')):
+            (found,) = self.find(
+                Cloud(most=60, groups=0, traits={MIN}, where_shared=there),
+                joins=True, mem_bw_min=60)
+            self.assertIn(words, found.reason)
+            # Nova shows no more of a fault.
+            self.assertLess(len('No valid host was found. ' + found.reason),
+                            255)
+        self.assertEqual([], self.find(Cloud(most=60, traits={MIN}),
+                                       joins=True, mem_bw_min=60))
+
+    def test_bandwidth_that_no_node_has_is_the_reason_alone(self):
+        (found,) = self.find(Cloud(most=59, groups=0, traits={MIN}),
+                             joins=True, mem_bw_min=60)
+        self.assertNotIn('control group', found.reason)
 
     def test_needs_that_can_be_met_one_by_one_are_no_shortage(self):
         self.assertEqual(
