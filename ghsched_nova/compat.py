@@ -136,6 +136,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.objects.request_spec.RequestSpec.save': ('self',),
     'nova.virt.libvirt.driver.LibvirtDriver.cleanup_host': ('self', 'host'),
     'nova.compute.manager.ComputeVirtAPI.__init__': ('self', 'compute'),
+    'nova.compute.manager.ComputeManager._update_resource_tracker': (
+        'self', 'context', 'instance'),
     'nova.compute.manager.ComputeManager._attach_interface': (
         'self', 'context', 'instance', 'network_id', 'port_id',
         'requested_ip', 'tag'),
@@ -577,6 +579,20 @@ def add_endpoint(virtapi: Any, endpoint: Any) -> None:
     manager: Any = getattr(virtapi, '_compute', None)
     if manager is not None:
         manager.additional_endpoints.append(endpoint)
+
+
+def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
+    """Let Placement know now what nova-compute reports with each period.
+
+    ``_update_resource_tracker`` of nova-compute's manager is what it calls
+    when a guest has changed its state. It does nothing for a guest that is
+    not claimed on this host yet.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    """
+    manager: Any = getattr(virtapi, '_compute', None)
+    if manager is not None:
+        manager._update_resource_tracker(context, instance)
 
 
 def rpc_client(context: Any, target: Any) -> Any:

@@ -92,7 +92,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
         self._policy_endpoint = rpc.PolicyEndpoint(
-            self._ghsched, self._host, self._changing)
+            self._ghsched, self._host, self._changing, self._tell_news)
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
@@ -308,7 +308,19 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._enforce_or_stop(guest, instance)
         if not pause:
             guest.resume()
+        self._tell_news(context, instance)
         return guest
+
+    def _tell_news(self, context: Any, instance: Any) -> None:
+        """Tell of a shared group while others may be looking for one."""
+        if not self._ghsched.has_news:
+            return
+        try:
+            compat.report_resources(self.virtapi, context, instance)
+        except Exception as error:
+            LOG.warning('ghsched: who shares control groups is told with the '
+                        'next report of the host: %s', error,
+                        instance=instance)
 
     def _soft_reboot(self, instance: Any) -> Any:
         """A soft reboot starts a new QEMU, hence a new control group."""

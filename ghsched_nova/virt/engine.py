@@ -61,6 +61,8 @@ class HostEngine:
         self._foreign: frozenset[str] = frozenset()
         # The guests that run in a shared group, by UUID.
         self._sharing: dict[str, desired.Sharing] = {}
+        # Those that the last description of the host was made of.
+        self._described: dict[str, desired.Sharing] = {}
         # Between a look at the guests that run and what follows from it.
         self._settling = threading.RLock()
         #: Tells of all domains that run, for a group that guests share.
@@ -95,6 +97,7 @@ class HostEngine:
         :param stopped: the domains that do not run, and may share groups
             when they do.
         """
+        running = self._described = self._sharing
         try:
             host = self.host()
         except resctrl_host.ResctrlUnavailable as error:
@@ -108,14 +111,19 @@ class HostEngine:
                    f'{sorted(host.domains_by_node)}')
         # What is kept for others is there for them to use, and guests that
         # ask for nothing have one group.
-        sharing = desired.sharing(stopped) | self._sharing
+        sharing = desired.sharing(stopped) | running
         return replace(
             host.description(max(self._section.reserved_control_groups,
                                  len(foreign)) + self.caps_all),
             sharing={uuid: one.group for uuid, one in sharing.items()},
             shares=desired.shares(
-                one for one in self._sharing.values() if one.group in groups)
+                one for one in running.values() if one.group in groups)
             if self.shares else {})
+
+    @property
+    def has_news(self) -> bool:
+        """Whether guests share groups otherwise than was described."""
+        return self._sharing != self._described
 
     def _foreign_groups(self, names: frozenset[str]) -> frozenset[str]:
         """Control groups that guests can not have, because others have them.

@@ -67,16 +67,19 @@ class PolicyEndpoint:
 
     :param host: nova.virt.libvirt.host.Host
     :param changing: to be entered while the policy of a guest changes.
+    :param changed: called with a context and an instance afterwards.
     """
 
     target = oslo_messaging.Target(namespace=messages.NAMESPACE,
                                    version=messages.VERSION)
 
     def __init__(self, own_engine: engine.HostEngine, host: Any,
-                 changing: contextlib.AbstractContextManager[Any]) -> None:
+                 changing: contextlib.AbstractContextManager[Any],
+                 changed: Callable[[Any, Any], None]) -> None:
         self._engine = own_engine
         self._host = host
         self._changing = changing
+        self._changed = changed
         self._void: collections.deque[str] = collections.deque(maxlen=_VOID)
 
     @_answering
@@ -124,6 +127,7 @@ class PolicyEndpoint:
                 live.change(self._engine, domain, policy)
                 LOG.info('ghsched: the policy of %(name)s is %(policy)s now',
                          {'name': domain.guest.name, 'policy': policy})
+            self._changed(context, instance)
         return {}
 
     @contextlib.contextmanager

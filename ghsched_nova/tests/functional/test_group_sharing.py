@@ -14,6 +14,7 @@
 
 import os
 
+import fixtures
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova.guest import metadata
@@ -123,6 +124,55 @@ class SharingTest(nova_base.GhschedTestCase):
         self._delete_server(joined)
         self._run_periodics()
         self.assertEqual((2, 1), self.counted())
+
+    def test_who_can_not_join_is_told_what_is_missing_there(self):
+        first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
+        keys = {'mem_bw_min': 10, 'mem_bw_max': 40, 'mem_bw_priority': 1}
+        node, = self.host_nodes(first)
+        there = 'could share lack something else that it needs: CPUs, memory'
+        # Placement refuses so much memory, the fit so many CPUs on one node.
+        for much in ({'ram': 30000}, {'vcpus': 4}):
+            refused = self.boot(self.flavor(**{'vcpus': 1, **much}, **keys),
+                                state='ERROR')
+            self.assertIn(there, self.fault(refused))
+        self.reserve(**{f'n{node}': 100})
+        refused = self.boot(self.flavor(vcpus=1, **keys), state='ERROR')
+        self.assertIn('one that the guest could share has 10 % of its memory '
+                      'bandwidth left (ghsched:mem_bw_min)',
+                      self.fault(refused))
+        self.reserve(n0=100, n1=100)
+        refused = self.boot(self.flavor(vcpus=1, **keys), state='ERROR')
+        self.assertNotIn('control group', self.fault(refused))
+        other = self.boot(self.flavor(vcpus=1, mem_bw_max=41), state='ERROR')
+        self.assertTrue(self.fault(other).endswith(
+            'no host has a resctrl control group left'))
+
+    def test_who_comes_next_need_not_wait_for_a_report(self):
+        """As soon as a guest runs, Placement knows with whom it shares."""
+        self.reserve(n1=100)
+        for priority in (1, 2):
+            self.boot(self.flavor(vcpus=1, mem_bw_priority=priority,
+                                  mem_bw_min=10))
+        # The last control group, and two that join.
+        flavor = self.flavor(vcpus=1, mem_bw_min=10)
+        first, second = self.boot(flavor), self.boot(flavor)
+        self.assertEqual((1, 0), (self.units(first), self.units(second)))
+        self.assertEqual((3, 0), self.counted())
+
+    def test_units_that_are_not_needed_are_given_back_at_once(self):
+        self.reserve(n1=100)
+        flavor = self.flavor(vcpus=1, mem_bw_min=10)
+        for left in (2, 2, 2):
+            self.boot(flavor)
+            self.assertEqual(left, self.counted()[1])
+        self.boot(self.flavor(vcpus=1, mem_bw_min=20))
+        self.assertEqual((4, 1), self.counted())
+
+    def test_a_report_that_fails_is_no_reason_to_stop_a_guest(self):
+        with fixtures.MockPatch(
+                'nova.compute.resource_tracker.ResourceTracker.update_usage',
+                side_effect=RuntimeError('no Placement')):
+            self.boot(self.flavor(vcpus=1, mem_bw_min=10))
 
     def test_a_cap_alone_is_joined_on_its_host_node(self):
         servers = self.fill(mem_bw_max=40)

@@ -29,6 +29,7 @@ from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.resctrl import apply
 from ghsched_nova.tests.functional import nova_base
+from ghsched_placement import names
 from ghsched_placement import policy as policies
 
 REFUSED = apply.EnforcementError(
@@ -265,6 +266,20 @@ class SharedGroupTest(LiveChangeBase):
         self.assertEqual({self.server['id']: (60, 100),
                           self.other['id']: (60, 100)}, self.values())
         self.assertEqual([self.group], self.kernel.own_groups())
+
+    def left(self):
+        """Control groups that Placement offers."""
+        root = self.compute_rp_uuids['host_a']
+        record = self._get_provider_inventory(root)[names.RESCTRL_GROUP]
+        return (record['total'] - record['reserved']
+                - self._get_provider_usages(root)[names.RESCTRL_GROUP])
+
+    def test_placement_knows_at_once_of_the_group_that_it_takes(self):
+        before = self.left()
+        self.change(mem_bw_min=20)
+        self.assertEqual(before - 1, self.left())
+        self.change(mem_bw_min=30)
+        self.assertEqual(before, self.left())
 
     def told(self, plan):
         """What the command shows of the host: (guests, guarantee, cap)."""
