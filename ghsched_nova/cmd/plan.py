@@ -18,8 +18,6 @@ contention model.
 """
 
 import argparse
-from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
@@ -31,28 +29,20 @@ from ghsched_nova.cmd import described
 from ghsched_nova.cmd import plan_input
 from ghsched_nova.cmd import plan_output
 from ghsched_nova.cmd import plan_picture
-from ghsched_placement.contention.machine import Machine
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.cloud import part
-from ghsched_placement.planner.cloud import Progress
-from ghsched_placement.planner import density
 from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.flavors import parse_mix
-from ghsched_placement.planner import need as needs
 from ghsched_placement.planner import plan as planner
 from ghsched_placement.planner.plan import Plan
 from ghsched_placement.planner.plan import Settings
+from ghsched_placement.planner.predict import predict
+from ghsched_placement.planner.predict import Target
+from ghsched_placement.planner.private import PrivatePlacement
 from ghsched_placement.planner.progress import Bar
 
 #: No guest of any flavor fits; wrong usage ends with 1.
 EXIT_FULL = 2
-
-NO_DENSITY = ('density of {} on {}: not predicted; the model knows guests '
-              'that fit there, with NUMA nodes, and with vCPUs, RAM and a VF '
-              'for a container')
-
-#: Keys that a search replaces begin so.
-_SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
 
 
 @dataclass(frozen=True)
@@ -163,127 +153,39 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
     settings = Settings(arguments.accounting,
                         plan_input.aliases(files, arguments.aliases, flavors),
                         arguments.more)
-    machines = _machines(arguments, files)
-    against = _machine(arguments.against) if arguments.against else None
-    wanted = [needs.of(one, settings.accounting, settings.aliases)
-              for one in flavors]
-    filling = part(bar, 0.0, 0.8 if machines else 1.0)
-    if connection is not None:
-        found = planner.plan(plan_input.placement(connection), flavors, mix,
-                             settings, filling)
-    else:
-        hosts = [described.planned(one.file, name)
-                 for one in files for name in one.names]
-        found = planner.plan_hosts(hosts, flavors, mix, settings, filling)
-    asked = _Asked(found, files, wanted, against, arguments.search)
-    told = [one for number, machine in enumerate(machines)
-            for one in _densities(machine, asked, part(
-                part(bar, 0.8, 1.0), number / len(machines),
-                (number + 1) / len(machines)))]
+    targets = _targets(arguments, files)
+    against = (plan_input.target(arguments.against).machine
+               if arguments.against else None)
+    filling = part(bar, 0.0, 0.8 if targets else 1.0)
+    with PrivatePlacement() as ours:
+        if connection is not None:
+            found = planner.plan(plan_input.placement(connection), flavors,
+                                 mix, settings, filling, ours)
+        else:
+            hosts = [described.planned(one.file, name)
+                     for one in files for name in one.names]
+            found = planner.plan_hosts(hosts, flavors, mix, settings,
+                                       filling, ours)
+        told = predict(found, targets, flavors, settings, against,
+                       arguments.search, part(bar, 0.8, 1.0), ours)
     bar(1.0, 'done')
-    return Answer(
-        replace(found, notes=(*found.notes, *(
-            one for one in told if isinstance(one, str)))),
-        tuple(one for one in told if isinstance(one, DensityPlan)))
+    return Answer(replace(found, notes=(*found.notes, *told.reasons)),
+                  told.densities)
 
 
-def _machines(arguments: argparse.Namespace,
-              files: Sequence[plan_input.Described]) -> tuple[Machine, ...]:
+def _targets(arguments: argparse.Namespace,
+             files: Sequence[plan_input.Described]) -> tuple[Target, ...]:
     if arguments.machines:
-        return tuple(map(_machine, arguments.machines))
-    found = {one.file.contention.name: one.file.contention
-             for one in files if one.file.contention}
-    if arguments.search and not found:
-        raise PlannerError('--search: no host file has a section '
-                           '"contention"; name one that has with --machine')
-    return tuple(found.values())
-
-
-def _machine(path: str) -> Machine:
-    (one,) = plan_input.described([path])
-    if one.file.contention is None:
-        raise PlannerError(f'{path}: it has no section "contention"')
-    return one.file.contention
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What densities are predicted for."""
-
-    plan: Plan
-    files: Sequence[plan_input.Described]
-    needs: Sequence[needs.Need]
-    against: Machine | None
-    search: bool
-
-    def file(self, machine: Machine) -> plan_input.Described | None:
-        return next((one for one in self.files
-                     if one.file.contention == machine), None)
-
-
-def _densities(machine: Machine, asked: _Asked,
-               progress: Progress) -> Iterator[DensityPlan | str]:
-    """What is predicted for a machine, or why something can not be."""
-    what, parts = f'density on {machine.name}', len(asked.needs) + 1
-    progress(0.0, what)
-    try:
-        yield density.published(machine, asked.against, asked.search)
-    except PlannerError as error:
-        yield str(error)
-    for number, need in enumerate(asked.needs):
-        progress((number + 1) / parts, f'{what}, {need.flavor.name}')
-        guests = _guests(asked, machine, number)
-        try:
-            found = density.of_flavor(
-                machine, need, guests, asked.against, asked.search,
-                _guests_without(asked.file(machine), need))
-        except PlannerError as error:
-            yield str(error)
-            continue
-        yield (NO_DENSITY.format(need.flavor.name, machine.name)
-               if found is None
-               else _with_room(asked, machine, need, found))
-
-
-def _guests(asked: _Asked, machine: Machine, number: int) -> int | None:
-    """How many guests of a flavor one host of a machine takes."""
-    file = asked.file(machine)
-    if file is None:
-        return None
-    return max(kind.guests for kind in asked.plan.flavors[number].hosts
-               if set(kind.hosts) & set(file.names))
-
-
-def _guests_without(file: plan_input.Described | None,
-                    need: needs.Need) -> int | None:
-    """The same without the keys that guests have with ghsched alone."""
-    if not any(key.startswith(_SEARCHED) for key in need.flavor.extra_specs):
-        return None
-    return _room(file, need, {})
-
-
-def _with_room(asked: _Asked, machine: Machine, need: needs.Need,
-               found: DensityPlan) -> DensityPlan:
-    """Ask Placement how many guests with the keys that were found fit."""
-    if found.found is None:
-        return found
-    return replace(found, found_guests=_room(asked.file(machine), need,
-                                             found.found_keys))
-
-
-def _room(file: plan_input.Described | None, need: needs.Need,
-          keys: Mapping[str, str]) -> int | None:
-    """How many guests with other bandwidth keys an empty host takes."""
-    if file is None:
-        return None
-    specs = {key: value for key, value in need.flavor.extra_specs.items()
-             if not key.startswith(_SEARCHED)}
-    flavor = replace(need.flavor,
-                     extra_specs={**specs, **keys})
-    again = planner.plan_hosts(
-        [described.planned(file.file, file.names[0])], [flavor],
-        settings=Settings(need.accounting, need.aliases, more=False))
-    return again.flavors[0].guests
+        return tuple(plan_input.target(path, files)
+                     for path in arguments.machines)
+    found = tuple(plan_input.target_of(one) for one in files
+                  if one.file.contention)
+    for option in ('search', 'against'):
+        if getattr(arguments, option) and not found:
+            raise PlannerError(f'--{option}: no host file has a section '
+                               '"contention"; name one that has with '
+                               '--machine')
+    return found
 
 
 def _alias(text: str) -> tuple[str, str]:

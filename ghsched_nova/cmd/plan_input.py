@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from ghsched_nova.cmd.described import planned
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd.hostfile import HostFile
 from ghsched_placement import keys
@@ -29,6 +30,7 @@ from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner import flavors
 from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner.predict import Target
 
 _COPIES = re.compile(r'(?P<path>.+)\*(?P<count>[1-9][0-9]{0,4})')
 _SUFFIXES = ('.yaml', '.yml', '.json')
@@ -73,6 +75,30 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
         taken.update(names)
         found.append(Described(file, names))
     return tuple(found)
+
+
+def target(path: str, hosts: Iterable[Described] = ()) -> Target:
+    """The machine of a host file, to predict densities of.
+
+    :param hosts: of the plan; of those that are the same how many guests fit
+        is known from the plan.
+    :raises PlannerError: for a bad file, or one that tells nothing of
+        contention.
+    """
+    (one,) = described([path])
+    same = next((other for other in hosts if other.file == one.file), None)
+    if one.file.contention is None:
+        raise PlannerError(f'{path}: it has no section "contention"')
+    return target_of(same or one, bool(same))
+
+
+def target_of(one: Described, counted: bool = True) -> Target:
+    """The same of a file that was read, with a section ``contention``."""
+    assert one.file.contention is not None  # noqa: S101
+    return Target(
+        one.file.contention, planned(one.file, one.file.name),
+        {pf.alias: pf.resource_class for pf in one.file.pfs},
+        one.names if counted else ())
 
 
 def aliases(hosts: Iterable[Described],

@@ -34,8 +34,9 @@ mix
     next guest found no host) and ``hosts`` as above.
 densities
     *Simulated.* One per machine and kind of guest: ``simulated`` (true),
-    ``machine``, ``subject``, ``keys``; ``curves`` with ``scenario``,
-    ``density``, ``first_failing``, ``binds``, ``latency_density`` and
+    ``machine``, ``subject``, ``keys``; ``notes`` on these figures; ``curves``
+    with ``scenario``, ``density``, ``first_failing``, ``binds``,
+    ``latency_density`` and
     ``points`` (``n``, ``p99``); ``ratios`` with ``against``, ``line``,
     ``value``, ``latency_value`` and ``goal``; ``fitted`` with ``machine``,
     ``parameter``, ``value`` and ``source``; ``sensitivity`` with
@@ -54,6 +55,7 @@ from typing import Any
 
 from ghsched_nova.cmd.output import grid
 from ghsched_placement.contention.density import Ratio
+from ghsched_placement.contention.workload import Workload
 from ghsched_placement import cpulist
 from ghsched_placement.planner import density
 from ghsched_placement.planner.density import DensityPlan
@@ -100,6 +102,7 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
     return {
         'simulated': True, 'machine': plan.report.machine,
         'subject': plan.subject, 'keys': dict(plan.keys),
+        'notes': list(plan.notes),
         'curves': [{
             'scenario': curve.scenario, 'density': curve.density,
             'first_failing': curve.first_failing, 'binds': curve.binds,
@@ -126,8 +129,10 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
 
 def as_table(plan: Plan, densities: Sequence[DensityPlan]) -> str:
     """Text for people: one part per flavor, an empty line between them."""
+    told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_plan_parts(plan), *(
-        part for one in densities for part in _density_parts(one))])
+        part for one in densities
+        for part in _density_parts(one, told[one.fitted]))])
 
 
 def _plan_parts(plan: Plan) -> Iterator[str]:
@@ -147,9 +152,13 @@ def _plan_parts(plan: Plan) -> Iterator[str]:
         yield (f'Mix {mixed}: {counts}; then there is no host for '
                f'{plan.mix.stopped_by}\n' + _host_table(plan.mix.hosts))
     if plan.notes:
-        yield 'Notes\n' + '\n'.join(textwrap.fill(
-            note, 79, initial_indent='- ', subsequent_indent='  ')
-            for note in plan.notes)
+        yield 'Notes\n' + _list(plan.notes)
+
+
+def _list(notes: Sequence[str]) -> str:
+    return '\n'.join(textwrap.fill(
+        note, 79, initial_indent='- ', subsequent_indent='  ')
+        for note in notes)
 
 
 def _host_table(hosts: Sequence[HostPlan]) -> str:
@@ -220,29 +229,32 @@ def _count(number: int, noun: str) -> str:
     return f'{number} {noun}' + ('' if number == 1 else 's')
 
 
-def _density_parts(plan: DensityPlan) -> Iterator[str]:
+def _density_parts(plan: DensityPlan,
+                   first: DensityPlan) -> Iterator[str]:
+    """One density.
+
+    :param first: the one that tells the same fitted parameters first.
+    """
     report = plan.report
     yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
            f'containers of {plan.workload.container_vcpus} vCPUs and '
-           f'{plan.workload.container_memory_mb} MB, keys: '
-           f'{_keys(plan.keys)}\n' + grid(
+           f'{plan.workload.container_memory_mb} MB in '
+           f'{_guest_count(plan.workload)}, keys: {_keys(plan.keys)}\n'
+           + grid(
                ('scenario', 'density', 'p99 there', 'first failing',
                 'p99 there ', 'bound by'),
                ([SCENARIOS[curve.scenario], curve.density,
                  _p99(curve.points, curve.density), curve.first_failing,
                  _p99(curve.points, curve.first_failing), curve.binds]
-                for curve in report.curves)))
+                for curve in report.curves))
+           + ('\n' + _list(plan.notes) if plan.notes else ''))
     yield (f'ghsched on {report.machine} against (simulated)\n' + grid(
         ('against', 'containers', 'ratio', 'goal'),
         ([ratio.against, ratio.line, _ratio(ratio),
           None if goal is None else f'{goal:.2f} ({_reached(ratio, goal)})']
          for ratio, goal in density.goals(plan))))
     if plan.fitted:
-        yield 'Fitted parameters\n' + grid(
-            ('machine', 'parameter', 'value', 'fitted to'),
-            ([machine, one.name, f'{one.value:g}',
-              '\n'.join(textwrap.wrap(one.source, 45))]
-             for machine, one in plan.fitted))
+        yield _fitted(plan, first)
         yield ('Ratios when one of them is another (simulated)\n' + grid(
             ('machine', 'parameter', 'times',
              *(ratio.against for ratio in report.ratios)),
@@ -250,6 +262,28 @@ def _density_parts(plan: DensityPlan) -> Iterator[str]:
               *map(_ratio, shift.report.ratios)] for shift in plan.shifts)))
     if plan.found:
         yield _search_part(plan)
+
+
+def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
+    """What is fitted; in full only where it is told first."""
+    if plan is not first:
+        names = ', '.join(f'{one.name} of {machine}'
+                          for machine, one in plan.fitted)
+        return textwrap.fill(f'Fitted parameters: {names}, as under '
+                             f'"Density of {first.subject} on '
+                             f'{first.report.machine}"', 79)
+    return 'Fitted parameters\n' + grid(
+        ('machine', 'parameter', 'value', 'fitted to'),
+        ([machine, one.name, f'{one.value:g}',
+          '\n'.join(textwrap.wrap(one.source, 45))]
+         for machine, one in plan.fitted))
+
+
+def _guest_count(workload: Workload) -> str:
+    text = _count(workload.guests, 'guest')
+    if workload.guests_in('static') != workload.guests:
+        text += f' ({workload.guests_in("static")} without the keys)'
+    return text
 
 
 def _search_part(plan: DensityPlan) -> str:

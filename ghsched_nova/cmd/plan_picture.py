@@ -14,12 +14,13 @@
 
 From top to bottom: how many guests of each flavor still fit; what is used on
 the NUMA nodes when the hosts are full; and p99 against the number of
-containers, which is *simulated*.
+containers, which is *simulated*. Each part has its legend.
 """
 
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lxml import etree
 
@@ -36,9 +37,13 @@ _SVG = 'http://www.w3.org/2000/svg'
 WIDTH, MARGIN, LABEL = 760, 20, 240
 _ROW, _BAR = 20, 14
 _CHART = 220
+#: How wide a letter is at most, on average.
+_LETTER = 7
 
 #: Colours that people who see no red or green can tell apart (Okabe, Ito).
 _COLOURS = {'none': '#d55e00', 'static': '#e69f00', 'ghsched': '#0072b2'}
+#: And those who see no colours at all.
+_DASHES = {'none': '1 3', 'static': '8 4', 'ghsched': 'none'}
 _PLANNED, _BEFORE, _FREE = '#0072b2', '#999999', '#e8e8e8'
 
 
@@ -150,6 +155,7 @@ def _draw_nodes(canvas: _Canvas, flavor: FlavorPlan) -> None:
     if not uses:
         return
     canvas.heading(f'{host.hosts[0]} full of {flavor.flavor.name}')
+    _legend(canvas)
     scale = _Scale(0, 1, LABEL, WIDTH - 6 * MARGIN)
     for use in uses:
         free = max(0, use.capacity - use.before - use.planned)
@@ -158,6 +164,19 @@ def _draw_nodes(canvas: _Canvas, flavor: FlavorPlan) -> None:
         _bar(canvas, f'{where}, {use.resource}',
              [(use.before / total, _BEFORE), (use.planned / total, _PLANNED),
               (free / total, _FREE)], scale, f'{free} left')
+
+
+def _legend(canvas: _Canvas) -> None:
+    """What the colours of the bars of nodes are."""
+    x = float(LABEL)
+    for colour, text in ((_BEFORE, 'in use now'),
+                         (_PLANNED, 'guests that still fit'),
+                         (_FREE, 'left')):
+        canvas.add('rect', x=x, y=canvas.y, width=_BAR, height=_BAR,
+                   fill=colour)
+        canvas.text(x + _BAR + 6, canvas.y + _BAR - 3, text)
+        x += _BAR + 28 + _LETTER * len(text)
+    canvas.y += _ROW
 
 
 def _is_shown(use: Use) -> bool:
@@ -179,12 +198,39 @@ def _draw_curves(canvas: _Canvas, plan: DensityPlan) -> None:
     x = _Scale(1, most, 3.0 * MARGIN, right)
     y = _Scale(1, high, canvas.y + _CHART, canvas.y)
     _axes(canvas, x, y, most, high)
-    for place, curve in enumerate(curves):
+    for curve in curves:
         _curve(canvas, curve, x, y, high)
-        canvas.text(4 * MARGIN, canvas.y + (place + 1) * _ROW,
-                    f'{SCENARIOS[curve.scenario]}: density {curve.density}',
-                    fill=_COLOURS[curve.scenario])
     canvas.y += _CHART + 2 * _ROW
+    canvas.text((x.start + x.end) / 2, canvas.y - 4,
+                'containers; p99 of one alone is 1', text_anchor='middle')
+    _key(canvas, curves)
+
+
+def _key(canvas: _Canvas, curves: Sequence[Curve]) -> None:
+    """What the lines of a chart are, below it."""
+    rows = [(f'{SCENARIOS[curve.scenario]}: density {curve.density}'
+             + ('' if curve.first_failing else ', and there is room for no '
+                                               'more'),
+             _line(_COLOURS[curve.scenario], _DASHES[curve.scenario]),
+             _COLOURS[curve.scenario]) for curve in curves]
+    rows.append((f'latency line: from {LINE:.2f} on a number of containers '
+                 'fails', _LIMIT, None))
+    for text, line, dot in rows:
+        middle, left = canvas.y + _BAR / 2, 3.0 * MARGIN
+        canvas.add('line', x1=left, x2=left + 40, y1=middle, y2=middle,
+                   **line)
+        if dot:
+            canvas.add('circle', cx=left + 20, cy=middle, r=4, fill=dot)
+        canvas.text(left + 50, canvas.y + _BAR - 3, text)
+        canvas.y += _ROW
+
+
+def _line(colour: str, dashes: str) -> dict[str, Any]:
+    """Attributes of the line of a curve."""
+    return {'stroke': colour, 'stroke_width': 2, 'stroke_dasharray': dashes}
+
+
+_LIMIT: dict[str, Any] = {'stroke': '#000000', 'stroke_dasharray': '4 3'}
 
 
 def _curve(canvas: _Canvas, curve: Curve, x: _Scale, y: _Scale,
@@ -192,7 +238,8 @@ def _curve(canvas: _Canvas, curve: Curve, x: _Scale, y: _Scale,
     points = [(x(point.n), y(point.p99)) for point in curve.points
               if point.p99 <= high]
     colour = _COLOURS[curve.scenario]
-    canvas.add('polyline', fill='none', stroke=colour, stroke_width=2,
+    canvas.add('polyline', fill='none',
+               **_line(colour, _DASHES[curve.scenario]),
                points=' '.join(f'{left:.1f},{top:.1f}'
                                for left, top in points))
     last = curve.points[curve.density - 1]
@@ -204,7 +251,7 @@ def _axes(canvas: _Canvas, x: _Scale, y: _Scale, most: int,
     canvas.add('path', fill='none', stroke='#bbbbbb',
                d=f'M {x(1)} {y(high)} V {y(1)} H {x(most)}')
     canvas.add('line', x1=x(1), x2=x(most), y1=y(LINE), y2=y(LINE),
-               stroke='#000000', stroke_dasharray='4 3')
+               **_LIMIT)
     for value in (1.0, LINE, high):
         canvas.text(x(1) - 6, y(value) + 4, f'{value:.2f}',
                     text_anchor='end')

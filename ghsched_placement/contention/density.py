@@ -121,7 +121,8 @@ def default_keys(machine: Machine,
                  workload: Workload = REFERENCE) -> GuestPolicy:
     """Keys for a guest: its part of each node, and VFs that it sees.
 
-    On a host that can not hold a guarantee, the VFs alone.
+    On a host that can not hold a guarantee, the VFs alone; a guest without
+    VFs has nothing to see.
     """
     guests = workloads.places(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
@@ -129,7 +130,8 @@ def default_keys(machine: Machine,
     nodes: tuple[NodePolicy, ...] = ()
     if 'MEM_BW_MIN' in machine.controls:
         nodes = (NodePolicy(minimum=50 // sharing),) * workload.nodes
-    return GuestPolicy(nodes=nodes, device_numa='preferred')
+    return GuestPolicy(nodes=nodes,
+                       device_numa='preferred' if workload.vfs else 'none')
 
 
 def _keys(machine: Machine, scenario: str, keys: Keys | None,

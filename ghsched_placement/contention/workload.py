@@ -25,6 +25,9 @@ Three scenarios:
     Bound likewise, and held by the keys of a flavor. With
     ``ghsched:device_numa`` the guest knows the node of a VF that is on one of
     its own host nodes, and has its buffers there.
+
+Containers of guests without VFs make the same traffic from their CPUs. No
+device moves anything then, and no part of the traffic goes to buffers.
 """
 
 from collections.abc import Iterator
@@ -57,6 +60,9 @@ class Workload:
 
     :param memory_mb: of a guest, MiB; and likewise of a container.
     :param nodes: NUMA nodes of a guest.
+    :param vfs: of a guest, one for each container; 0 where containers have
+        none, and reach the network through the host. What the host does for
+        that is not counted.
     :param neighbour_mb: MB/s that others, whom nobody controls, want of each
         host node.
     :param guests_without: guests in the scenarios without keys, where there
@@ -81,10 +87,10 @@ class Workload:
 
     def per_guest(self) -> dict[str, int]:
         """How many containers a guest takes by each of its resources."""
-        return {
+        found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
-            'guest VFs': self.vfs,
             'guest vCPUs': self.vcpus // self.container_vcpus}
+        return {**found, 'guest VFs': self.vfs} if self.vfs else found
 
 
 #: The published test.
@@ -195,33 +201,36 @@ def slots(machine: Machine, workload: Workload, scenario: str,
     """All guest nodes, those of the first guest first."""
     found = []
     guests = places(machine, workload, scenario)
+    device_mb = machine['dma_mb'] if workload.vfs else 0.0
     for guest, nodes in enumerate(guests):
         group = group_name(guest) if keys and keys.nodes else GUESTS
         for position in range(workload.nodes):
             origins = (nodes if scenario == 'none'
                        else (nodes[position],))
             paths = tuple(_paths(machine, scenario, keys, nodes, origins,
-                                 group))
+                                 group, device_mb))
             own = tuple(Flow(path.group, path.origin, path.memory,
                              path.part * machine['demand_mb'])
                         for path in paths)
             found.append(Slot(
                 guest, len(guests), position, workload.nodes, paths,
-                own + tuple(_dma(machine, keys, nodes, origins))))
+                own + tuple(_dma(machine, keys, nodes, origins,
+                                 device_mb))))
     return tuple(found)
 
 
 def _paths(machine: Machine, scenario: str, keys: GuestPolicy | None,
            nodes: Sequence[int], origins: Sequence[int],
-           group: str) -> Iterator[Path]:
-    device_part = machine['dma_mb'] / machine['demand_mb']
+           group: str, device_mb: float) -> Iterator[Path]:
+    device_part = device_mb / machine['demand_mb']
     weight = 1 / len(origins)
     for origin in origins:
         memories = nodes if scenario == 'none' else (origin,)
         for memory in memories:
             yield Path(group, origin, memory,
                        weight * (1 - device_part) / len(memories))
-        buffers = _buffers(machine, keys, nodes, origin)
+        buffers = (_buffers(machine, keys, nodes, origin) if device_mb
+                   else ())
         for memory in buffers:
             yield Path(group, origin, memory,
                        weight * device_part / len(buffers))
@@ -241,15 +250,15 @@ def group_name(guest: int) -> str:
 
 
 def _dma(machine: Machine, keys: GuestPolicy | None, nodes: Sequence[int],
-         origins: Sequence[int]) -> Iterator[Flow]:
+         origins: Sequence[int], device_mb: float) -> Iterator[Flow]:
     """What the VF of one container moves between its NIC and its buffers."""
-    for origin in origins:
+    for origin in origins if device_mb else ():
         buffers = _buffers(machine, keys, nodes, origin)
         for memory in buffers:
             for nic in machine.nics:
                 yield Flow(DEVICES, nic, memory,
-                           machine['dma_mb'] / (len(origins) * len(buffers)
-                                                * len(machine.nics)))
+                           device_mb / (len(origins) * len(buffers)
+                                        * len(machine.nics)))
 
 
 def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],

@@ -24,6 +24,7 @@ from ghsched_placement.contention import density
 from ghsched_placement.contention.machine import Fit
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Parameter
+from ghsched_placement.contention.workload import controls
 from ghsched_placement.contention.workload import REFERENCE
 from ghsched_placement.contention.workload import Workload
 from ghsched_placement import keys
@@ -31,8 +32,21 @@ from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.need import Need
 from ghsched_placement.policy import GuestPolicy
 
+
+class NotPredicted(PlannerError):
+    """The model can say nothing of such guests; says why."""
+
+
 #: What the published test is called beside the flavors.
 PUBLISHED = 'published test'
+
+NO_NODES = ('the flavor has no NUMA nodes, so nothing binds its guests; '
+            'hw:numa_nodes gives it some')
+
+NO_VFS = ('the flavor has no ghsched:vfs, so no DMA of devices is in these '
+          'figures, and neither are VFs that come with a port nor what the '
+          'host does for the network; containers want as much as those of '
+          'the published test, which had VFs')
 
 #: More guests than any host takes of those that have room for a container.
 _MANY = 256
@@ -57,6 +71,7 @@ class DensityPlan:
     :param shifts: how the ratios move with each of those.
     :param fits: published lines that the machine, and the one that the last
         ratio is against, are fitted to.
+    :param notes: what to know of these figures alone, for people.
     :param found: keys that give the most; None when they were not looked
         for.
     :param found_guests: how many guests with those keys Placement has room
@@ -71,6 +86,7 @@ class DensityPlan:
     shifts: tuple[density.Shift, ...]
     against: str | None = None
     fits: tuple[Fit | None, ...] = ()
+    notes: tuple[str, ...] = ()
     found: density.Found | None = None
     found_guests: int | None = None
 
@@ -90,27 +106,51 @@ def published(machine: Machine, against: Machine | None = None,
 def of_flavor(machine: Machine, need: Need, guests: int | None = None,
               against: Machine | None = None,
               search: bool = False,
-              guests_without: int | None = None) -> DensityPlan | None:
+              guests_without: int | None = None) -> DensityPlan:
     """Guests of a flavor, as many as fit, full of containers.
 
     :param guests: that fit on one host; None for as many as it has CPUs and
         memory for.
     :param guests_without: how many fit without the keys that guests have
         with ghsched alone; None for as many.
-    :returns: None for guests that have no room for a container or no VF for
-        one, or that have no NUMA nodes to bind.
-    :raises PlannerError: when the machine can not hold them or their keys.
+    :raises NotPredicted: when the model can say nothing of them, because
+        they have no NUMA nodes to bind or no room for a container, or because
+        the machine can not hold them or their keys.
     """
     workload = Workload(
         guests=_MANY if guests is None else guests,
         vcpus=need.flavor.vcpus, memory_mb=need.flavor.ram,
         nodes=len(need.guest.cells), vfs=sum(need.devices_of.values()),
         guests_without=guests_without)
-    if not workload.guests or not workload.nodes or not min(
-            workload.per_guest().values()):
-        return None
+    reason = _unknown(machine, workload, need.policy)
+    if reason:
+        raise _refused(need.flavor.name, machine, reason)
     return _plan(need.flavor.name, machine, workload, need.policy, against,
                  search)
+
+
+def _unknown(machine: Machine, workload: Workload,
+             policy: GuestPolicy) -> str | None:
+    """Why the model has nothing to say of guests; None where it has."""
+    if not workload.nodes:
+        return NO_NODES
+    try:
+        controls(machine, workload, policy)
+    except ValueError as error:
+        return str(error)
+    if not workload.guests:
+        return 'no guest fits on the host'
+    if not min(workload.per_guest().values()):
+        return (f'a guest (vCPUs: {workload.vcpus}, MB: '
+                f'{workload.memory_mb}) has no room for a container of '
+                f'{workload.container_vcpus} vCPUs and '
+                f'{workload.container_memory_mb} MB')
+    return None
+
+
+def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
+    return NotPredicted(f'density of {subject} on {machine.name}: not '
+                        f'predicted: {reason}')
 
 
 def _plan(subject: str, machine: Machine, workload: Workload,
@@ -124,9 +164,10 @@ def _plan(subject: str, machine: Machine, workload: Workload,
             density.sensitivity(machine, policy, against, workload),
             against.name if against else None,
             tuple(one.fit for one in (machine, against) if one),
+            () if workload.vfs else (NO_VFS,),
             density.search(machine, _for_search(workload)) if search else None)
     except ValueError as error:
-        raise PlannerError(f'density of {subject}: {error}') from None
+        raise _refused(subject, machine, str(error)) from None
 
 
 def _for_search(workload: Workload) -> Workload:

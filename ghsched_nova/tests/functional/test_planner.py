@@ -35,6 +35,7 @@ from ghsched_nova.cmd import main
 from ghsched_nova.cmd import plan_input
 from ghsched_placement.planner import client
 from ghsched_placement.planner import cloud
+from ghsched_placement.planner import density
 from ghsched_placement.planner import fill
 from ghsched_placement.planner import flavors
 from ghsched_placement.planner import limits
@@ -521,7 +522,8 @@ class SdkTest(PlacementCase):
 
 class CommandTest(testtools.TestCase):
 
-    FLAVORS = ['--flavor', f'bw60:{ONE_NODE},ghsched:mem_bw_min=60',
+    FLAVORS = ['--flavor', 'bw60:vcpus=2,ram=8192,hw:numa_nodes=1,'
+               'ghsched:mem_bw_min=60',
                '--flavor', 'ref:vcpus=160,ram=245760,hw:numa_nodes=2,'
                'ghsched:vfs.0=nic:40,ghsched:mem_bw_min=50,'
                'ghsched:device_numa=preferred']
@@ -545,15 +547,31 @@ class CommandTest(testtools.TestCase):
         self.assertEqual([12, 6], [flavor['guests'] for flavor
                                    in document['flavors']])
         self.assertEqual({'bw60': 6, 'ref': 3}, document['mix']['guests'])
-        published, reference = document['densities']
+        published, plain, reference = document['densities']
         self.assertEqual('published test', published['subject'])
         self.assertEqual(28, published['curves'][0]['first_failing'])
         self.assertEqual(2, reference['search']['guests'])
         self.assertIn('(simulated)', picture.read_text())
         self.assertIn('density on kunpeng920, ref', err)
         self.assertIn('100 % done', err)
+        self.assertEqual([density.NO_VFS], plain['notes'])
+        self.assertEqual([64, 64, 4], [len(curve['points'])
+                                       for curve in plain['curves']])
+
+    def test_a_machine_that_is_named_is_filled_for_itself(self):
+        _status, text, _err = self.run_plan(
+            '--hosts', f'{HOSTS}/intel-2s.yaml', '--machine',
+            str(HOSTS / 'kunpeng920.yaml'), '--flavor',
+            'bw35:vcpus=4,ram=8192,hw:numa_nodes=1,ghsched:mem_bw_min=35',
+            '--flavor', 'tiny:vcpus=1,ram=64,hw:numa_nodes=1',
+            '--format', 'json', '--no-more')
+        document = json.loads(text)
+        self.assertEqual(0, document['flavors'][0]['guests'])
+        self.assertEqual([64, 64, 8], [
+            len(curve['points'])
+            for curve in document['densities'][1]['curves']])
         self.assertRegex(document['notes'][-1],
-                         'density of bw60 on kunpeng920: not predicted')
+                         'density of tiny on kunpeng920: not predicted')
 
     def test_what_a_guarantee_costs_in_guests_is_seen(self):
         _status, text, _err = self.run_plan(

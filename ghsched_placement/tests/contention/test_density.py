@@ -11,6 +11,7 @@
 # under the License.
 
 from dataclasses import replace
+import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,6 +91,28 @@ class PredictTest(testtools.TestCase):
         curve = density.predict(MACHINE, 'static', workload=small)
         self.assertEqual(64, len(curve.points))
 
+    def test_without_vfs_only_the_devices_are_gone(self):
+        without = replace(REFERENCE, vfs=0)
+        still = base.machine(dma_mb=base.figure(0))
+        for scenario in workloads.SCENARIOS:
+            curve = density.predict(MACHINE, scenario, workload=without)
+            self.assertEqual(
+                density.predict(still, scenario, workload=REFERENCE), curve)
+            self.assertGreaterEqual(curve.latency_density, density.predict(
+                MACHINE, scenario).latency_density)
+
+    def test_guests_without_vfs_are_full_of_memory_or_vcpus(self):
+        light = MACHINE.with_value('demand_mb', 80.0)
+        for change, binds in (({}, 'guest memory'),
+                              ({'vcpus': 16}, 'guest vCPUs')):
+            curve = density.predict(light, 'static', workload=replace(
+                REFERENCE, vfs=0, **change))
+            self.assertEqual(binds, curve.binds)
+
+    def test_a_guest_without_vfs_is_given_none_to_see(self):
+        keys = density.default_keys(MACHINE, replace(REFERENCE, vfs=0))
+        self.assertEqual('none', keys.device_numa)
+
     def test_keys_as_extra_specs(self):
         specs = {'ghsched:mem_bw_min': '50',
                  'ghsched:device_numa': 'preferred'}
@@ -137,12 +160,14 @@ class PlacesTest(testtools.TestCase):
         self.assertEqual(25, density.default_keys(machine).nodes[0].minimum)
 
     def test_all_traffic_is_there_once(self):
-        for scenario in workloads.SCENARIOS:
-            slots = workloads.slots(MACHINE, NOISY, scenario, None)
-            asked = workloads.flows(MACHINE, NOISY, slots, 13)
+        for scenario, (workload, of_device) in itertools.product(
+                workloads.SCENARIOS,
+                ((NOISY, 78.125), (replace(NOISY, vfs=0), 0.0))):
+            slots = workloads.slots(MACHINE, workload, scenario, None)
+            asked = workloads.flows(MACHINE, workload, slots, 13)
             self.assertEqual(13, sum(slot.count(13) for slot in slots))
             self.assertAlmostEqual(
-                13 * (340 + 78.125) + 4 * 60000,
+                13 * (340 + of_device) + 4 * 60000,
                 sum(flow.demand for flow in asked))
             for slot in slots:
                 self.assertAlmostEqual(

@@ -205,12 +205,30 @@ class DensityTest(unittest.TestCase):
         self.assertLess(found.report.ratios[1].value, 1)
         self.assertGreater(found.found.curve.density, 32)
 
-    def test_guests_without_room_for_a_container_have_no_density(self):
-        for changes in ({'ram': 4096}, {'extra_specs': {
-                'hw:numa_nodes': '2'}}, {'extra_specs': {}}):
-            self.assertIsNone(density.of_flavor(machine(KUNPENG),
-                                                self.need(**changes), 2))
-        self.assertIsNone(density.of_flavor(machine(KUNPENG), self.need(), 0))
+    def test_guests_without_vfs_have_a_density_and_a_note(self):
+        plain = self.need(extra_specs={'hw:numa_nodes': '2'})
+        found = density.of_flavor(machine(KUNPENG), plain, 2, search=True)
+        none, static, ours = found.report.curves
+        self.assertLess(none.density, static.density)
+        self.assertEqual(static.points, ours.points)
+        self.assertEqual((density.NO_VFS,), found.notes)
+        self.assertNotIn('ghsched:device_numa', found.found_keys)
+        self.assertEqual({'far_latency', 'demand_mb'},
+                         {one.name for _machine, one in found.fitted})
+        self.assertEqual((), density.published(machine(KUNPENG)).notes)
+
+    def test_the_reason_is_said_where_nothing_is_predicted(self):
+        for changes, guests, reason in (
+                ({'ram': 4096}, 2, 'no room for a container of 2 vCPUs'),
+                ({'extra_specs': {}}, 2, 'hw:numa_nodes'),
+                ({}, 0, 'no guest fits on the host')):
+            with self.assertRaisesRegex(
+                    density.NotPredicted,
+                    f'density of ref on kunpeng920: not .*{reason}'):
+                density.of_flavor(machine(KUNPENG), self.need(**changes),
+                                  guests)
+        with self.assertRaisesRegex(density.NotPredicted, 'MEM_BW_MIN'):
+            density.of_flavor(machine(EPYC), self.need(), 0)
 
     def test_keys_that_the_machine_can_not_hold_are_refused(self):
         with self.assertRaisesRegex(PlannerError, 'MEM_BW_MIN'):
@@ -276,6 +294,25 @@ class OutputTest(unittest.TestCase):
         self.assertEqual(6, len(told['sensitivity']))
         self.assertEqual(found.found_keys, told['search']['keys'])
 
+    def test_what_is_fitted_is_told_in_full_once(self):
+        first = density.published(machine(KUNPENG))
+        second = dataclasses.replace(first, subject='a', notes=('a caveat',))
+        text = plan_output.as_table(example(), [first, second])
+        self.assertEqual(1, text.count('| fitted to '))
+        self.assertIn('Fitted parameters: far_latency of kunpeng920', text)
+        self.assertIn('"Density of published test on kunpeng920"',
+                      ' '.join(text.split()))
+        self.assertIn('\n- a caveat', text)
+        document = json.loads(plan_output.as_json(example(), [second]))
+        self.assertEqual(['a caveat'], document['densities'][0]['notes'])
+
+    def test_how_many_guests_a_density_is_of(self):
+        found = density.published(machine(KUNPENG))
+        text = plan_output.as_table(example(), [dataclasses.replace(
+            found, workload=dataclasses.replace(
+                found.workload, guests=1, guests_without=3))])
+        self.assertIn('8192 MB in 1 guest (3 without the keys), keys:', text)
+
     def test_whether_a_goal_is_reached_is_said(self):
         found = density.published(machine(KUNPENG), machine(EPYC))
         text = plan_output.as_table(example(), [found])
@@ -294,8 +331,19 @@ class PictureTest(unittest.TestCase):
         self.assertEqual('{http://www.w3.org/2000/svg}svg', root.tag)
         texts = ' '.join(root.itertext())
         for part in ('bw60, in the mix', 'node 0, % of memory bandwidth',
-                     '(simulated)', 'no control: density 27'):
+                     '(simulated)', 'no control: density 27',
+                     'latency line', 'in use now'):
             self.assertIn(part, texts)
+
+    def test_each_line_of_a_chart_is_in_its_legend(self):
+        found = density.published(machine(KUNPENG))
+        root = etree.fromstring(plan_picture.draw(example(), [found]))
+
+        def look(tag):
+            return {(one.get('stroke'), one.get('stroke-dasharray'))
+                    for one in root.iterfind(f'{{*}}{tag}')}
+        self.assertEqual(3, len(look('polyline')))
+        self.assertLess(look('polyline'), look('line'))
 
     def test_bars_are_within_the_picture(self):
         root = etree.fromstring(plan_picture.draw(example(), []))
@@ -364,6 +412,9 @@ class UsageTest(unittest.TestCase):
             str(HOSTS / 'intel-2s.yaml')))
         self.assertIn('--search', self.refused(
             '--hosts', str(HOSTS / 'intel-2s.yaml'), *small, '--search'))
+        self.assertIn('--against: no host file', self.refused(
+            '--hosts', str(HOSTS / 'intel-2s.yaml'), *small, '--against',
+            EPYC))
         self.assertIn('is there twice', self.refused(
             '--hosts', KUNPENG, *small, *small))
 
