@@ -208,11 +208,11 @@ def _draw_curves(canvas: _Canvas, plan: DensityPlan) -> None:
 
 def _key(canvas: _Canvas, curves: Sequence[Curve]) -> None:
     """What the lines of a chart are, below it."""
-    rows = [(f'{SCENARIOS[curve.scenario]}: density {curve.density}'
-             + ('' if curve.first_failing else ', and there is room for no '
-                                               'more'),
-             _line(_COLOURS[curve.scenario], _DASHES[curve.scenario]),
-             _COLOURS[curve.scenario]) for curve in curves]
+    rows: list[tuple[str, dict[str, Any], str | None]] = [
+        (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
+         + ('' if curve.first_failing else ', and there is room for no more'),
+         _line(_COLOURS[curve.scenario], _DASHES[curve.scenario]),
+         _COLOURS[curve.scenario]) for curve in curves]
     rows.append((f'latency line: from {LINE:.2f} on a number of containers '
                  'fails', _LIMIT, None))
     for text, line, dot in rows:
