@@ -67,9 +67,6 @@ from ghsched_placement.planner.plan import Plan
 #: Kinds of hosts that a table shows at most.
 MOST_KINDS = 12
 
-SCENARIOS = {'none': 'no control', 'static': 'best static bind',
-             'ghsched': 'ghsched'}
-
 
 # -- json ---------------------------------------------------------------------
 
@@ -243,7 +240,7 @@ def _density_parts(plan: DensityPlan,
            + grid(
                ('scenario', 'density', 'p99 there', 'first failing',
                 'p99 there ', 'bound by'),
-               ([SCENARIOS[curve.scenario], curve.density,
+               ([density.SCENARIOS[curve.scenario], curve.density,
                  _p99(curve.points, curve.density), curve.first_failing,
                  _p99(curve.points, curve.first_failing), curve.binds]
                 for curve in report.curves))

@@ -24,10 +24,10 @@ from typing import Any
 
 from lxml import etree
 
-from ghsched_nova.cmd.plan_output import SCENARIOS
 from ghsched_placement.contention.density import Curve
 from ghsched_placement.contention.density import LINE
 from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner.density import SCENARIOS
 from ghsched_placement.planner.limits import Use
 from ghsched_placement.planner.plan import FlavorPlan
 from ghsched_placement.planner.plan import Plan

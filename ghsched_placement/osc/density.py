@@ -29,17 +29,32 @@ from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import host as hosts
 from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.cloud import part
+from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner.density import SCENARIOS
 from ghsched_placement.planner import flavors as planned
 from ghsched_placement.planner import limits
 from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner.predict import predict
+from ghsched_placement.planner.predict import Predicted
+from ghsched_placement.planner.predict import Target
+from ghsched_placement.planner.private import PrivatePlacement
 from ghsched_placement.planner.progress import Bar
 from ghsched_placement import policy as policies
 
 COLUMNS = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'As One Pool',
            'Whole Nodes', 'Binds', 'One More Buys')
 
+#: The column of what the contention model says of a machine.
+PREDICTED = 'Density (Simulated)'
+
 #: Flavor of the rows of a mix that are of hosts.
 MIX = '(mix)'
+
+NO_MACHINE = ('no density is predicted: that takes --machine FILE, the '
+              'description of a host with a section "contention"')
+FITTED = ('the densities of {} (simulated) rest on figures that were fitted: '
+          '{}; "ghsched plan" tells how the ratios move with them')
 
 
 class PlanDensity(command.Lister):
@@ -49,9 +64,19 @@ class PlanDensity(command.Lister):
     cloud's Placement; hosts that are alike are one line. "As one pool" is
     how many guests would fit on a host if it had no NUMA nodes, "whole
     nodes" how many nodes no guest has a part of, before and after. With
-    --mix the hosts are also filled with all flavors together. Needs pip
-    install 'ghsched[plan]'. "ghsched plan --cloud" tells more.
+    --mix the hosts are also filled with all flavors together. With --machine
+    there are lines of what guests are predicted to hold on one such host that
+    is empty (simulated). Needs pip install 'ghsched[plan]'. "ghsched plan
+    --cloud" tells more.
     """
+
+    def targets(self, _parsed_args: argparse.Namespace,
+                ) -> tuple[Target, ...]:
+        """The machines to predict densities of.
+
+        :raises PlannerError: for one that can not be used.
+        """
+        return ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -67,25 +92,41 @@ class PlanDensity(command.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        client = clients.of(self.app)
-        wanted = [read(client.flavor(name)) for name in parsed_args.flavors]
         bar = Bar(sys.stderr, sys.stderr.isatty())
         try:
-            mix = (planned.parse_mix(parsed_args.mix,
-                                     {one.name: one for one in wanted})
-                   if parsed_args.mix else None)
-            found = planner.plan(
-                client.placement, wanted, mix, planner.Settings(
-                    accounting=parsed_args.accounting, aliases={
-                        **classes(client, wanted),
-                        **dict(parsed_args.vf_class)}), bar)
+            targets = self.targets(parsed_args)
+            found, told = _plan(clients.of(self.app), parsed_args, targets,
+                                bar)
         except PlannerError as error:
             raise exceptions.CommandError(str(error)) from None
         finally:
             bar.clear()
-        for note in found.notes:
+        for note in (*found.notes, *told.reasons, *remarks(told.densities)):
             self.log.warning(note)
-        return COLUMNS, list(rows(found))
+        if not targets:
+            self.log.warning(NO_MACHINE)
+            return COLUMNS, list(rows(found))
+        return (*COLUMNS, PREDICTED), [
+            *((*row, Curves([])) for row in rows(found)),
+            *map(density_row, told.densities)]
+
+
+def _plan(client: clients.Client, parsed_args: argparse.Namespace,
+          targets: Sequence[Target],
+          bar: Bar) -> tuple[planner.Plan, Predicted]:
+    wanted = [read(client.flavor(name)) for name in parsed_args.flavors]
+    mix = (planned.parse_mix(parsed_args.mix,
+                             {one.name: one for one in wanted})
+           if parsed_args.mix else None)
+    settings = planner.Settings(
+        accounting=parsed_args.accounting, aliases={
+            **classes(client, wanted), **dict(parsed_args.vf_class)})
+    with PrivatePlacement() as ours:
+        found = planner.plan(
+            client.placement, wanted, mix, settings,
+            part(bar, 0.0, 0.8 if targets else 1.0), ours)
+        return found, predict(found, targets, wanted, settings,
+                              progress=part(bar, 0.8, 1.0), placement=ours)
 
 
 def read(flavor: Any) -> planned.Flavor:
@@ -137,6 +178,52 @@ def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
             Lacks([dataclasses.asdict(lack) for lack in host.lacks]),
             Gains([dataclasses.asdict(more) for more in host.more
                    if more.guests]))
+
+
+# -- what is predicted --------------------------------------------------------
+
+
+def density_row(plan: DensityPlan) -> tuple[Any, ...]:
+    """What is predicted of one kind of guest on one machine."""
+    return (plan.subject,
+            columns.Words([f'{plan.report.machine} (simulated)']),
+            plan.workload.guests, *(columns.known(None) for _ in range(3)),
+            columns.Lines([]), columns.Lines([]),
+            Curves(list(_curves(plan))))
+
+
+def _curves(plan: DensityPlan) -> Iterator[dict[str, Any]]:
+    for curve in plan.report.curves:
+        yield {'scenario': curve.scenario,
+               'guests': plan.workload.guests_in(curve.scenario),
+               'density': curve.density,
+               'p99': curve.points[curve.density - 1].p99,
+               'first_failing': curve.first_failing, 'binds': curve.binds,
+               'fitted': [f'{machine} {one.name}'
+                          for machine, one in plan.fitted],
+               'simulated': True}
+
+
+class Curves(columns.Lines):
+    """How many containers guests hold, and the p99 there; alone it is 1."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        return (f'{SCENARIOS[item["scenario"]]}: {item["density"]} '
+                f'containers, p99 {item["p99"]:.3f}, {item["binds"]}')
+
+
+def remarks(densities: Sequence[DensityPlan]) -> list[str]:
+    """What to know of the densities, each but once."""
+    found = [f'{one.subject}: {note}' for one in densities
+             for note in one.notes]
+    fitted = [FITTED.format(one.report.machine, ', '.join(
+        f'{parameter.name} {parameter.value:g} ({parameter.source})'
+        for _machine, parameter in one.fitted))
+        for one in densities if one.fitted]
+    return list(dict.fromkeys(found + fitted))
+
+
+# -- what fits ----------------------------------------------------------------
 
 
 def _where(item: Mapping[str, Any]) -> str:

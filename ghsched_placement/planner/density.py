@@ -40,6 +40,10 @@ class NotPredicted(PlannerError):
 #: What the published test is called beside the flavors.
 PUBLISHED = 'published test'
 
+#: Scenarios in words.
+SCENARIOS = {'none': 'no control', 'static': 'best static bind',
+             'ghsched': 'ghsched'}
+
 NO_NODES = ('the flavor has no NUMA nodes, so nothing binds its guests; '
             'hw:numa_nodes gives it some')
 

@@ -21,6 +21,7 @@ import json
 import pathlib
 import random
 import threading
+import types
 from unittest import mock
 
 import fixtures
@@ -32,6 +33,7 @@ import testtools
 from ghsched_nova.cmd import described
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd import main
+from ghsched_nova.cmd import osc_density
 from ghsched_nova.cmd import plan_input
 from ghsched_placement.planner import client
 from ghsched_placement.planner import cloud
@@ -493,8 +495,8 @@ class SdkTest(PlacementCase):
                                return_value=self.connection), (
                 contextlib.redirect_stdout(out)):
             status = main.main(['plan', '--cloud', 'lab', '--flavor',
-                                f'bw60:{ONE_NODE},ghsched:mem_bw_min=60',
-                                *arguments])
+                                'bw60:vcpus=2,ram=8192,hw:numa_nodes=1,'
+                                'ghsched:mem_bw_min=60', *arguments])
         return status, out.getvalue()
 
     def test_a_cloud_is_read_and_not_written_to(self):
@@ -509,6 +511,36 @@ class SdkTest(PlacementCase):
         _, text = self.run_plan('--machine', str(HOSTS / 'kunpeng920.yaml'))
         self.assertIn('Density of published test on kunpeng920 (simulated)',
                       text)
+
+    def test_the_command_of_openstack_predicts_the_same(self):
+        file = str(HOSTS / 'kunpeng920.yaml')
+        _, text = self.run_plan('--machine', file, '--format', 'json')
+        expected = [one['curves'] for one in json.loads(text)['densities']]
+        asked = types.SimpleNamespace(
+            placement=self.connection.placement,
+            flavor=lambda name: types.SimpleNamespace(
+                name=name, vcpus=2, ram=8192, disk=0, ephemeral=0, swap=0,
+                extra_specs={'hw:numa_nodes': '1',
+                             'ghsched:mem_bw_min': '60'}))
+        out = io.StringIO()
+        command = osc_density.PlanDensity(types.SimpleNamespace(
+            stdout=out, client_manager=types.SimpleNamespace(
+                ghsched=asked)), None)
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            command.run(command.get_parser('plan').parse_args(
+                ['--flavor', 'bw60', '--machine', file, '-f', 'json']))
+        of_cloud, *found = json.loads(out.getvalue())
+        self.assertEqual((12, []), (of_cloud['Guests'],
+                                    of_cloud['Density (Simulated)']))
+        self.assertEqual(['published test', 'bw60'],
+                         [one['Flavor'] for one in found])
+        for one, curves in zip(found, expected, strict=True):
+            self.assertEqual(
+                [(curve['density'], curve['first_failing'], curve['binds'])
+                 for curve in curves],
+                [(curve['density'], curve['first_failing'], curve['binds'])
+                 for curve in one['Density (Simulated)']])
+        self.assertIn('figures that were fitted', told.getvalue())
 
     def test_a_cloud_that_does_not_answer(self):
         self.service._server.shutdown()

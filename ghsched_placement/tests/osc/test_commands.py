@@ -14,6 +14,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import json
 import types
@@ -35,13 +36,16 @@ from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
 from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner import density as predicted
 from ghsched_placement.planner import flavors as planned
 from ghsched_placement.planner import limits
 from ghsched_placement.planner import more
 from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner import predict
 from ghsched_placement.planner import progress
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import clouds
+from ghsched_placement.tests.contention import base
 
 
 def plain(values):
@@ -247,7 +251,7 @@ class DensityTest(unittest.TestCase):
             density.read(self.FLAVOR), 12, (host,)),), mix and
             planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
 
-    def run_command(self, plan, terminal=True):
+    def run_command(self, plan, terminal=True, told=None):
         """What is shown of a plan, and what a terminal gets meanwhile."""
         client = types.SimpleNamespace(
             flavor=lambda _name: self.FLAVOR, placement=None)
@@ -256,7 +260,12 @@ class DensityTest(unittest.TestCase):
         command = density.PlanDensity(None, None)
         asked = command.get_parser('plan').parse_args(['--flavor', 'bw30'])
         with mock.patch.object(density.clients, 'of', return_value=client), \
+                mock.patch.object(density, 'PrivatePlacement'), \
                 mock.patch.object(density.planner, 'plan', plan), \
+                mock.patch.object(command, 'targets', return_value=(
+                    ('machine',) if told else ())), \
+                mock.patch.object(density, 'predict', return_value=(
+                    told or predict.Predicted())), \
                 mock.patch.object(progress, 'DELAY', -1), \
                 contextlib.redirect_stderr(stream):
             try:
@@ -265,17 +274,54 @@ class DensityTest(unittest.TestCase):
                 return str(error), stream.getvalue()
 
     def test_a_bar_is_shown_meanwhile_and_wiped(self):
-        def plan(_placement, _wanted, _mix, _settings, bar):
+        def plan(_cloud, _wanted, _mix, _settings, bar, _ours):
             bar(0.5, 'half')
             return self.plan()
         (columns, rows), text = self.run_command(plan)
         self.assertEqual((density.COLUMNS, 1), (columns, len(rows)))
         self.assertIn('50 % half', text)
-        self.assertTrue(text.endswith(' \r'))
-        self.assertEqual('', self.run_command(plan, terminal=False)[1])
+        drawn, _note, _text = text.partition(density.NO_MACHINE)
+        self.assertTrue(drawn.endswith(' \r'))
+        self.assertNotIn('\r', self.run_command(plan, terminal=False)[1])
+
+    def answer(self, *_arguments):
+        return self.plan()
+
+    def logged(self, *args, **kwargs):
+        with self.assertLogs(level='WARNING') as logs:
+            self.result, _text = self.run_command(*args, **kwargs)
+        return [record.getMessage() for record in logs.records]
+
+    def test_without_a_machine_it_is_said_that_none_is_predicted(self):
+        self.assertEqual([density.NO_MACHINE], self.logged(self.answer))
+        columns, rows = self.result
+        self.assertEqual((density.COLUMNS, 1), (columns, len(rows)))
+
+    def test_what_is_predicted_of_a_machine(self):
+        found = dataclasses.replace(predicted.published(base.machine()),
+                                    notes=('a caveat',))
+        reason, caveat, fitted = self.logged(
+            self.answer, told=predict.Predicted((found, found), ('none',)))
+        self.assertEqual(('none', 'published test: a caveat'),
+                         (reason, caveat))
+        for words in ('(simulated)', 'far_latency 1.45', 'demand_mb 340'):
+            self.assertIn(words, fitted)
+        columns, (of_cloud, row, _again) = self.result
+        self.assertEqual((*density.COLUMNS, density.PREDICTED), columns)
+        self.assertEqual('-', of_cloud[-1].human_readable())
+        self.assertEqual({len(columns)}, {len(of_cloud), len(row)})
+        self.assertEqual(('published test', 'host (simulated)', 2), (
+            row[0], row[1].human_readable(), row[2]))
+        self.assertRegex(row[-1].human_readable(),
+                         r'^no control: \d+ containers, p99 1\.0\d+, latency'
+                         r'\nbest static bind: .*\nghsched: ')
+        none, *_others = json.loads(json.dumps(plain(row)))[-1]
+        curve = found.report.curves[0]
+        self.assertEqual((curve.density, curve.first_failing, True), (
+            none['density'], none['first_failing'], none['simulated']))
 
     def test_a_bar_does_not_stay_before_an_error(self):
-        def plan(_placement, _wanted, _mix, _settings, bar):
+        def plan(_cloud, _wanted, _mix, _settings, bar, _ours):
             bar(0.5, 'half')
             raise PlannerError('no host')
         told, text = self.run_command(plan)
