@@ -179,6 +179,8 @@ class Scenario:
     :param verify: what is wrong with them, from a second source where there
         is one; nothing when all is well.
     :param tear_down: is called in any case.
+    :param checks: metrics that tell whether a run is right, and nothing of
+        the machine. They are not compared.
     """
 
     name: str
@@ -190,6 +192,7 @@ class Scenario:
     verify: Callable[[Values, Measured], tuple[str, ...]]
     set_up: Callable[[Bench], None] = lambda _bench: None
     tear_down: Callable[[Bench], None] = Bench.close
+    checks: tuple[str, ...] = ()
 
     def values(self, given: Mapping[str, Value]) -> Values:
         """The given values over the defaults."""

@@ -138,7 +138,7 @@ class RedisDensityTest(BenchCase):
             [2000.0] * 4, [value for samples in self.samples(
                 found, 'requests served').values() for value in samples])
         self.assertGreater(
-            min(self.samples(found, 'requests of the others')[('2',)]), 0)
+            min(self.samples(found, 'least load of another')[('2',)]), 0)
         self.assertEqual('density', found.measured.findings[0].name)
         self.assertEqual([], self.ours())
 

@@ -24,6 +24,8 @@ from ghsched_nova.bench import record
 from ghsched_nova.tests.unit.bench import samples
 
 POSITIVE = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=12)
+#: With ties.
+LEVELS = st.lists(st.integers(0, 4), min_size=5, max_size=12)
 
 
 def series(*values, better='lower', metric='latency'):
@@ -70,9 +72,14 @@ class TestVerdicts(base.BaseTestCase):
                          found.verdict)
         self.assertEqual(100.0, found.ratio)
 
-    def test_four_runs_may(self):
-        self.assertFalse(compare.too_few(4, 4))
-        self.assertTrue(compare.too_few(3, 4))
+    def test_five_runs_may(self):
+        self.assertFalse(compare.too_few(5, 5))
+        # The test could tell these, but 4 are too few for the interval.
+        for few in ((4, 4), (4, 20), (20, 4)):
+            self.assertTrue(compare.too_few(*few))
+        found = compared([1, 2, 3, 4], [101, 102, 103, 104])
+        self.assertIn('too few', found.verdict)
+        self.assertEqual((None, None, None), (found.p, found.low, found.high))
 
     def test_median_of_zero_has_no_ratio(self):
         found = compared([0] * 9, range(1, 10))
@@ -97,9 +104,46 @@ class TestVerdicts(base.BaseTestCase):
         one = compare.compare(series(1, 2, 3, 4, 5),
                               series(3.5, 5.5, 6, 7, 8))
         alone, = compare.with_verdicts([one])
-        among = compare.with_verdicts([one] * 10)[0]
+        among = compare.with_verdicts([one] * 6)[0]
         self.assertNotEqual('no difference shown', alone.verdict)
         self.assertEqual('no difference shown', among.verdict)
+
+    def test_too_few_for_so_many_comparisons(self):
+        one = compare.compare(series(1, 2, 3, 4, 5),
+                              series(10, 20, 30, 40, 50))
+        self.assertEqual(['900.0% more: worse'] * 6, [
+            found.verdict for found in compare.with_verdicts([one] * 6)])
+        self.assertEqual(
+            {'n = 5 and 5 are too few for 7 comparisons: take 6 or more'},
+            {found.verdict for found in compare.with_verdicts([one] * 7)})
+
+    @given(st.integers(1, 10000))
+    def test_as_many_as_are_told_are_enough(self, tests):
+        number = compare.enough(tests)
+        self.assertFalse(compare.too_few(number, number, tests))
+        self.assertTrue(compare.too_few(number - 1, number - 1, tests))
+
+
+class TestPValue(base.BaseTestCase):
+
+    def test_tied_samples_that_lie_apart_have_the_least_there_can_be(self):
+        for number in range(5, 9):
+            self.assertAlmostEqual(
+                compare.least_p(number, number),
+                compare.p_value([1] * number, [2] * number))
+
+    def test_one_tie(self):
+        # 2 of the 252 ways to deal them lie as far apart, as without a tie.
+        self.assertAlmostEqual(2 / 252, compare.p_value(
+            [1, 2, 3, 3, 4], [5, 6, 7, 8, 9]))
+
+    @settings(max_examples=50)
+    @given(LEVELS, LEVELS)
+    def test_is_never_below_the_least_there_can_be(self, first, second):
+        found = compare.p_value(first, second)
+        if found is not None:
+            self.assertGreaterEqual(
+                found, compare.least_p(len(first), len(second)))
 
 
 class TestHolm(base.BaseTestCase):
@@ -173,3 +217,12 @@ class TestPairs(base.BaseTestCase):
         pair, = self.pairs(samples.result(series(1.0, metric='other')))
         self.assertEqual((), pair.comparisons)
         self.assertEqual(('latency', 'other'), pair.alone)
+
+    def test_checks_of_a_scenario_are_not_compared(self):
+        one, other = (samples.result(
+            series(*range(8)), series(*more, metric='requests served'),
+            scenario='redis-density') for more in (range(8), range(9, 17)))
+        pair, = compare.pairs(report(one), report(other), ('a', 'b'))
+        self.assertEqual(['latency'],
+                         [found.title for found in pair.comparisons])
+        self.assertEqual((), pair.alone)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from oslotest import base
 
 from ghsched_nova.bench import clients
+from ghsched_nova.bench import compare
 from ghsched_nova.bench import density
 from ghsched_nova.bench import environment
 from ghsched_nova.bench import errors
@@ -32,6 +33,7 @@ from ghsched_nova.bench.parsers import sysstat
 from ghsched_nova.bench.record import Measured
 from ghsched_nova.bench.record import Series
 from ghsched_nova.bench import redis_servers
+from ghsched_nova.bench.scenario import Bench
 from ghsched_nova.bench import scenarios
 from ghsched_nova.bench.scenarios import mixed_load
 from ghsched_nova.bench.scenarios import numa_locality
@@ -118,8 +120,13 @@ class TestRedisDensity(base.BaseTestCase):
             values('redis-density', requests=1000, connections=10),
             Measured((Series(metric, '', 'neither', samples),)))
 
+    def benchmark(self):
+        found, = redis.parse(
+            capture('redis-benchmark-7.0.15-get-threads.txt'))
+        return found
+
     def noise(self, *p99):
-        runs = [redis_density._Run(replace(self.BENCHMARK, p99=value), 0, ())
+        runs = [redis_density._Run(replace(self.benchmark(), p99=value), 0, ())
                 for value in p99]
         given_values = values('redis-density')
         ramp = {1: runs}
@@ -128,8 +135,6 @@ class TestRedisDensity(base.BaseTestCase):
             given_values) if one.name == 'noise']
 
     def test_runs_that_differ_by_more_than_the_limit(self):
-        self.BENCHMARK, = redis.parse(
-            capture('redis-benchmark-7.0.15-get-threads.txt'))
         self.assertEqual([], self.noise(1.0, 1.05, 1.1))
         self.assertIn('differ by 20%', self.noise(1.0, 1.0, 1.2)[0])
         self.assertIn('fewer than 3 runs', self.noise(1.0, 1.0)[0])
@@ -141,8 +146,31 @@ class TestRedisDensity(base.BaseTestCase):
         self.assertIn('counted 1011', self.verify(served, 1011.0)[0])
 
     def test_every_other_server_must_have_had_load(self):
-        self.assertIn('no load', self.verify('requests of the others', 5.0,
+        self.assertIn('no load', self.verify('least load of another', 5.0,
                                              0.0)[0])
+
+    def series(self, ramp):
+        bench = Bench(Machine(), values('redis-density'), Path(), print)
+        return {one.title: one for one in redis_density._series(bench, ramp)}
+
+    def test_servers_of_one_run_are_one_sample(self):
+        run = redis_density._Run(self.benchmark(), 9, (10.0, 30.0))
+        found = self.series({3: [run, replace(run, others=(20.0, 30.0))]})
+        self.assertEqual((40.0, 50.0),
+                         found['load of the others, N 3'].samples)
+        self.assertEqual((10.0, 20.0),
+                         found['least load of another, N 3'].samples)
+
+    def test_runs_by_default_can_show_a_difference_at_each_n(self):
+        given_values = values('redis-density')
+        run = redis_density._Run(self.benchmark(), 9, (10.0,))
+        metrics = [
+            title for title, one in self.series(dict.fromkeys(
+                range(1, given_values.integer('up-to') + 1), [run])).items()
+            if one.metric not in redis_density.SCENARIO.checks]
+        self.assertEqual(4 * 64 - 1, len(metrics))
+        self.assertEqual(compare.enough(len(metrics)),
+                         given_values.integer('runs'))
 
     def test_container_engine_that_does_not_answer(self):
         machine = self.useFixture(Tree(programs={
