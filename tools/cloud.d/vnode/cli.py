@@ -42,8 +42,13 @@ _COMMAND_LINE = ('console=ttyS0 quiet nokaslr mitigations=off tsc=reliable '
 #: Seconds that a busy machine may need for a step.
 _PATIENCE = 600
 
-#: Seconds until the node must say its first word; it takes some ten.
-_FIRST_WORD = 180
+#: Seconds until the node must have its devices; it takes some fifteen, and
+#: a minute on a busy machine.
+_BOOT = 200
+
+#: Seen twice in hundreds of boots: the kernel's timer on CPU 0 falls silent
+#: before the node's own init, and QEMU's processors wait for it for ever.
+_BOOTS = 3
 
 
 def files(settings: Settings) -> machine.Files:
@@ -63,13 +68,9 @@ def up(settings: Settings) -> None:
         print('The virtual node is of an older build or configuration.')
         down(settings)
     if node.pid is None:
-        _start(settings, node)
-        if not _says_something(settings):
-            # Seen once: an emulated machine that stops in its first seconds.
-            process.stop([node])
-            _start(settings, node)
-    _await_console(settings, node, 'devices', 'its kernel and its VFs')
-    _await_console(settings, node, 'libvirtd', 'emulated resctrl, libvirtd')
+        step('its kernel and its VFs', lambda: _boot(settings, node))
+    step('emulated resctrl, libvirtd', lambda: _await_word(
+        settings, node, 'libvirtd', _PATIENCE))
     cloud = catalog.connect(settings)
     step('nova-compute in the node', lambda: process.wait_until(
         lambda: _service(cloud, 'up'), _PATIENCE,
@@ -83,16 +84,19 @@ def up(settings: Settings) -> None:
     print(f'The virtual compute node {machine.NAME} is up.')
 
 
-def _says_something(settings: Settings) -> bool:
-    """Whether the kernel reached the node's own init."""
-    console = machine.console(settings)
-    try:
-        process.wait_until(
-            lambda: console.exists() and console.stat().st_size > 0,
-            _FIRST_WORD, 'the node says nothing')
-    except CloudError:
-        return False
-    return True
+def _boot(settings: Settings, node: process.Process) -> None:
+    """Start the machine, once more if it stops in its first seconds."""
+    for left in reversed(range(_BOOTS)):
+        _start(settings, node)
+        try:
+            _await_word(settings, node, 'devices', _BOOT)
+        except CloudError as error:
+            process.stop([node])
+            if not left:
+                raise
+            print(f'\n  started again: {error}')
+        else:
+            return
 
 
 def _start(settings: Settings, node: process.Process) -> None:
@@ -129,16 +133,17 @@ def _key(settings: Settings) -> Path:
     return path
 
 
-def _await_console(settings: Settings, node: process.Process, word: str,
-                   text: str) -> None:
+def _await_word(settings: Settings, node: process.Process, word: str,
+                seconds: float) -> None:
+    """Wait until the node says on its console that it has come so far."""
     console = machine.console(settings)
 
     def said() -> bool:
         return console.exists() and f'\nVNODE {word} ' in (
             '\n' + console.read_text(errors='replace').replace('\r', ''))
     try:
-        step(text, lambda: process.wait_until(
-            said, _PATIENCE, f'the node does not say "{word}"', node))
+        process.wait_until(said, seconds, f'the node does not say "{word}"',
+                           node)
     except CloudError as error:
         tail = console.read_text(errors='replace').splitlines()[-15:] \
             if console.exists() else []

@@ -160,7 +160,7 @@ def _processors() -> list[str]:
 
 def _kernel(files: Files) -> tuple[str, ...]:
     options = (
-        'console=ttyS0', 'quiet', 'intel_iommu=on', 'iommu=pt',
+        'console=ttyS0', 'intel_iommu=on', 'iommu=pt',
         # There is nobody to protect from, and each check is emulated.
         'mitigations=off', 'nokaslr', 'audit=0',
         # Emulated CPUs are late at times; no watchdog must bark.
