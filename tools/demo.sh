@@ -25,6 +25,11 @@
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+show_help "$0" "$@"
+case $* in
+'' | --vfs) ;;
+*) die "unknown argument: $*; see: tools/demo.sh --help" ;;
+esac
 need_root "$@"
 
 begin=$EPOCHREALTIME
@@ -41,7 +46,6 @@ case ${1:-} in
     "$GHSCHED_TOP/tools/cloud" up
     demo=demo.py
     ;;
-*) die "unknown argument: $1" ;;
 esac
 "$VENV/bin/python" "$GHSCHED_TOP/tools/cloud.d/$demo"
 printf '\nFrom start to end: %.0f s.\n' "$(seconds_since "$begin")"

@@ -19,14 +19,30 @@
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-need_root "$@"
+show_help "$0" "$@"
+
+# check_names FILE NAME...: before anything is started.
+check_names() {
+    local file=$1 name known
+    shift
+    known=$(sed -n 's/^    def test_\([a-z0-9_]*\)(.*/\1/p' "$file")
+    for name; do
+        grep -qxF -- "$name" <<< "$known" ||
+            die "no test $name; there are" $known
+    done
+}
 
 if [ "${1:-}" = --vfs ]; then
-    shift
+    tests=$GHSCHED_TOP/tools/cloud.d/e2e_vfs.py
+    check_names "$tests" "${@:2}"
+    need_root "$@"
     "$GHSCHED_TOP/tools/vnode" up
-    exec "$VENV/bin/python" "$GHSCHED_TOP/tools/cloud.d/e2e_vfs.py" "$@"
+    exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
+tests=$GHSCHED_TOP/tools/cloud.d/e2e.py
+check_names "$tests" "$@"
+need_root "$@"
 # A second host would take guests that are looked for on the first.
 [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] || "$GHSCHED_TOP/tools/vnode" down
 "$GHSCHED_TOP/tools/cloud" up
-exec "$VENV/bin/python" "$GHSCHED_TOP/tools/cloud.d/e2e.py" "$@"
+exec "$VENV/bin/python" "$tests" "$@"

@@ -25,6 +25,7 @@
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+show_help "$0" "$@"
 
 target=${1:-$GHSCHED_HOME/cache/guest-arm64}
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}

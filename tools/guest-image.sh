@@ -20,6 +20,7 @@
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+show_help "$0" "$@"
 
 target=${1:-$GHSCHED_HOME/cache/guest}
 init=$GHSCHED_TOP/tools/cloud.d/guest-init

@@ -35,6 +35,19 @@ die() {
     exit 1
 }
 
+# show_help "$0" "$@": when help is asked for, print what the script's first
+# comment below the license says, and end. Nothing must have happened before.
+show_help() {
+    case " ${*:2} " in
+    *' -h '* | *' --help '*) ;;
+    *) return 0 ;;
+    esac
+    awk '/^# under the License\.$/ { on = 1; next }
+        on && /^#/ { sub(/^# ?/, ""); print; told = 1; next }
+        told { exit }' "$1"
+    exit
+}
+
 heading() {
     printf '\n== %s ==\n' "$*"
 }

@@ -20,6 +20,7 @@
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+show_help "$0" "$@"
 need_root "$@"
 
 # What tempest is to know of the cloud: with or without virtual functions.

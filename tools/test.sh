@@ -21,12 +21,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-case " $* " in
-*' -h '* | *' --help '*)
-    sed -n '/^# Every/,/^$/s/^# \{0,1\}//p' "$0"
-    exit
-    ;;
-esac
+show_help "$0" "$@"
 need_root "$@"
 cd "$GHSCHED_TOP"
 

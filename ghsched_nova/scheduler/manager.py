@@ -15,10 +15,10 @@
 When Placement has no candidate, no filter runs, and Nova says no more than
 "No valid host was found". This manager asks Placement which need of ours was
 the one. When requests at the same time want one NUMA node, it gives those
-that lost another try. And VFs are first asked for where they are nearest and
-of one PF each, because Placement would drown in the ways to share them among
-all PFs. It is chosen by starting nova-scheduler as
-``ghsched-nova-scheduler``; everything else works with Nova's own.
+that lost another try. VFs are first asked for where they are nearest and of
+one PF each, because Placement would drown in the ways to share them among all
+PFs. And where no host has a control group left, guests may join one. It is
+chosen by starting nova-scheduler as ``ghsched-nova-scheduler``.
 """
 
 from collections.abc import Callable

@@ -196,4 +196,4 @@ def run(tests: EndToEnd, names: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    sys.exit(main(EndToEnd, run, 'tools/e2e.sh --vfs', sys.argv[1:]))
+    sys.exit(main(EndToEnd, run, sys.argv[1:]))
