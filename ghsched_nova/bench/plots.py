@@ -178,14 +178,24 @@ def _figure(plot: Plot) -> Any:
     axes.set_title(plot.title)
     axes.grid(color='#dddddd')
     axes.set_axisbelow(True)
+    _add_legend(made, axes)
     return made
 
 
+def _add_legend(made: Any, axes: Any) -> None:
+    """Below, where it hides no samples; what is dashed comes last."""
+    entries = sorted(
+        zip(*axes.get_legend_handles_labels(), strict=True),
+        key=lambda entry: getattr(entry[0], 'is_dashed', bool)())
+    made.legend(*zip(*entries, strict=True), loc='outside lower center',
+                ncols=3, frameon=False)
+
+
 def _height(plot: Plot) -> float:
-    """Inches; as many as the rows need."""
+    """Inches; as many as the rows need, and the legend."""
     if isinstance(plot, Curve):
-        return 4.0
-    return 1.2 + (0.5 * len(plot.boxes) if isinstance(plot, Boxes)
+        return 4.2
+    return 1.6 + (0.5 * len(plot.boxes) if isinstance(plot, Boxes)
                   else 0.3 * len(plot.rows))
 
 
@@ -193,7 +203,7 @@ def _draw_curve(axes: Any, curve: Curve) -> None:
     for place, line in enumerate(curve.lines):
         x, least, median, greatest = zip(*line.points, strict=True)
         axes.errorbar(
-            x, median, label=line.name, capsize=4,
+            x, median, label=f'{line.name}, median', capsize=4,
             marker=_MARKERS[place % len(_MARKERS)],
             color=_COLOURS[place % len(_COLOURS)],
             yerr=([m - s for m, s in zip(median, least, strict=True)],
@@ -206,19 +216,21 @@ def _draw_curve(axes: Any, curve: Curve) -> None:
     axes.set_xlabel(curve.x)
     axes.set_ylabel(curve.y)
     axes.set_ylim(bottom=0)
-    axes.legend()
 
 
 def _draw_boxes(axes: Any, boxes: Boxes) -> None:
     """Quartiles as boxes, and every sample as a point."""
     places = range(len(boxes.boxes), 0, -1)
-    axes.boxplot([samples for _name, samples in boxes.boxes],
-                 positions=list(places), orientation='horizontal',
-                 showfliers=False, widths=0.6,
-                 medianprops={'color': _COLOURS[1]})
+    drawn = axes.boxplot([samples for _name, samples in boxes.boxes],
+                         positions=list(places), orientation='horizontal',
+                         showfliers=False, widths=0.6,
+                         medianprops={'color': _COLOURS[1]})
+    drawn['medians'][0].set_label('median')
+    drawn['boxes'][0].set_label('quartiles')
     for place, (_name, samples) in zip(places, boxes.boxes, strict=True):
-        axes.plot(samples, [place] * len(samples), 'o', markersize=3,
-                  alpha=0.5, color=_COLOURS[0])
+        (points,) = axes.plot(samples, [place] * len(samples), 'o',
+                              markersize=3, alpha=0.5, color=_COLOURS[0])
+    points.set_label('samples')
     axes.set_yticks(list(places), [name for name, _samples in boxes.boxes])
     axes.set_xlabel(boxes.x)
     axes.set_xlim(left=0)
@@ -228,8 +240,9 @@ def _draw_ratios(axes: Any, plot: Ratios) -> None:
     places = list(range(len(plot.rows), 0, -1))
     names, lows, ratios, highs = zip(*plot.rows, strict=True)
     # The interval of medians need not hold the ratio of the medians itself.
-    axes.hlines(places, lows, highs, color=_COLOURS[0])
-    axes.plot(ratios, places, 'o', color=_COLOURS[0])
-    axes.axvline(1, color='black', linestyle='--', linewidth=1)
+    axes.hlines(places, lows, highs, color=_COLOURS[0], label='interval')
+    axes.plot(ratios, places, 'o', color=_COLOURS[0], label='ratio')
+    axes.axvline(1, color='black', linestyle='--', linewidth=1,
+                 label='no difference')
     axes.set_yticks(places, names)
     axes.set_xlabel(plot.x)

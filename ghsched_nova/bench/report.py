@@ -179,13 +179,7 @@ def _pair(pair: compare.Pair, picture: str | None) -> list[Block]:
             Paragraph('The two are NOT alike. What differs below may come '
                       'from this and from nothing else:'),
             Items(tuple(found.text for found in pair.differences))]
-    tested = sum(one.p is not None for one in pair.comparisons)
-    blocks += [Paragraph(
-        f'Ratio of medians, {pair.names[1]} over {pair.names[0]}, with its '
-        f'{compare.COVERAGE:.0%} bootstrap interval. p is of Mann and '
-        f"Whitney's test, adjusted for {tested} comparisons (Holm). A "
-        f'difference is shown where p is at most {compare.ALPHA} and the '
-        'interval does not hold 1.')]
+    blocks.append(Paragraph(_how(pair)))
     if pair.comparisons:
         blocks.append(_comparisons(pair))
     ratios = _ratios(pair)
@@ -199,6 +193,23 @@ def _pair(pair: compare.Pair, picture: str | None) -> list[Block]:
         blocks += [Heading(f'Environment of {name}', 3),
                    environment(result.environment)]
     return blocks
+
+
+def _how(pair: compare.Pair) -> str:
+    """How the two were compared."""
+    ratios = f'Ratio of medians, {pair.names[1]} over {pair.names[0]}'
+    tested = sum(one.p is not None for one in pair.comparisons)
+    if not pair.comparisons:
+        return 'The two have no metric in common.'
+    if not tested:
+        return (f'{ratios}. No metric could be tested: the samples are too '
+                'few, or all the same.')
+    adjusted = (f', adjusted for {tested} comparisons (Holm)' if tested > 1
+                else '')
+    return (f'{ratios}, with its {compare.COVERAGE:.0%} bootstrap interval. '
+            f"p is of Mann and Whitney's test{adjusted}. A difference is "
+            f'shown where p is at most {compare.ALPHA} and the interval does '
+            'not hold 1.')
 
 
 def _ratios(pair: compare.Pair) -> plots.Ratios:

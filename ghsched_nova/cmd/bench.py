@@ -35,6 +35,7 @@ from ghsched_nova.bench import run
 from ghsched_nova.bench.scenario import Parameter
 from ghsched_nova.bench.scenario import Scenario
 from ghsched_nova.bench import scenarios
+from ghsched_nova.cmd import files
 
 EXIT_DONE, EXIT_ERROR, EXIT_SKIPPED = 0, 1, 3
 
@@ -167,20 +168,14 @@ def _run(arguments: argparse.Namespace) -> int:
              for name, value in vars(arguments).items()
              if name.startswith('set ') and value is not None}
     if arguments.output:
-        _check_writable(arguments.output)
+        files.check_writable(arguments.output)
     result = run.run(scenario, given, Machine(), _say)
     made = record.Report((result,))
     if arguments.output:
-        arguments.output.write_text(record.to_json(made), encoding='utf-8')
+        files.save(arguments.output, record.to_json(made))
     print(document.render(report.document(made), 'md'), end='')
     return {'done': EXIT_DONE, 'failed': EXIT_ERROR,
             'skipped': EXIT_SKIPPED}[result.status]
-
-
-def _check_writable(path: Path) -> None:
-    """Fail before hours of measuring, not after."""
-    with path.open('a', encoding='utf-8'):
-        pass
 
 
 def _load(path: Path) -> record.Report:
@@ -236,14 +231,13 @@ def _publish(arguments: argparse.Namespace, blocks: Sequence[document.Block]
     """Write a document, and its pictures where they are files."""
     if arguments.output and arguments.format != 'html':
         for picture in document.pictures(blocks):
-            (arguments.output.parent / picture.name).write_text(
-                picture.svg, encoding='utf-8')
+            files.save(arguments.output.parent / picture.name, picture.svg)
     _write(arguments.output, document.render(blocks, arguments.format))
 
 
 def _write(output: Path | None, text: str) -> None:
     if output:
-        output.write_text(text, encoding='utf-8')
+        files.save(output, text)
     else:
         print(text, end='')
 

@@ -26,6 +26,7 @@ import sys
 from typing import Any
 
 from ghsched_nova.cmd import described
+from ghsched_nova.cmd import files
 from ghsched_nova.cmd import plan_input
 from ghsched_nova.cmd import plan_output
 from ghsched_nova.cmd import plan_picture
@@ -92,7 +93,7 @@ def add_parser(commands: Any) -> None:
     _add_density(parser)
     parser.add_argument('--format', choices=('table', 'json', 'svg'),
                         default='table')
-    parser.add_argument('--picture', metavar='FILE',
+    parser.add_argument('--picture', metavar='FILE', type=Path,
                         help='write the picture (SVG) there as well')
     parser.add_argument('--progress', action='store_true',
                         help='show progress even where standard error is no '
@@ -120,20 +121,17 @@ def run(arguments: argparse.Namespace) -> int:
     """
     bar = Bar(sys.stderr, arguments.progress or sys.stderr.isatty())
     try:
+        if arguments.picture:
+            files.check_writable(arguments.picture)
         answer = _answer(arguments, bar)
+        picture = plan_picture.draw(answer.plan, answer.densities)
+        if arguments.picture:
+            files.save(arguments.picture, picture)
     except PlannerError as error:
-        bar.clear()
-        print(f'ghsched plan: {error}', file=sys.stderr)
-        return 1
+        return _failed(bar, str(error))
+    except OSError as error:
+        return _failed(bar, f'{error.filename}: {error.strerror}')
     bar.clear()
-    picture = plan_picture.draw(answer.plan, answer.densities)
-    if arguments.picture:
-        try:
-            Path(arguments.picture).write_text(picture, encoding='utf-8')
-        except OSError as error:
-            print(f'ghsched plan: {arguments.picture}: {error.strerror}',
-                  file=sys.stderr)
-            return 1
     if arguments.format == 'svg':
         print(picture)
     else:
@@ -143,17 +141,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if fits else EXIT_FULL
 
 
+def _failed(bar: Bar, reason: str) -> int:
+    bar.clear()
+    print(f'ghsched plan: {reason}', file=sys.stderr)
+    return 1
+
+
 def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
-    files = plan_input.described(arguments.hosts or ())
+    given = plan_input.described(arguments.hosts or ())
     connection = (plan_input.connect(arguments.cloud) if arguments.cloud
                   else None)
     flavors = plan_input.wanted(arguments.flavors, connection)
     mix = (parse_mix(arguments.mix, {one.name: one for one in flavors})
            if arguments.mix else None)
     settings = Settings(arguments.accounting,
-                        plan_input.aliases(files, arguments.aliases, flavors),
+                        plan_input.aliases(given, arguments.aliases, flavors),
                         arguments.more)
-    targets = _targets(arguments, files)
+    targets = _targets(arguments, given)
     against = (plan_input.target(arguments.against).machine
                if arguments.against else None)
     filling = part(bar, 0.0, 0.8 if targets else 1.0)
@@ -163,7 +167,7 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
                                  mix, settings, filling, ours)
         else:
             hosts = [described.planned(one.file, name)
-                     for one in files for name in one.names]
+                     for one in given for name in one.names]
             found = planner.plan_hosts(hosts, flavors, mix, settings,
                                        filling, ours)
         told = predict(found, targets, flavors, settings, against,

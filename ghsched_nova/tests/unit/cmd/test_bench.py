@@ -22,6 +22,7 @@ import lxml.etree
 import lxml.html
 from oslotest import base
 
+from ghsched_nova.bench import plots
 from ghsched_nova.bench import record
 from ghsched_nova.bench.record import Finding
 from ghsched_nova.bench.record import Series
@@ -82,11 +83,25 @@ class TestCommand(base.BaseTestCase):
         self.assertEqual(2, status)
         self.assertIn('runs: 0 is not from 1 on', self.error)
 
+    def test_an_aborted_run_leaves_no_file(self):
+        for kept in (None, 'a report'):
+            output = self.directory / 'x.json'
+            if kept:
+                output.write_text(kept)
+            with mock.patch.object(bench.run, 'run',
+                                   side_effect=KeyboardInterrupt):
+                status, _text = self.run_command('run', 'rt-latency', '-o',
+                                                 output)
+            self.assertEqual(1, status)
+            self.assertEqual([kept] if kept else [], [
+                path.read_text() for path in self.directory.iterdir()])
+
     def test_output_that_can_not_be_written_is_told_before_the_run(self):
         status, _text = self.run_command(
             'run', 'rt-latency', '-o', self.directory / 'no' / 'x.json')
         self.assertEqual(1, status)
-        self.assertIn('No such file', self.error)
+        self.assertEqual(f'ghsched-bench: {self.directory}/no/x.json: No '
+                         'such file or directory\n', self.error)
 
     def test_report_as_html_holds_its_pictures(self):
         output = self.directory / 'report.html'
@@ -111,6 +126,17 @@ class TestCommand(base.BaseTestCase):
             pictures.append((self.directory / f'{name}-1-1.svg').read_text())
         self.assertEqual(*pictures)
         self.assertIn('limit 1.21 ms', pictures[0])
+
+    def texts(self, plot):
+        return ' '.join(' '.join(lxml.etree.fromstring(
+            plots.svg(plot).encode()).itertext()).split())
+
+    def test_each_picture_has_a_legend(self):
+        curve, boxes = plots.plots(REPORT.results[0])
+        self.assertIn('p99 latency, median limit 1.21 ms', self.texts(curve))
+        self.assertIn('quartiles median samples', self.texts(boxes))
+        ratios = plots.Ratios('a', 'ratio', (('x', 0.9, 1.0, 1.1),))
+        self.assertIn('interval ratio no difference', self.texts(ratios))
 
     def test_report_on_a_terminal_needs_no_pictures(self):
         status, text = self.run_command('report', self.kept())
@@ -142,6 +168,8 @@ class TestCommand(base.BaseTestCase):
         self.assertEqual(0, status)
         self.assertIn('# Before and after', text)
         self.assertIn('n = 3 and 3 are too few', text)
+        self.assertIn('No metric could be tested', text)
+        self.assertNotIn('adjusted', text)
         self.assertNotIn('NOT alike', text)
 
     def test_unlike_pair(self):
@@ -162,6 +190,7 @@ class TestCommand(base.BaseTestCase):
         path = self.kept(record.Report((samples.result(series),)))
         output = self.directory / 'both.md'
         self.run_command('compare', path, path, '-o', output)
+        self.assertIn("Whitney's test. A difference", output.read_text())
         self.assertIn('](both-1.svg)', output.read_text())
         lxml.etree.parse(self.directory / 'both-1.svg')
 
