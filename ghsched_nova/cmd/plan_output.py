@@ -38,6 +38,7 @@ densities
     with ``scenario``, ``density``, ``first_failing``, ``binds``,
     ``latency_density`` and
     ``points`` (``n``, ``p99``); ``ratios`` with ``against``, ``line``,
+    ``line_is`` (``density`` or ``first_failing``, of that curve),
     ``value``, ``latency_value`` and ``goal``; ``fitted`` with ``machine``,
     ``parameter``, ``value`` and ``source``; ``sensitivity`` with
     ``machine``, ``parameter``, ``factor`` and ``ratios``; ``search``, null
@@ -247,7 +248,7 @@ def _density_parts(plan: DensityPlan,
            + ('\n' + _list(plan.notes) if plan.notes else ''))
     yield (f'ghsched on {report.machine} against (simulated)\n' + grid(
         ('against', 'containers', 'ratio', 'goal'),
-        ([ratio.against, ratio.line, _ratio(ratio),
+        ([ratio.against, ratio.line_text, _ratio(ratio),
           None if goal is None else f'{goal:.2f} ({_reached(ratio, goal)})']
          for ratio, goal in density.goals(plan))))
     if plan.fitted:

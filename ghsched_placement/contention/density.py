@@ -196,8 +196,10 @@ class _Model:
 class Ratio:
     """The density with ghsched against a line without it (simulated).
 
-    :param against: what the line is.
+    :param against: machine and scenario of the line.
     :param line: containers.
+    :param line_is: which figure of that curve it is: ``density`` or
+        ``first_failing``.
     :param value: density / line.
     :param latency_value: the same, were there room for all that the latency
         allows.
@@ -207,6 +209,13 @@ class Ratio:
     line: int
     value: float
     latency_value: float
+    line_is: str
+
+    @property
+    def line_text(self) -> str:
+        """The line, for people."""
+        return f'{self.line}' + (' (the first that fails)'
+                                 if self.line_is == 'first_failing' else '')
 
 
 @dataclass(frozen=True)
@@ -227,42 +236,39 @@ class Report:
         return next(one for one in self.curves if one.scenario == scenario)
 
 
-def line(machine: Machine, curve: Curve) -> int:
-    """What a machine's figure without control is compared by.
-
-    The published figure is the first number that fails on one machine, and
-    the last that passes on the other.
-    """
-    if (machine.fit and not machine.fit.passes
-            and curve.first_failing is not None):
-        return curve.first_failing
-    return curve.density
-
-
 def report(machine: Machine, keys: Keys | None = None,
            against: Machine | None = None,
-           workload: Workload = REFERENCE) -> Report:
+           workload: Workload | None = None) -> Report:
     """All scenarios, and how they compare.
 
+    The lines are densities. Those of the published test without control are
+    what was published of the machine, see :class:`machine.Fit`: its density,
+    or the first number that fails.
+
     :param against: another machine, taken without control.
+    :param workload: without it, that of the published test.
     """
-    curves = tuple(predict(machine, scenario, keys, workload=workload)
+    asked = workload or REFERENCE
+    curves = tuple(predict(machine, scenario, keys, workload=asked)
                    for scenario in SCENARIOS)
     none, static, ours = curves
-    lines = [(f'{machine.name}, none', line(machine, none)),
-             (f'{machine.name}, static', static.density)]
+    lines = [(machine, none), (machine, static)]
     if against is not None:
-        other = predict(against, 'none', workload=workload)
-        lines.append((f'{against.name}, none', line(against, other)))
-    return Report(machine.name, curves,
-                  tuple(_ratio(name, count, ours) for name, count in lines),
-                  machine.parameters)
+        lines.append((against, predict(against, 'none', workload=asked)))
+    return Report(machine.name, curves, tuple(
+        _ratio(of, curve, ours, workload is None) for of, curve in lines),
+        machine.parameters)
 
 
-def _ratio(against: str, count: int, ours: Curve) -> Ratio:
-    count = max(count, 1)
-    return Ratio(against, count, ours.density / count,
-                 ours.latency_density / count)
+def _ratio(machine: Machine, curve: Curve, ours: Curve,
+           published: bool) -> Ratio:
+    line, line_is = curve.density, 'density'
+    if (published and curve.scenario == 'none' and machine.fit
+            and not machine.fit.passes and curve.first_failing is not None):
+        line, line_is = curve.first_failing, 'first_failing'
+    line = max(line, 1)
+    return Ratio(f'{machine.name}, {curve.scenario}', line,
+                 ours.density / line, ours.latency_density / line, line_is)
 
 
 @dataclass(frozen=True)
@@ -281,12 +287,13 @@ class Shift:
 
 def sensitivity(machine: Machine, keys: Keys | None = None,
                 against: Machine | None = None,
-                workload: Workload = REFERENCE, step: float = 0.2,
+                workload: Workload | None = None, step: float = 0.2,
                 bases: Collection[str] = ('fitted',),
                 refit: Callable[[Machine], Machine] | None = None,
                 ) -> tuple[Shift, ...]:
     """How far the ratios move with each parameter, all others as they are.
 
+    :param workload: as in :func:`report`.
     :param step: how far each is moved down and up, as a part of it.
     :param bases: the parameters to move, by :data:`machine.BASES`.
     :param refit: fits what is fitted anew after each move.

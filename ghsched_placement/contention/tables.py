@@ -126,7 +126,7 @@ def _ratios(report: Report) -> str:
     return _table(
         f'{report.machine} with ghsched against other lines (simulated)',
         ('Line', 'Containers', 'Ratio', 'Ratio by latency alone', 'Goal'),
-        [(one.against, str(one.line), f'{one.value:.2f}',
+        [(one.against, one.line_text, f'{one.value:.2f}',
           f'{one.latency_value:.2f}', goal)
          for one, goal in zip(report.ratios, goals, strict=True)])
 

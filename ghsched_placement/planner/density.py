@@ -103,7 +103,7 @@ class DensityPlan:
 def published(machine: Machine, against: Machine | None = None,
               search: bool = False) -> DensityPlan:
     """The test of the published figures, with default keys."""
-    return _plan(PUBLISHED, machine, REFERENCE,
+    return _plan(PUBLISHED, machine, None,
                  density.default_keys(machine), against, search)
 
 
@@ -157,19 +157,21 @@ def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
                         f'predicted: {reason}')
 
 
-def _plan(subject: str, machine: Machine, workload: Workload,
+def _plan(subject: str, machine: Machine, workload: Workload | None,
           policy: GuestPolicy, against: Machine | None,
           search: bool) -> DensityPlan:
+    """Without a workload, the published test."""
+    asked = workload or REFERENCE
     try:
         return DensityPlan(
-            subject, workload, extra_specs(policy),
+            subject, asked, extra_specs(policy),
             density.report(machine, policy, against, workload),
             _fitted(machine, against),
             density.sensitivity(machine, policy, against, workload),
             against.name if against else None,
             tuple(one.fit for one in (machine, against) if one),
-            () if workload.vfs else (NO_VFS,),
-            density.search(machine, _for_search(workload)) if search else None)
+            () if asked.vfs else (NO_VFS,),
+            density.search(machine, _for_search(asked)) if search else None)
     except ValueError as error:
         raise _refused(subject, machine, str(error)) from None
 

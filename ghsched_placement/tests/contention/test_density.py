@@ -186,6 +186,19 @@ class CompareTest(testtools.TestCase):
         self.assertEqual([28, report.curve('static').density, 30],
                          [ratio.line for ratio in report.ratios])
         self.assertAlmostEqual(ours / 30, report.ratios[2].value)
+        self.assertEqual(['28 (the first that fails)', str(
+            report.curve('static').density), '30'],
+            [ratio.line_text for ratio in report.ratios])
+
+    def test_ratios_of_other_workloads_are_against_densities(self):
+        fitted = MACHINE.with_value('demand_mb', calibrate.demand(MACHINE))
+        report = density.report(fitted, against=fitted,
+                                workload=replace(REFERENCE))
+        none, static, ours = (curve.density for curve in report.curves)
+        self.assertEqual(
+            [(none, 'density'), (static, 'density'), (none, 'density')],
+            [(ratio.line, ratio.line_is) for ratio in report.ratios])
+        self.assertEqual(ours / none, report.ratios[0].value)
 
     def test_every_fitted_figure_is_moved_both_ways(self):
         other = base.machine(name='other')

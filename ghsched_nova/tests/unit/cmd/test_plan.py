@@ -190,6 +190,12 @@ class DensityTest(unittest.TestCase):
         self.assertEqual([None, None],
                          [goal for _ratio, goal in density.goals(found)])
 
+    def test_ratios_of_a_flavor_are_those_of_the_densities_shown(self):
+        found = density.of_flavor(machine(KUNPENG), self.need(), 2)
+        none, static, ours = (curve.density for curve in found.report.curves)
+        self.assertEqual([ours / none, ours / static],
+                         [ratio.value for ratio in found.report.ratios])
+
     def test_as_many_guests_as_the_host_has_room_for(self):
         found = density.of_flavor(machine(KUNPENG), self.need())
         self.assertEqual(60, len(found.report.curves[0].points))
@@ -288,10 +294,13 @@ class OutputTest(unittest.TestCase):
         for title in titles:
             self.assertIn('(simulated)', title)
         self.assertIn('without control the p99 of redis fails at 28', text)
+        self.assertIn('| 28 (the first that fails) |', text)
         document = json.loads(plan_output.as_json(example(), [found]))
         (told,) = document['densities']
         self.assertIs(True, told['simulated'])
         self.assertEqual(6, len(told['sensitivity']))
+        self.assertEqual(['first_failing', 'density', 'density'],
+                         [ratio['line_is'] for ratio in told['ratios']])
         self.assertEqual(found.found_keys, told['search']['keys'])
 
     def test_what_is_fitted_is_told_in_full_once(self):
