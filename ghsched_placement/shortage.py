@@ -18,6 +18,7 @@ the fact, so that a request that succeeds costs nothing more.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -64,27 +65,31 @@ class Shortage:
 
 def find(policy: GuestPolicy, accounting: Accounting, ask: Ask,
          pfs: Mapping[str, Sequence[vfs.Pf]] | None = None,
-         joins: bool = False) -> list[Shortage]:
+         joins: bool = False,
+         nodes: Callable[[], Sequence[vfs.Pf]] = tuple) -> list[Shortage]:
     """Every need of a policy that no host can meet by itself, now.
 
     :param pfs: the PFs of each alias in the policy's VFs.
     :param joins: whether some host has a control group that the guest could
         share, if all else that it needs were there.
+    :param nodes: gives the host NUMA nodes with memory bandwidth left; called
+        only for a guest with bandwidth on several nodes.
 
-    Empty when each can be met alone; then it is their combination, or
-    something that is not ours (CPUs, memory, traits of the image, ...).
+    When each can be met alone, it is their combination or something that is
+    not ours (CPUs, memory, traits of the image, ...), which is then said.
+    Empty for a guest that has neither VFs nor a control group.
     """
     missing = list(_capabilities(policy, ask))
     if missing:
         return missing
-    missing += [*_bandwidth(policy, accounting, ask),
+    missing += [*_bandwidth(policy, accounting, ask, nodes),
                 *_vfs(policy, pfs or {})]
     if _no_group(policy, ask):
         if not joins:
             missing.append(Shortage(_NO_GROUP))
         elif not missing:
             missing.append(_not_joined(policy, accounting, ask))
-    if not missing and policy.vfs:
+    if not missing and (policy.vfs or policy.controlled):
         where = (' on the right NUMA nodes'
                  if policy.vfs_locality == 'node' or policy.nodes else '')
         missing.append(Shortage(
@@ -124,15 +129,13 @@ def _local_vfs(alias: str, needs: Sequence[Vfs],
                 f'({keys.VFS.extra_spec})',
                 f'; the most left on one node is {most}')
             return
-    counts = sorted((need.count for need in needs), reverse=True)
-    if not any(_each_has_a_node(counts, nodes)
+    counts = {need.guest_node: need.count for need in needs}
+    if not any(_each_has_a_node(counts.values(), nodes)
                for nodes in _nodes_of_hosts(of_alias, free)):
         yield Shortage(
             f'no host has {len(counts)} NUMA nodes with VFs of {alias} left, '
-            f'{" and ".join(map(str, counts))} for the guest NUMA nodes '
-            f'{" and ".join(str(need.guest_node) for need in needs)} '
-            f'({keys.VFS.extra_spec} with {keys.VFS_LOCALITY.extra_spec}='
-            'node)')
+            f'{_by_guest_node(counts)} ({keys.VFS.extra_spec} with '
+            f'{keys.VFS_LOCALITY.extra_spec}=node)')
 
 
 def _nodes_of_hosts(of_alias: Sequence[vfs.Pf],
@@ -145,9 +148,19 @@ def _nodes_of_hosts(of_alias: Sequence[vfs.Pf],
         yield sorted((free[node] for node in nodes), reverse=True)
 
 
-def _each_has_a_node(counts: Sequence[int], nodes: Sequence[int]) -> bool:
-    return len(counts) <= len(nodes) and all(
-        count <= node for count, node in zip(counts, nodes, strict=False))
+def _each_has_a_node(counts: Iterable[int], nodes: Sequence[int]) -> bool:
+    """Whether there is a node for each count.
+
+    :param nodes: what each has, the most first.
+    """
+    needed = sorted(counts, reverse=True)
+    return len(needed) <= len(nodes) and all(
+        count <= node for count, node in zip(needed, nodes, strict=False))
+
+
+def _by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
+    return (' and '.join(f'{count}{unit}' for count in counts.values())
+            + ' for the guest NUMA nodes ' + ' and '.join(map(str, counts)))
 
 
 def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Shortage]:
@@ -161,15 +174,25 @@ def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Shortage]:
                 f' (none has the trait {trait})')
 
 
-def _bandwidth(policy: GuestPolicy, accounting: Accounting,
-               ask: Ask) -> Iterator[Shortage]:
-    for share in sorted(set(policy.demand(accounting).values())):
+def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
+               nodes: Callable[[], Sequence[vfs.Pf]]) -> Iterator[Shortage]:
+    demand = dict(sorted(policy.demand(accounting).items()))
+    each_alone = True
+    for share in sorted(set(demand.values())):
         if not _some_node_has(share, ask):
+            each_alone = False
             most = _most_on_one_node(share, ask)
             yield Shortage(
                 f'no host NUMA node has {share} % of its memory bandwidth '
                 f'left ({_counted(accounting)})',
                 f'; the most left on one node is {most} %')
+    if each_alone and len(demand) > 1 and not any(
+            _each_has_a_node(demand.values(), left)
+            for left in vfs.by_place(nodes(), 'any').values()):
+        yield Shortage(
+            f'no host has {len(demand)} NUMA nodes with enough of their '
+            f'memory bandwidth left, {_by_guest_node(demand, " %")} '
+            f'({_counted(accounting)})')
 
 
 def _counted(accounting: Accounting) -> str:

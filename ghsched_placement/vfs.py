@@ -26,7 +26,6 @@ from typing import TypeAlias
 
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import Vfs
-from ghsched_placement.request import Devices
 from ghsched_placement.request import LOCALITIES
 
 #: Number of VFs from each PF, by guest NUMA node and alias.
@@ -43,12 +42,12 @@ _MAX_COMBINATIONS = 20000
 
 @dataclass(frozen=True)
 class Pf:
-    """A provider of VFs.
+    """A provider of VFs, or of something else that is counted.
 
     :param root: UUID of the compute node's provider.
     :param parent: UUID of the provider that it is below; its host NUMA node,
         where that is known.
-    :param free: VFs that are left.
+    :param free: how much is left.
     """
 
     root: str
@@ -60,23 +59,28 @@ class Pf:
         return self.parent if locality == 'node' else self.root
 
 
-def query(devices: Devices) -> list[tuple[str, str]]:
-    """Parameters of GET /allocation_candidates for PFs with a free VF."""
-    asked = [('resources_vf', f'{devices.resource_class}:1')]
-    if devices.required:
-        asked.append(('required_vf', ','.join(sorted(devices.required))))
+def query(resource_class: str,
+          required: frozenset[str]) -> list[tuple[str, str]]:
+    """Parameters of GET /allocation_candidates for PFs with a free VF.
+
+    :param required: traits of the PFs.
+    """
+    asked = [('resources_vf', f'{resource_class}:1')]
+    if required:
+        asked.append(('required_vf', ','.join(sorted(required))))
     return asked
 
 
-def read(summaries: Mapping[str, Any], devices: Devices) -> list[Pf]:
+def read(summaries: Mapping[str, Any], resource_class: str,
+         required: frozenset[str]) -> list[Pf]:
     """The PFs in Placement's answer to :func:`query`.
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
     """
     found = []
     for summary in summaries.values():
-        record = summary['resources'].get(devices.resource_class)
-        if record and devices.required <= set(summary['traits']):
+        record = summary['resources'].get(resource_class)
+        if record and required <= set(summary['traits']):
             found.append(Pf(summary['root_provider_uuid'],
                             summary['parent_provider_uuid'] or '',
                             record['capacity'] - record['used']))

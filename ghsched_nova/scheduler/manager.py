@@ -203,7 +203,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             found = shortage.find(
                 policy, compat.config().ghsched.bandwidth_accounting,
                 self._ask, self._pfs(spec, policy),
-                policy.controlled and self._is_shared(policy))
+                policy.controlled and self._is_shared(policy),
+                lambda: self._free(names.MEM_BW_PCT,
+                                   frozenset({names.NUMA_NODE_TRAIT})))
         except Exception:
             # The refusal stands whether or not its reason can be had.
             LOG.exception('ghsched: can not find out why flavor %s was '
@@ -222,10 +224,17 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         found: dict[str, list[vfs.Pf]] = {}
         for need, item in zip(policy.vfs, devices, strict=True):
             if need.alias not in found:
-                answer = self._candidates(vfs.query(item), _MAX_PFS)
-                found[need.alias] = vfs.read(answer['provider_summaries'],
-                                             item)
+                found[need.alias] = self._free(item.resource_class,
+                                               item.required)
         return found
+
+    def _free(self, *asked: Any) -> list[vfs.Pf]:
+        """Providers with something left of a resource class.
+
+        :param asked: see :func:`ghsched_placement.vfs.query`.
+        """
+        answer = self._candidates(vfs.query(*asked), _MAX_PFS)
+        return vfs.read(answer['provider_summaries'], *asked)
 
     def _ask(self, query: list[tuple[str, str]]) -> bool:
         """Whether any host satisfies an allocation candidates query."""

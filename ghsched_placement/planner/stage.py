@@ -132,9 +132,10 @@ class Stage:
         for wish, item in zip(need.policy.vfs, need.devices({}),
                               strict=True):
             if wish.alias not in found:
-                answer = self._get(vfs.query(item))
+                asked = item.resource_class, item.required
+                answer = self._get(vfs.query(*asked))
                 found[wish.alias] = vfs.read(answer['provider_summaries'],
-                                             item)
+                                             *asked)
         return found
 
     def _get(self, query: Sequence[tuple[str, str]]) -> Any:

@@ -44,10 +44,12 @@ MIN = 'CUSTOM_GHSCHED_MEM_BW_MIN'
 
 class FindTest(testtools.TestCase):
 
-    def find(self, cloud, joins=False, **keys):
+    def find(self, cloud, nodes=(), joins=False, **keys):
         policy = parse({f'ghsched:{key}': str(value)
                         for key, value in keys.items()}, 2)
-        return shortage.find(policy, 'min', cloud, joins=joins)
+        return shortage.find(
+            policy, 'min', cloud, joins=joins,
+            nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2)
 
     def test_a_full_cloud_is_told_with_the_share_and_the_most_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
@@ -86,17 +88,47 @@ class FindTest(testtools.TestCase):
             # Nova shows no more of a fault.
             self.assertLess(len('No valid host was found. ' + found.reason),
                             255)
-        self.assertEqual([], self.find(Cloud(most=60, traits={MIN}),
-                                       joins=True, mem_bw_min=60))
+        (found,) = self.find(Cloud(most=60, traits={MIN}), joins=True,
+                             mem_bw_min=60)
+        self.assertNotIn('control group', found.reason)
 
     def test_bandwidth_that_no_node_has_is_the_reason_alone(self):
         (found,) = self.find(Cloud(most=59, groups=0, traits={MIN}),
                              joins=True, mem_bw_min=60)
         self.assertNotIn('control group', found.reason)
 
-    def test_needs_that_can_be_met_one_by_one_are_no_shortage(self):
+    def test_needs_that_can_be_met_one_by_one_are_told_to_be_so(self):
+        (found,) = self.find(Cloud(most=60, traits={MIN}), mem_bw_min=60)
         self.assertEqual(
-            [], self.find(Cloud(most=60, traits={MIN}), mem_bw_min=60))
+            'no host has all that the flavor needs on the right NUMA nodes, '
+            'though each of its ghsched keys alone can be met', found.reason)
+
+    def test_a_guest_that_is_only_measured_lacks_nothing_of_ours(self):
+        self.assertEqual([], self.find(
+            Cloud(traits={'CUSTOM_GHSCHED_MEM_BW_MONITOR'}), monitor='true'))
+
+    def test_no_host_has_as_many_nodes_with_the_bandwidth(self):
+        cloud = Cloud(most=100, traits={MIN})
+        nodes = [Pf('a', 'a', free) for free in (50, 50, 50, 100)]
+        (found,) = self.find(cloud, nodes, mem_bw_min=60)
+        self.assertEqual(
+            'no host has 2 NUMA nodes with enough of their memory bandwidth '
+            'left, 60 % and 60 % for the guest NUMA nodes 0 and 1 '
+            '(ghsched:mem_bw_min)', found.reason)
+        for keys in ({'mem_bw_min': 50}, {'mem_bw_min.1': 60},
+                     {'mem_bw_min.0': 50, 'mem_bw_min.1': 100}):
+            (found,) = self.find(cloud, nodes, **keys)
+            self.assertIn('each of its ghsched keys alone', found.reason)
+
+    def test_nodes_of_different_hosts_do_not_count_together(self):
+        nodes = [Pf('a', 'a', 60), Pf('a', 'a', 20), Pf('b', 'b', 60)]
+        (found,) = self.find(Cloud(most=60, traits={MIN}), nodes,
+                             **{'mem_bw_min.0': 20, 'mem_bw_min.1': 60})
+        self.assertIn('each of its ghsched keys alone', found.reason)
+        (found,) = self.find(Cloud(most=60, traits={MIN}), nodes,
+                             **{'mem_bw_min.0': 21, 'mem_bw_min.1': 60})
+        self.assertIn('21 % and 60 % for the guest NUMA nodes 0 and 1',
+                      found.reason)
 
     def test_it_asks_a_bounded_number_of_times(self):
         cloud = Cloud(most=0, traits={MIN})
@@ -131,6 +163,11 @@ class VfsTest(testtools.TestCase):
             'no host has 2 NUMA nodes with VFs of nic left, 20 and 20 for the '
             'guest NUMA nodes 0 and 1 (ghsched:vfs with '
             'ghsched:vfs_locality=node)', found)
+
+    def test_counts_are_told_in_the_order_of_the_guest_nodes(self):
+        (found,) = self.find([Pf('a', 'a0', 80)], vfs_locality='node',
+                             **{'vfs.0': 'nic:2', 'vfs.1': 'nic:30'})
+        self.assertIn('2 and 30 for the guest NUMA nodes 0 and 1', found)
 
     def test_far_vfs_are_counted_by_host(self):
         (found,) = self.find([Pf('a', 'a0', 30), Pf('b', 'b0', 30)],

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import testtools
 
 from ghsched_placement import policy
-from ghsched_placement import request
 from ghsched_placement import vfs
 
-DEVICES = request.Devices(0, 'id', 'CUSTOM_VF', (4,), frozenset({'CUSTOM_A'}))
+VFS = 'CUSTOM_VF', frozenset({'CUSTOM_A'})
 
 
 class ReadTest(testtools.TestCase):
@@ -33,16 +32,16 @@ class ReadTest(testtools.TestCase):
 
     def test_what_is_left_and_where(self):
         self.assertEqual([vfs.Pf('root', 'node0', 5)],
-                         vfs.read({'pf': self.summary()}, DEVICES))
+                         vfs.read({'pf': self.summary()}, *VFS))
 
     def test_other_devices_are_left_out(self):
         self.assertEqual([], vfs.read({
             'gpu': self.summary(resource_class='CUSTOM_GPU'),
-            'other': self.summary(traits=('CUSTOM_B',))}, DEVICES))
+            'other': self.summary(traits=('CUSTOM_B',))}, *VFS))
 
     def test_the_question_names_class_and_traits(self):
         self.assertEqual([('resources_vf', 'CUSTOM_VF:1'),
-                          ('required_vf', 'CUSTOM_A')], vfs.query(DEVICES))
+                          ('required_vf', 'CUSTOM_A')], vfs.query(*VFS))
 
 
 class SplitsTest(testtools.TestCase):

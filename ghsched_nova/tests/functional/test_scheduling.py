@@ -97,6 +97,17 @@ class BootTest(nova_base.GhschedTestCase):
         self.assertEqual([2, 3], sorted(self.host_nodes(server)))
         self.assert_agreement(server, 'host_a', [60, 60])
 
+    def test_bandwidth_on_too_few_nodes_of_each_host_is_told(self):
+        self.start_host(nodes=4, cores=2)
+        self.reserve(n0=50, n1=50, n2=50)
+        server = self.boot(self.flavor(nodes=2, mem_bw_min=60),
+                           state='ERROR')
+        self.assertIn(
+            'no host has 2 NUMA nodes with enough of their memory bandwidth '
+            'left, 60 % and 60 % for the guest NUMA nodes 0 and 1 '
+            '(ghsched:mem_bw_min)', self.fault(server))
+        self.boot(self.flavor(mem_bw_min=60))
+
     def test_two_nodes_that_novas_own_fit_mixes_up(self):
         # Its cache (fit_cache) would pin guest node 1 to CPUs of node 2.
         self.start_host(nodes=4, cores=2)
