@@ -35,6 +35,7 @@ from ghsched_nova.bench import run
 from ghsched_nova.bench.scenario import Parameter
 from ghsched_nova.bench.scenario import Scenario
 from ghsched_nova.bench import scenarios
+from ghsched_nova.cmd import console
 from ghsched_nova.cmd import files
 
 EXIT_DONE, EXIT_ERROR, EXIT_SKIPPED = 0, 1, 3
@@ -127,17 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     handler = signal.signal(signal.SIGTERM, _end)
     try:
-        return int(arguments.run(arguments))
+        return console.carry_out('ghsched-bench',
+                                 lambda: int(arguments.run(arguments)))
     except errors.BenchError as error:
         print(f'ghsched-bench: {error}', file=sys.stderr)
-        return EXIT_ERROR
-    except OSError as error:
-        print(f'ghsched-bench: {error.filename}: {error.strerror}',
-              file=sys.stderr)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print('ghsched-bench: ended; all that it started is ended too',
-              file=sys.stderr)
         return EXIT_ERROR
     finally:
         signal.signal(signal.SIGTERM, handler)
@@ -169,7 +163,11 @@ def _run(arguments: argparse.Namespace) -> int:
              if name.startswith('set ') and value is not None}
     if arguments.output:
         files.check_writable(arguments.output)
-    result = run.run(scenario, given, Machine(), _say)
+    try:
+        result = run.run(scenario, given, Machine(), _say)
+    except KeyboardInterrupt:
+        _say('All that was started is ended.')
+        raise
     made = record.Report((result,))
     if arguments.output:
         files.save(arguments.output, record.to_json(made))
@@ -229,6 +227,8 @@ def _stem(arguments: argparse.Namespace) -> str | None:
 def _publish(arguments: argparse.Namespace, blocks: Sequence[document.Block]
              ) -> None:
     """Write a document, and its pictures where they are files."""
+    if arguments.output:
+        files.check_writable(arguments.output)
     if arguments.output and arguments.format != 'html':
         for picture in document.pictures(blocks):
             files.save(arguments.output.parent / picture.name, picture.svg)

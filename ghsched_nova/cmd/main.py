@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import sys
 from typing import NoReturn
 
+from ghsched_nova.cmd import console
 from ghsched_nova.cmd import explain
 from ghsched_nova.cmd import plan
 from ghsched_nova.cmd import server_set
@@ -48,7 +49,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Console script; its result is the exit status."""
     arguments = parser().parse_args(argv)
-    return int(arguments.run(arguments))
+    return console.carry_out(f'ghsched {arguments.command}',
+                             lambda: int(arguments.run(arguments)))
 
 
 if __name__ == '__main__':

@@ -128,10 +128,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.picture:
             files.save(arguments.picture, picture)
     except PlannerError as error:
-        return _failed(bar, str(error))
-    except OSError as error:
-        return _failed(bar, f'{error.filename}: {error.strerror}')
-    bar.clear()
+        bar.clear()
+        print(f'ghsched plan: {error}', file=sys.stderr)
+        return 1
+    finally:
+        bar.clear()
     if arguments.format == 'svg':
         print(picture)
     else:
@@ -139,12 +140,6 @@ def run(arguments: argparse.Namespace) -> int:
                                                     answer.densities))
     fits = any(flavor.guests for flavor in answer.plan.flavors)
     return 0 if fits else EXIT_FULL
-
-
-def _failed(bar: Bar, reason: str) -> int:
-    bar.clear()
-    print(f'ghsched plan: {reason}', file=sys.stderr)
-    return 1
 
 
 def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:

@@ -33,6 +33,7 @@ import tty
 from typing import Any
 from typing import NoReturn
 
+from ghsched_nova.cmd import console
 from ghsched_nova.cmd import top_output
 from ghsched_nova.cmd import top_source
 from ghsched_nova.monitor import topology
@@ -166,8 +167,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'ghsched-top: {error}', file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read has seen enough; Python would complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read has seen enough.
+        console.drop_output()
     except KeyboardInterrupt:
         pass
     return 0

@@ -153,6 +153,7 @@ def _unknown(machine: Machine, workload: Workload,
 
 
 def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
+    reason = reason.removeprefix(f'{machine.name}: ')
     return NotPredicted(f'density of {subject} on {machine.name}: not '
                         f'predicted: {reason}')
 
