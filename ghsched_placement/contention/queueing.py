@@ -25,8 +25,10 @@ with ``rho`` the utilisation by all, ``rho(k)`` that by class k, and
 well known rho / (1 - rho).
 
 The traffic of a claim is of up to three classes: what is below its guarantee
-goes first, what is below its cap goes by priority, and what is above a soft
-cap goes last. Its wait is the mean of them.
+goes first, what is below its cap goes by priority, and what is above its cap
+goes last. Its wait is the mean of all that it asks for, because what does not
+get through waits as well. A mean of what does would grow with a priority that
+lets some more of a late class through; this one never does.
 """
 
 from collections.abc import Mapping
@@ -54,6 +56,9 @@ def waits(capacity: float, claims: Sequence[Claim],
           got: Sequence[float]) -> tuple[float, ...]:
     """Mean wait of each claim, in units of the service time.
 
+    A higher priority of a claim never makes it longer: the classes that go
+    before its traffic carry no more then, and all together carry the same.
+
     :param got: what each moves, MB/s, see :func:`share.share`.
     """
     parts = [_parts(claim, amount)
@@ -63,8 +68,7 @@ def waits(capacity: float, claims: Sequence[Claim],
         for kind, amount in part.items():
             loads[kind] += amount / capacity
     by_class = _by_class(loads)
-    return tuple(_mean(claim, part, by_class)
-                 for claim, part in zip(claims, parts, strict=True))
+    return tuple(_mean(claim, by_class) for claim in claims)
 
 
 def _parts(claim: Claim, got: float) -> dict[_Class, float]:
@@ -86,8 +90,8 @@ def _by_class(loads: Mapping[_Class, float]) -> dict[_Class, float]:
     return found
 
 
-def _mean(claim: Claim, part: Mapping[_Class, float],
-          by_class: Mapping[_Class, float]) -> float:
+def _mean(claim: Claim, by_class: Mapping[_Class, float]) -> float:
+    part = _parts(claim, claim.demand)
     total = sum(part.values())
     if not total:
         # Its first access would be of this class.

@@ -33,6 +33,10 @@ from ghsched_placement.contention import share as sharing
 from ghsched_placement.contention.share import Claim
 from ghsched_placement.policy import NodePolicy
 
+#: No flow is held back for longer, as a factor: one that gets nothing at all
+#: has a latency too, and it is above that of any that gets something.
+LONGEST = 1e6
+
 #: A link: near or far, from, to.
 Link = tuple[str, int, int]
 WHOLE = 100.0
@@ -125,7 +129,11 @@ class _Stage:
 
 def solve(machine: Machine, flows: Sequence[Flow],
           controls: Controls | None = None) -> Load:
-    """What each flow achieves and how long its accesses take."""
+    """What each flow achieves and how long its accesses take.
+
+    A higher priority of a group on a node never gives its flows to the memory
+    there less, nor accesses that take longer.
+    """
     arriving = [flow.demand for flow in flows]
     links = _links(machine, flows)
     for stage in links.values():
@@ -142,7 +150,8 @@ def solve(machine: Machine, flows: Sequence[Flow],
             stage.part[number] for stage in passed)
         waiting = sum(stage.wait[number]
                       for stage in passed + ([through] if through else []))
-        held_back = flow.demand / achieved if achieved else 1.0
+        held_back = (min(flow.demand / achieved, LONGEST) if achieved
+                     else LONGEST if flow.demand else 1.0)
         outcomes.append(Outcome(
             flow, achieved,
             (distance(machine, flow.origin, flow.memory) + waiting)

@@ -62,13 +62,30 @@ class WaitTest(testtools.TestCase):
                                    waits(Claim(40), Claim(0, **kind))[1],
                                    places=4)
 
-    @given(some(19), st.integers(0, 7))
+    def test_what_does_not_get_through_waits_as_well(self):
+        # 20 of 30 go first, 10 go with the rest of 200 to a full server.
+        wait, _other = waits(Claim(30, minimum=20), Claim(200))
+        self.assertAlmostEqual(
+            (20 * 0.98 / 0.8 + 10 * 0.98 / (0.8 * 0.02)) / 30, wait)
+
+    def test_a_higher_priority_on_a_full_server(self):
+        # It lets a little more through, of a class that waits long.
+        others = (Claim(16, maximum=80, hardlimit=False, priority=4),
+                  Claim(293, maximum=50, hardlimit=False, priority=2),
+                  Claim(20, priority=2))
+        before, after = (Claim(30, minimum=20, priority=priority)
+                         for priority in (1, 2))
+        self.assertLess(share(CAPACITY, [before, *others])[0],
+                        share(CAPACITY, [after, *others])[0])
+        self.assertLess(waits(after, *others)[0], waits(before, *others)[0])
+
+    @given(some(250), st.integers(0, 7))
     def test_a_higher_priority_never_waits_longer(self, asked, priority):
-        # Below saturation: above it, more traffic gets through.
         raised = [replace(asked[0],
                           priority=max(priority, asked[0].priority)),
                   *asked[1:]]
-        self.assertLessEqual(waits(*raised)[0], waits(*asked)[0] + 1e-9)
+        self.assertLessEqual(waits(*raised)[0],
+                             waits(*asked)[0] * (1 + 1e-9))
 
     @given(some(250))
     def test_waits_are_finite_and_not_negative(self, asked):

@@ -11,6 +11,7 @@
 # under the License.
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,10 +25,10 @@ from ghsched_placement.tests.contention import base
 MACHINE = base.machine()
 NEAR = 1e-3
 
-flows = st.lists(
-    st.builds(Flow, group=st.sampled_from('abc'), origin=st.integers(0, 3),
-              memory=st.integers(0, 3), demand=st.integers(0, 90000)),
-    max_size=8)
+one_flow = st.builds(
+    Flow, group=st.sampled_from('abc'), origin=st.integers(0, 3),
+    memory=st.integers(0, 3), demand=st.integers(0, 90000))
+flows = st.lists(one_flow, max_size=8)
 one_control = st.builds(
     Control, minimum=st.integers(0, 33), maximum=st.integers(34, 100),
     hardlimit=st.booleans(), priority=st.integers(0, 7))
@@ -93,6 +94,22 @@ class PropertyTest(testtools.TestCase):
         self.assertLessEqual(after.achieved, before.achieved + NEAR)
         self.assertGreaterEqual(after.latency, before.latency - NEAR)
 
+    @given(st.lists(one_flow, min_size=1, max_size=8), controls,
+           st.integers(0, 7))
+    def test_a_higher_priority_never_harms(self, asked, held, priority):
+        where = asked[0].group, asked[0].memory
+        control = held.get(where, Control())
+        raised = {**held, where: replace(
+            control, priority=max(control.priority, priority))}
+        for before, after in zip(
+                traffic.solve(MACHINE, asked, held).outcomes,
+                traffic.solve(MACHINE, asked, raised).outcomes, strict=True):
+            if (before.flow.group, before.flow.memory) == where:
+                self.assertGreaterEqual(after.achieved + NEAR,
+                                        before.achieved)
+                self.assertLessEqual(after.latency,
+                                     before.latency * (1 + 1e-6))
+
     @given(flows, controls)
     def test_no_access_is_faster_than_on_an_idle_machine(self, asked, held):
         for outcome in traffic.solve(MACHINE, asked, held).outcomes:
@@ -134,6 +151,14 @@ class SolveTest(testtools.TestCase):
         load = self.solve(Flow('a', 0, 0, 40000), a=Control(maximum=10))
         self.assertAlmostEqual(10000.0, load.outcomes[0].achieved)
         self.assertGreater(load.outcomes[0].latency, 4)
+
+    def test_one_that_gets_nothing_waits_longest(self):
+        starved, noise = Flow('a', 0, 0, 20000), Flow('n', 0, 0, 400000)
+        nothing, little = (self.solve(
+            starved, noise, n=Control(priority=7), a=Control(minimum=share)
+            ).outcomes[0] for share in (0, 0.01))
+        self.assertEqual(0, nothing.achieved)
+        self.assertGreater(nothing.latency, little.latency)
 
     def test_a_guarantee_helps_the_victim_of_a_noisy_group(self):
         victim, noise = Flow('v', 0, 0, 20000), Flow('n', 0, 0, 400000)
