@@ -154,9 +154,10 @@ class SolveTest(testtools.TestCase):
 
     def test_one_that_gets_nothing_waits_longest(self):
         starved, noise = Flow('a', 0, 0, 20000), Flow('n', 0, 0, 400000)
-        nothing, little = (self.solve(
-            starved, noise, n=Control(priority=7), a=Control(minimum=share)
-            ).outcomes[0] for share in (0, 0.01))
+        first = Control(priority=7)
+        nothing, little = (
+            self.solve(starved, noise, n=first, a=Control(share)).outcomes[0]
+            for share in (0, 0.01))
         self.assertEqual(0, nothing.achieved)
         self.assertGreater(nothing.latency, little.latency)
 
