@@ -117,6 +117,13 @@ class TestVerdicts(base.BaseTestCase):
             {'n = 5 and 5 are too few for 7 comparisons: take 6 or more'},
             {found.verdict for found in compare.with_verdicts([one] * 7)})
 
+    def test_comparisons_for_which_so_many_runs_are_enough(self):
+        # As in the manual.
+        for tests, number in ((6, 5), (23, 6), (85, 7), (321, 8), (1215, 9)):
+            self.assertEqual(
+                (number, number + 1),
+                (compare.enough(tests), compare.enough(tests + 1)))
+
     @given(st.integers(1, 10000))
     def test_as_many_as_are_told_are_enough(self, tests):
         number = compare.enough(tests)
