@@ -224,6 +224,14 @@ class Dialect:
         """Whether a cap is a bandwidth, and no share of one."""
         return self.unit.size is not None
 
+    @property
+    def lossy(self) -> frozenset[str]:
+        """Lines of which the kernel may show a little less than was written.
+
+        Another dialect can have a line of the same name that is exact.
+        """
+        return frozenset(knob.line for knob in self.knobs if knob.lossy)
+
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
         roles = {knob.role for knob in self.knobs}
@@ -562,11 +570,5 @@ NVIDIA = Dialect(
 #: Every dialect, and all that there is to add for a further one.
 ALL: tuple[Dialect, ...] = (OPENEULER_66, OPENEULER_510, INTEL, INTEL_MBPS,
                             AMD, MPAM, NVIDIA)
-
-#: Lines of which a kernel may show a little less than was written. In the
-#: other dialects that have them the difference is less than a step, or one
-#: percent.
-LOSSY: frozenset[str] = frozenset(
-    knob.line for dialect in ALL for knob in dialect.knobs if knob.lossy)
 
 BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in ALL}

@@ -118,6 +118,8 @@ class Wanted:
         see :mod:`ghsched_nova.resctrl.devices`.
     :param monitors: how many monitoring groups there may be in shared groups.
     :param monitors_per_group: how many in one of them.
+    :param lossy: lines of which the kernel may show a little less than was
+        written, see :attr:`dialects.Dialect.lossy`.
     """
 
     guests: tuple[Guest, ...] = ()
@@ -128,6 +130,7 @@ class Wanted:
     devices: bool = False
     monitors: int = 0
     monitors_per_group: int = 0
+    lossy: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def _for_group(name: str, guests: Sequence[Guest], actual: drift.Actual,
     group = actual.groups.get(name)
     try:
         if group is not None:
-            yield from _mend(guests[0], name, group, wanted.others)
+            yield from _mend(guests[0], name, group, wanted)
         elif not all(missing):
             yield from _make(guests[0], name)
     except _CanNot as error:
@@ -198,14 +198,16 @@ def _make(guest: Guest, name: str) -> Iterator[Action]:
 
 
 def _mend(guest: Guest, name: str, group: Group,
-          others: plan.Others) -> Iterator[Action]:
+          wanted: drift.Wanted) -> Iterator[Action]:
     if group.schemata is None:
         raise _CanNot(group.error or 'its schemata was not read')
-    wrong = plan.differences(group.schemata, guest.desired, others)
+    wrong = plan.differences(group.schemata, guest.desired, wanted.others,
+                             wanted.lossy)
     if not wrong:
         return
     try:
-        lines = plan.plan_writes(group.schemata, guest.desired, others)
+        lines = plan.plan_writes(group.schemata, guest.desired,
+                                 wanted.others, wanted.lossy)
     except plan.PolicyNotHeld as error:
         raise _CanNot(error.reason) from error
     for line in lines:

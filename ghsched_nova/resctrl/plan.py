@@ -26,6 +26,7 @@ pinned; a guest on one of the caches alone has its part of the cap.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections.abc import Set
 from dataclasses import dataclass
 from dataclasses import replace
 from types import MappingProxyType
@@ -44,6 +45,7 @@ Desired = Mapping[str, Mapping[int, int]]
 Others = Mapping[str, int]
 
 _NONE: Others = MappingProxyType({})
+_EXACT: Set[str] = frozenset()
 
 
 class PolicyNotHeld(Exception):  # noqa: N818
@@ -371,7 +373,8 @@ def _default(host: resctrl_host.ResctrlHost,
 
 
 def differences(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE) -> tuple[Difference, ...]:
+                others: Others = _NONE, lossy: Set[str] = _EXACT
+                ) -> tuple[Difference, ...]:
     """What a group holds otherwise than it should.
 
     :param current: what the group holds.
@@ -379,6 +382,7 @@ def differences(current: schemata.Schemata, desired: Desired,
     :param others: value, by line, of all further domains that the line has;
         a line that is not named keeps what it has there, and a line that the
         group has not is passed over.
+    :param lossy: :attr:`dialects.Dialect.lossy` of the host.
     """
     found = []
     for name in (*desired, *(name for name in others if name not in desired)):
@@ -389,12 +393,13 @@ def differences(current: schemata.Schemata, desired: Desired,
         wanted.update(desired.get(name, {}))
         found += [Difference(name, domain, value, values.get(domain))
                   for domain, value in sorted(wanted.items())
-                  if not _same(name, values.get(domain), value)]
+                  if not _same(values.get(domain), value, name in lossy)]
     return tuple(found)
 
 
 def plan_writes(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE) -> tuple[str, ...]:
+                others: Others = _NONE, lossy: Set[str] = _EXACT
+                ) -> tuple[str, ...]:
     """The schemata lines to write; empty when nothing differs.
 
     Each names only the domains that differ and ends with the newline that
@@ -405,7 +410,7 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
         taken for.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
-    for difference in differences(current, desired, others):
+    for difference in differences(current, desired, others, lossy):
         if difference.found is None:
             raise PolicyNotHeld(
                 f'the group has no {difference.line} of domain '
@@ -420,12 +425,11 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
                  for name, values in by_line.items())
 
 
-def _same(line: str, text: str | None, value: int) -> bool:
+def _same(text: str | None, value: int, lossy: bool) -> bool:
     # The kernel pads with zeros; text that is no number equals nothing.
     found = None if text is None else _number(text)
-    return found == value or (
-        found is not None and line in dialects.LOSSY and value <= 100
-        and found in steps.shown_instead(value))
+    return found == value or (lossy and found is not None
+                              and found in steps.shown_instead(value))
 
 
 def _number(text: str) -> int | None:

@@ -38,7 +38,7 @@ _Guest = tuple[_Domain, Sequence[int], int, _Values, drift.Maker,
                Sequence[int], str, bool]
 #: The fields of drift.Wanted, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
-                dict[str, int], bool, bool, int, int]
+                dict[str, int], bool, bool, int, int, Sequence[str]]
 #: The fields of reconcile.Report, of drift.Action and drift.Problem in order.
 _Report = tuple[Sequence[tuple[drift.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
@@ -109,7 +109,7 @@ def _packed_wanted(wanted: drift.Wanted) -> _Wanted:
             [_packed_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
             wanted.all_threads, wanted.devices, wanted.monitors,
-            wanted.monitors_per_group)
+            wanted.monitors_per_group, sorted(wanted.lossy))
 
 
 def _packed_domain(domain: drift.Domain) -> _Domain:
@@ -118,7 +118,7 @@ def _packed_domain(domain: drift.Domain) -> _Domain:
 
 def _unpacked_wanted(packed: _Wanted) -> drift.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
-     per_group) = packed
+     per_group, lossy) = packed
     return drift.Wanted(
         tuple(drift.Guest(drift.Domain(*domain), frozenset(vcpus), online,
                           _unpacked(desired), maker, frozenset(mine), shared,
@@ -127,4 +127,4 @@ def _unpacked_wanted(packed: _Wanted) -> drift.Wanted:
               in guests),
         tuple(drift.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
-        per_group)
+        per_group, frozenset(lossy))

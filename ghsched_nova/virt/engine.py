@@ -268,7 +268,8 @@ class HostEngine:
                 (self._with_devices(host, running,
                                     desired.read(host, running)),),
                 (running.domain,), others=plan.other_domains(host),
-                all_threads=self._all_threads))
+                all_threads=self._all_threads,
+                lossy=host.dialect.lossy))
         _tell_actions(report)
         for problem in report.problems:
             raise apply.EnforcementError(
@@ -351,7 +352,8 @@ class HostEngine:
             plan.other_domains(host) if host else {},
             self._all_threads, bool(self._section.control_devices),
             host.spare_monitors if host else 0,
-            host.monitors_per_group if host else 0), list(
+            host.monitors_per_group if host else 0,
+            host.dialect.lossy if host else frozenset()), list(
                 dict.fromkeys(problems))
 
     def reconcile(self) -> tuple[drift.Problem, ...]:

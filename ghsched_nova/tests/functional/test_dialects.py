@@ -68,7 +68,7 @@ class OwnGroupTestCase(testtools.TestCase):
         wanted = drift.Wanted(
             (drift.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'ghsched'),), (domain,),
-            others=plan.other_domains(host))
+            others=plan.other_domains(host), lossy=host.dialect.lossy)
         place = reconcile.Place(root, self.top)
         first = reconcile.reconcile(place, wanted)
         self.assertEqual((), first.problems)

@@ -48,7 +48,7 @@ class DefaultWorld(world.World):
         wanted = super().wanted(without, **more)
         return drift.Wanted(
             wanted.guests if held else wanted.guests[:1], wanted.domains,
-            wanted.removable, wanted.others, **more)
+            wanted.removable, wanted.others, lossy=wanted.lossy, **more)
 
     def capped(self, guest):
         policy, nodes = plan.default_class(self.host, self.maximum)

@@ -170,7 +170,8 @@ class RoundTripTestCase(_OneGuest):
         desired = plan.desired_lines(host, settings_)
         self._hold(held, desired)
         self.assertEqual((), plan.differences(
-            held.schemata(GROUP), desired, plan.other_domains(host)))
+            held.schemata(GROUP), desired, plan.other_domains(host),
+            host.dialect.lossy))
         for setting in settings_:
             self.assertGreaterEqual(setting.maximum_percent,
                                     setting.asked.maximum)
@@ -203,6 +204,30 @@ class RoundTripTestCase(_OneGuest):
                 desired = plan.desired_lines(host, plan.resolve(
                     host, GuestPolicy(nodes=(asked,)), (1,)))
                 self._hold(held, desired)
+
+    def test_a_cap_that_was_lowered_by_one_unit_is_mended(self):
+        for dialect in SPEAKS:
+            host = read(dialect)
+            if host.dialect.lossy:
+                continue
+            held = self._world(dialect)
+            for share in (20, 33, 50):
+                desired = plan.desired_lines(host, plan.resolve(
+                    host, GuestPolicy(nodes=(NodePolicy(maximum=share),)),
+                    (1,)))
+                self._hold(held, desired)
+                self._lower(held, host, desired)
+
+    def _lower(self, held, host, desired):
+        line = host.dialect.knob('maximum').line
+        domain, value = next(iter(desired[line].items()))
+        path = f'/{GROUP}/schemata'
+        right = held.model.read(path)
+        held.model.write(path, f'{line}:{domain}='
+                               f'{value - host.granularity}\n')
+        held.reconcile()
+        self.assertEqual(right, held.model.read(path),
+                         host.dialect.name)
 
     def test_lines_that_are_not_ours_are_kept(self):
         for dialect, line in (('kunpeng950', 'L3MAX:1=50\n'),

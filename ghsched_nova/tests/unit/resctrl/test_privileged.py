@@ -68,7 +68,8 @@ class PrivilegedTestCase(testtools.TestCase):
              drift.Action('write line', 'g', 'why', 'u', 'MB:0=1\n'),
              drift.Action('move devices', 'g', 'why', 'u', devices=(7,))),
             (drift.Problem('u', 'g', 'no'),), ('pqos',))
-        wanted = self._wanted(all_threads=True, devices=True)
+        wanted = self._wanted(all_threads=True, devices=True,
+                              lossy=frozenset({'MB', 'MBMIN'}))
         with mock.patch.object(reconcile, 'reconcile',
                                return_value=report) as call:
             self.assertEqual(report, privileged.reconcile(
@@ -80,6 +81,7 @@ class PrivilegedTestCase(testtools.TestCase):
         self.assertEqual(wanted.removable, got.removable)
         self.assertTrue(got.all_threads)
         self.assertTrue(got.devices)
+        self.assertEqual(wanted.lossy, got.lossy)
         self.assertEqual(frozenset({7}), got.guests[0].devices)
         self.assertEqual(['MBPRI', 'MB'], list(got.guests[0].desired))
         self.assertEqual(frozenset({0, 1}), got.guests[0].vcpus)

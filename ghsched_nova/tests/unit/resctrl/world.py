@@ -197,7 +197,8 @@ class World:
                        if number not in without)
         return drift.Wanted(
             guests, tuple(guest.domain for guest in guests),
-            frozenset(self.groups()), plan.other_domains(self.host), **more)
+            frozenset(self.groups()), plan.other_domains(self.host),
+            lossy=self.host.dialect.lossy, **more)
 
     def look(self, **more):
         return reconcile.look(self.place, self.wanted(**more), self.files)
@@ -233,7 +234,8 @@ class World:
             process = self.process(number)
             if (guest.group not in self.groups()
                     or plan.differences(self.schemata(guest.group),
-                                        guest.desired, others)
+                                        guest.desired, others,
+                                        self.host.dialect.lossy)
                     or not {process + 1, process + 2}
                     <= self.tasks(guest.group)):
                 found.append(guest.group)
