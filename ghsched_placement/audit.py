@@ -262,8 +262,9 @@ def _effective(host: capacity.Host, server: Server,
                policy: GuestPolicy) -> Iterator[Finding]:
     """What the host has set against what the flavor asks for.
 
-    A host rounds caps up and guarantees as it can, so only what gives the
-    guest less than it was promised, or no cap at all, is told.
+    A host rounds caps and guarantees, and its kernel may show a little less
+    than was written, so only what the host itself takes for wrong is told, if
+    it gives the guest less than it was promised, or no cap at all.
     """
     if server.effective is None:
         return
@@ -285,6 +286,8 @@ def _shortfall(asked: NodePolicy,
     """
     if real is None:
         return 'no control group is set for it'
+    if real.holds(asked.minimum, asked.maximum):
+        return ''       # a cap near to all of a node can be none, for example
     if asked.minimum and (real.minimum or 0) < asked.minimum:
         return (f'{real.minimum or 0} % are guaranteed instead of '
                 f'{asked.minimum} %')

@@ -30,11 +30,18 @@ KEY = 'ghsched'
 class GuestNode:
     """A guest on a host NUMA node; None for what is not known.
 
-    :param minimum: percent that its control group guarantees.
+    :param minimum: percent that its control group guarantees, to all that
+        have it.
     :param maximum: percent of what the node can deliver; 100 is no cap.
     :param hardlimit: whether the cap holds while bandwidth is idle.
     :param priority: the higher wins.
     :param used: bytes per second since it was asked before.
+    :param group: the control group that it has together with others; empty
+        when it has its own.
+    :param asked_minimum: percent that the host was told to guarantee it.
+    :param asked_maximum: the cap that the host was told, percent.
+    :param as_wanted: whether the group holds all that the host makes of what
+        it was told, by its own rounding.
     """
 
     host_node: int
@@ -43,6 +50,15 @@ class GuestNode:
     hardlimit: bool | None = None
     priority: int | None = None
     used: int | None = None
+    group: str = ''
+    asked_minimum: int | None = None
+    asked_maximum: int | None = None
+    as_wanted: bool | None = None
+
+    def holds(self, minimum: int, maximum: int) -> bool:
+        """Whether it is known to hold a guarantee and a cap, rounded."""
+        return self.as_wanted is True and (
+            (minimum, maximum) == (self.asked_minimum, self.asked_maximum))
 
 
 @dataclass(frozen=True)

@@ -137,12 +137,14 @@ class GuestUsage:
         when it is in the default group with all others, and is not measured
         by itself.
     :param nodes: host NUMA nodes that it uses or has a policy for.
+    :param held: the control groups among them whose values hold for it.
     """
 
     guest: Guest
     groups: tuple[str, ...]
     nodes: tuple[GuestNode, ...]
     used: rates.Figure
+    held: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,8 @@ def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
         guest, tuple(dict.fromkeys(
             one.group.name for one in (*held, *groups))), tuple(rows),
         rates.total(figure for one in measured
-                    for figure in one.used.values()))
+                    for figure in one.used.values()),
+        tuple(one.group for one in held if one.group.lines is not None))
 
 
 def _shared(guest: Guest) -> str:

@@ -88,7 +88,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._bandwidth_use = bandwidth_use.BandwidthUse(
             compat.config().ghsched)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthUse(compat.config().ghsched))
+            bandwidth_use.BandwidthUse(compat.config().ghsched),
+            self._ghsched)
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
         self._policy_endpoint = rpc.PolicyEndpoint(

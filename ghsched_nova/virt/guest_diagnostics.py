@@ -17,6 +17,8 @@ when somebody looks, and must never fail because of us.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from oslo_log import log as logging
@@ -24,8 +26,14 @@ from oslo_log import log as logging
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import plan
 from ghsched_nova.virt import bandwidth_use
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import engine
 from ghsched_placement import diagnostics
+from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 
@@ -35,10 +43,13 @@ class GuestDiagnostics:
 
     :param use: not the one that reports to the scheduler, whose rates are
         those between its reports.
+    :param host: tells what a policy becomes.
     """
 
-    def __init__(self, use: bandwidth_use.BandwidthUse) -> None:
+    def __init__(self, use: bandwidth_use.BandwidthUse,
+                 host: engine.HostEngine) -> None:
         self._use = use
+        self._host = host
 
     def added_to(self, found: dict[str, Any], guest: Any) -> dict[str, Any]:
         """What the driver says of a guest, with our part.
@@ -49,7 +60,7 @@ class GuestDiagnostics:
             policy = metadata.read(guest.get_xml_desc())
             if policy is not None:
                 found |= diagnostics.write(self._report(view.Guest(
-                    guest.name, guest.uuid, guest.id, policy)))
+                    guest.name, guest.uuid, guest.id, policy), policy))
         except topology.MonitorUnavailable as error:
             found |= diagnostics.write(diagnostics.Report(
                 problem=str(error)))
@@ -59,30 +70,74 @@ class GuestDiagnostics:
                         {'name': guest.name, 'error': error})
         return found
 
-    def _report(self, guest: view.Guest) -> diagnostics.Report:
-        return report(self._use.snapshot((guest,)), guest.uuid)
+    def _report(self, guest: view.Guest,
+                told: metadata.DomainPolicy) -> diagnostics.Report:
+        snapshot = self._use.snapshot((guest,))
+        usage, = (one for one in snapshot.guests if one.guest == guest)
+        return report(snapshot, usage, self._as_wanted(usage, told))
+
+    def _as_wanted(self, usage: view.GuestUsage,
+                   told: metadata.DomainPolicy) -> dict[int, bool]:
+        """See :func:`as_wanted`; empty where the host can not tell."""
+        policy = told.policy
+        try:
+            host = self._host.host()
+            if told.shared and policy.controlled:
+                policy = plan.together(host, policy, self._host.together(
+                    usage.guest.uuid, policy, told.host_nodes))
+            return as_wanted(host, policy, told.host_nodes, usage)
+        except desired.NOT_DESIRED:
+            return {}
+
+
+def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
+              host_nodes: tuple[int, ...],
+              usage: view.GuestUsage) -> dict[int, bool]:
+    """Whether the groups of a guest hold what a policy becomes (pure).
+
+    :param policy: of all guests that have the group together.
+    :returns: by host NUMA node; empty when there is no group.
+    :raises PolicyNotHeld: when the host can not hold the policy.
+    """
+    wanted = plan.desired_lines(host, plan.resolve(host, policy, host_nodes))
+    lines = [group.lines for group in usage.held if group.lines is not None]
+    wrong = {difference.domain for one in lines for difference
+             in plan.differences(one, wanted, lossy=host.dialect.lossy)}
+    return {node: wrong.isdisjoint(host.domains_by_node[node])
+            for node in host_nodes} if lines else {}
 
 
 _NOTHING = view.Effective(None, None, None, None, None)
+_NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 
 
-def report(snapshot: view.Snapshot, uuid: str) -> diagnostics.Report:
-    """What is told of one guest of a host (pure)."""
+def report(snapshot: view.Snapshot, usage: view.GuestUsage,
+           right: Mapping[int, bool] = _NOT_KNOWN) -> diagnostics.Report:
+    """What is told of one guest of a host (pure).
+
+    :param usage: that of the guest.
+    :param right: as of :func:`as_wanted`.
+    """
+    shared = next((group.name for group in usage.held
+                   if own.is_shared(group.name)), '')
     return diagnostics.Report(
-        tuple(node for usage in snapshot.guests if usage.guest.uuid == uuid
-              for row in usage.nodes for node in _guest_nodes(row)),
+        tuple(node for row in usage.nodes
+              for node in _guest_nodes(row, shared, right)),
         tuple(diagnostics.HostNode(
             row.nodes[0], _rate(row), row.capacity)
             for row in snapshot.nodes if len(row.nodes) == 1))
 
 
-def _guest_nodes(row: view.GuestNode) -> Iterator[diagnostics.GuestNode]:
+def _guest_nodes(row: view.GuestNode, shared: str, right: Mapping[int, bool]
+                 ) -> Iterator[diagnostics.GuestNode]:
     """One for each host node; what several share is not told of any."""
     held = row.effective or _NOTHING
     for node in row.nodes:
         yield diagnostics.GuestNode(
             node, held.minimum, held.maximum, held.hardlimit, held.priority,
-            _rate(row) if len(row.nodes) == 1 else None)
+            _rate(row) if len(row.nodes) == 1 else None, shared,
+            row.asked.minimum if row.asked else None,
+            row.asked.maximum if row.asked else None, right.get(node))
 
 
 def _rate(row: view.GuestNode | view.NodeUsage) -> int | None:

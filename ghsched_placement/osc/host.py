@@ -150,12 +150,14 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
 
 def _effective(seen: observe.Observed, number: int | None) -> int | None:
     """Percent that all control groups of guests guarantee on a node."""
-    told = [server.effective for server in seen.servers
+    told = [(server.uuid, server.effective) for server in seen.servers
             if server.effective is not None]
     if number is None or not told:
         return None
-    return sum(real.minimum or 0 for of_guest in told
-               for node, real in of_guest.items() if node == number)
+    by_group = {real.group or uuid: real.minimum or 0
+                for uuid, of_guest in told
+                for node, real in of_guest.items() if node == number}
+    return sum(by_group.values())
 
 
 def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
@@ -167,6 +169,8 @@ def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'effective_percent': None if server.effective is None else {
                 node: real.minimum
                 for node, real in sorted(server.effective.items())},
+            'shared_group': next((real.group for real in (
+                server.effective or {}).values() if real.group), None),
         }
 
 
@@ -206,6 +210,8 @@ class Guests(columns.Lines):
                 f'{_shares(item["allocated_percent"])}')
         if item['effective_percent'] is not None:
             text += f', set on the host {_shares(item["effective_percent"])}'
+        if item['shared_group'] is not None:
+            text += f' for all in {item["shared_group"]}'
         return text
 
 

@@ -146,6 +146,25 @@ class EffectiveTest(AuditTestCase):
         self.assertEqual(['host-differs'], self.effective(
             NodePolicy(30, 50), minimum=30, maximum=100))
 
+    def test_what_the_host_itself_rounds_is_no_drift(self):
+        for asked, minimum, maximum in (
+                (NodePolicy(30, 95), 30, 100),      # caps in steps of 10 %
+                (NodePolicy(33, 50), 32, 50),       # what OLK-6.6 may show
+                (NodePolicy(1, 100), 0, 100)):
+            for right, found in ((True, []), (False, ['host-differs']),
+                                 (None, ['host-differs'])):
+                self.assertEqual(found, self.effective(
+                    asked, minimum=minimum, maximum=maximum,
+                    asked_minimum=asked.minimum, asked_maximum=asked.maximum,
+                    as_wanted=right))
+
+    def test_a_host_that_was_told_of_another_policy(self):
+        for told in ({'asked_minimum': 20, 'asked_maximum': 100},
+                     {'asked_minimum': 30, 'asked_maximum': 100}):
+            self.assertEqual(['host-differs'], self.effective(
+                NodePolicy(30, 50), minimum=told['asked_minimum'],
+                maximum=100, as_wanted=True, **told))
+
     def test_caps_of_guests_that_share_may_add_up_to_none(self):
         policy = GuestPolicy(nodes=(NodePolicy(30, 50),))
         self.host = clouds.host(clouds.node(0, traits=clouds.NODE_TRAITS | {

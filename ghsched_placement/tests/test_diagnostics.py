@@ -26,7 +26,8 @@ REPORTS = st.builds(
     diagnostics.Report,
     st.lists(st.builds(
         diagnostics.GuestNode, st.integers(0, 999), PERCENT, PERCENT,
-        st.none() | st.booleans(), st.none() | st.integers(0, 7), RATE),
+        st.none() | st.booleans(), st.none() | st.integers(0, 7), RATE,
+        st.text(max_size=5), PERCENT, PERCENT, st.none() | st.booleans()),
         max_size=3).map(tuple),
     st.lists(st.builds(diagnostics.HostNode, st.integers(0, 999), RATE,
                        RATE), max_size=3).map(tuple),

@@ -161,6 +161,37 @@ class HostTest(unittest.TestCase):
             'allocation-differs: u: web holds'))
 
 
+class SharedGroupTest(unittest.TestCase):
+
+    def seen(self, *groups):
+        """Guests of 10 % that are told to be in groups of 30 %."""
+        found = clouds.host(clouds.node(0, used=30), clouds.node(1))
+        servers = tuple(audit.Server(
+            f'u{number}', 'web', 'a', policies.GuestPolicy(
+                (policies.NodePolicy(10),)), nodes=(0,),
+            effective={0: diagnostics.GuestNode(0, 30, group=group)})
+            for number, group in enumerate(groups))
+        return host.document(observe.Observed(found, servers, {}, ()))
+
+    def test_what_it_guarantees_is_counted_once(self):
+        for groups, percent in ((('g', 'g', 'g'), 30), (('g', 'h'), 60),
+                                (('', ''), 60), (('g', '', 'g'), 60)):
+            node, other = self.seen(*groups)['numa_nodes'].machine_readable()
+            self.assertEqual((percent, 0), (node['effective_percent'],
+                                            other['effective_percent']))
+
+    def test_a_guest_that_has_it_with_others_says_so(self):
+        guests = self.seen('g', '')['guests']
+        self.assertEqual(
+            ['g', None],
+            [one['shared_group'] for one in guests.machine_readable()])
+        self.assertEqual(
+            'web (u0): allocated nothing, set on the host 30 % on node 0 for '
+            'all in g\n'
+            'web (u1): allocated nothing, set on the host 30 % on node 0',
+            guests.human_readable())
+
+
 class FlavorTest(unittest.TestCase):
 
     SIZE = flavor.Size(4, 2048, 10)

@@ -18,9 +18,13 @@ import fixtures
 import testtools
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import own
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_nova.tests.unit.virt import test_bandwidth_use
 from ghsched_nova.virt import bandwidth_use
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
 from ghsched_placement import diagnostics
 from ghsched_placement.policy import GuestPolicy
@@ -34,31 +38,67 @@ class GuestDiagnosticsTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger(level=10))
-        self.xml = metadata.write('<domain/>', metadata.DomainPolicy(
-            GuestPolicy((NodePolicy(30, 50, True, 5),)), (1,)))
+        self.ask(NodePolicy(30, 50, True, 5))
 
-    def told(self, dialect, lines=(), **told):
+    def ask(self, node, shared=False):
+        self.xml = metadata.write('<domain/>', metadata.DomainPolicy(
+            GuestPolicy((node,)), (1,), shared))
+
+    def told(self, dialect, lines=(), group=GROUP, guests=1):
         self.host = trees.Host(dialect)
         self.addCleanup(self.host.remove)
-        self.host.group(GROUP, 100)
+        self.host.group(group, 100)
         for line in lines:
-            self.host.model.write(f'/{GROUP}/schemata', line + '\n')
+            self.host.model.write(f'/{group}/schemata', line + '\n')
         self.host.sync()
-        use = bandwidth_use.BandwidthUse(test_bandwidth_use.Section(
-            resctrl_path=str(self.host.root),
-            sysfs_path=str(self.host.top / 'sysfs'), node_bandwidth=told))
+        section = test_bandwidth_use.Section(
+            resctrl_path=str(self.host.root), node_bandwidth={},
+            sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard')
+        own_engine = engine.HostEngine(section)
+        own_engine.running = lambda: [
+            desired.Running(drift.Domain(f'{number}', number, 'x'), self.xml)
+            for number in range(1, guests)]
         return diagnostics.read(guest_diagnostics.GuestDiagnostics(
-            use).added_to({'cpu0_time': 1}, types.SimpleNamespace(
-                name='instance-1', uuid=trees.UUID, id=7,
-                get_xml_desc=lambda: self.xml)))
+            bandwidth_use.BandwidthUse(section), own_engine).added_to(
+                {'cpu0_time': 1}, types.SimpleNamespace(
+                    name='instance-1', uuid=trees.UUID, id=7,
+                    get_xml_desc=lambda: self.xml)))
 
     def test_what_the_control_group_holds(self):
         found = self.told('openeuler66', ['MB:1=50', 'MBMIN:1=20',
                                           'MBHDL:1=1', 'MBPRI:1=5'])
         self.assertEqual(
-            diagnostics.GuestNode(1, 20, 50, True, 5, 0), found.by_node()[1])
+            diagnostics.GuestNode(1, 20, 50, True, 5, 0, '', 30, 50, False),
+            found.by_node()[1])
         self.assertEqual([0, 1], [node.host_node for node in found.host])
         self.assertEqual(trees.CAPACITY, found.host[1].capacity)
+
+    def test_what_the_host_rounds_is_as_wanted(self):
+        for dialect, asked, lines, shown in (
+                ('intel', NodePolicy(maximum=95), ['MB:1=95'], (None, 100)),
+                ('openeuler66-7bit', NodePolicy(33, 50),
+                 ['MB:1=50', 'MBMIN:1=33'], (32, 50)),
+                ('openeuler66', NodePolicy(33, 50), ['MB:1=50', 'MBMIN:1=33'],
+                 (33, 50))):
+            self.ask(asked)
+            node = self.told(dialect, lines).by_node()[1]
+            self.assertEqual(shown, (node.minimum, node.maximum))
+            self.assertTrue(node.holds(asked.minimum, asked.maximum), dialect)
+
+    def test_a_group_that_guests_share(self):
+        asked = NodePolicy(10, 20)
+        self.ask(asked, shared=True)
+        name = own.shared_name((asked,), (1,))
+        for guests, right in ((3, True), (2, False)):
+            node = self.told('openeuler66', ['MB:1=60', 'MBMIN:1=30'], name,
+                             guests).by_node()[1]
+            self.assertEqual((name, 30, right),
+                             (node.group, node.minimum, node.as_wanted))
+
+    def test_a_host_that_has_no_group_for_it(self):
+        node = self.told('openeuler66', group='pqos').by_node()[1]
+        self.assertEqual((None, None, 30), (node.as_wanted, node.minimum,
+                                            node.asked_minimum))
 
     def test_a_guest_without_a_policy(self):
         self.xml = '<domain/>'
