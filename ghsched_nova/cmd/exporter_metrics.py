@@ -20,7 +20,7 @@ number has no sample, for 0 would be wrong, and is counted by its state.
 A sum over ``kind="control"`` is all that a node is used: the figure of a
 control group has in it those of its monitoring groups. A sum over a guest's
 samples is the guest's: its monitoring groups inside its own control groups
-are left out.
+are left out. What a shared group holds has a sample for each of its guests.
 """
 
 import collections
@@ -120,7 +120,7 @@ def _all(found: reader.Round,
         [((str(node),), rate)
          for node, rate in sorted(found.host.capacity.items())])
     yield from _figures(found, _measured(owned))
-    yield from _held(found.host, owned)
+    yield from _held(found.host, owned, _sharers(owned, guests))
     yield from _asked(guests)
 
 
@@ -162,8 +162,32 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
         [((state.word,), unread[state]) for state in _NO_NUMBER])
 
 
-def _held(host: topology.Host, owned: Owned) -> Iterator[core.Metric]:
-    """What the control groups of guests hold, whether shared or not."""
+def _sharers(owned: Owned, guests: Iterable[view.Guest]
+             ) -> dict[str, list[view.Guest]]:
+    """Guests by the control group that they have together."""
+    groups: dict[view.Guest, list[view.Group]] = {
+        guest: [] for guest in guests}
+    for group, guest in owned:
+        if guest is not None:
+            groups.setdefault(guest, []).append(group)
+    there = {group.name for group, _guest in owned if group.control}
+    found: dict[str, list[view.Guest]] = {}
+    for guest, own_groups in groups.items():
+        for name in view.shared_groups(guest, own_groups):
+            if name in there:
+                found.setdefault(name, []).append(guest)
+                break
+    return found
+
+
+def _held(host: topology.Host, owned: Owned,
+          sharers: Mapping[str, Sequence[view.Guest | None]]
+          ) -> Iterator[core.Metric]:
+    """What the control groups of guests hold, whether shared or not.
+
+    :param sharers: guests by the control group that they have together; one
+        of which nobody is known has a sample of no guest.
+    """
     rows = []
     for group, guest in owned:
         ours = guest is not None or own.is_shared(group.name)
@@ -171,8 +195,9 @@ def _held(host: topology.Host, owned: Owned) -> Iterator[core.Metric]:
             continue
         for node in sorted(host.control):
             held = view.effective(host, group.lines, node)
-            if held is not None:
-                rows.append(((group.name, str(node), *_labels(guest)), held))
+            rows += [((group.name, str(node), *_labels(one)), held)
+                     for one in sharers.get(group.name, [guest])
+                     if held is not None]
     for name, text, values in (
             ('min_percent', 'Guaranteed share of a node\'s bandwidth.',
              [held.minimum for _labels_, held in rows]),
@@ -216,7 +241,13 @@ def _labelled(
         name: str, text: str, labels: Sequence[str],
         samples: Iterable[tuple[Sequence[str], float]]) -> core.Metric:
     family = kind(name, text, labels=labels)
-    merged: Mapping[Sequence[str], float] = dict(samples)
+    merged = {tuple(map(_text, values)): number for values, number in samples}
     for values, number in merged.items():
-        family.add_metric(list(values), number)
+        family.add_metric(values, number)
     return family
+
+
+def _text(label: str) -> str:
+    """A label that can be sent, whatever the name of a directory has in it.
+    """
+    return label.encode(errors='backslashreplace').decode()

@@ -15,7 +15,8 @@
 
 Nova keeps a text for each key in the stats of a compute node. Ours is JSON:
 when it was measured, and for each host NUMA node what was used and what the
-node can deliver, in bytes per second, or null.
+node can deliver, in bytes per second, or null. ``parts`` names the nodes of
+which not all that is used is known.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ import json
 import math
 from typing import Any
 
+from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
 from ghsched_placement import cpulist
 
@@ -37,10 +39,21 @@ class Measured:
     :param age: seconds since then; less than 0 where its clock is ahead.
     :param share: how much of what a host NUMA node can deliver was used,
         from 0 on; only nodes of which both are known.
+    :param parts: nodes of which that is not all, but the sum of what could
+        be measured.
     """
 
     age: float
     share: Mapping[int, float]
+    parts: frozenset[int] = frozenset()
+
+    def known(self, enough: float) -> dict[int, float]:
+        """The shares that can be relied on.
+
+        :param enough: a part counts from here on, because all is no less.
+        """
+        return {node: share for node, share in self.share.items()
+                if node not in self.parts or share >= enough}
 
 
 def write(snapshot: view.Snapshot, now: float) -> dict[str, str]:
@@ -48,13 +61,17 @@ def write(snapshot: view.Snapshot, now: float) -> dict[str, str]:
 
     :param now: seconds since 1970.
     """
-    nodes = {cpulist.render(node.nodes): [round(node.used.rate),
-                                          node.capacity]
-             for node in snapshot.nodes
-             if node.nodes and node.used.rate is not None}
+    nodes, parts = {}, []
+    for node in snapshot.nodes:
+        if node.nodes and node.used.rate is not None:
+            name = cpulist.render(node.nodes)
+            nodes[name] = [round(node.used.rate), node.capacity]
+            if node.used.state is not rates.State.OK:
+                parts.append(name)
     if not nodes:
         return {}
-    return {KEY: json.dumps({'time': round(now, 1), 'nodes': nodes})}
+    return {KEY: json.dumps({'time': round(now, 1), 'nodes': nodes,
+                             **({'parts': parts} if parts else {})})}
 
 
 def read(stats: Mapping[str, str | None], now: float) -> Measured | None:
@@ -72,10 +89,13 @@ def read(stats: Mapping[str, str | None], now: float) -> Measured | None:
             part = _share(used, capacity)
             if part is not None:
                 share.update(dict.fromkeys(cpulist.parse(names), part))
+        parts = {node for names in document.get('parts', ())
+                 for node in cpulist.parse(names)}
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError,
             RecursionError):
         return None
-    return Measured(age, share) if math.isfinite(age) else None
+    return (Measured(age, share, frozenset(parts)) if math.isfinite(age)
+            else None)
 
 
 def _share(used: Any, capacity: Any) -> float | None:

@@ -27,18 +27,15 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-import re
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import policy as policies
-
-#: The whole number between the dashes: 1 is not 12.
-_LIBVIRT_GROUP = re.compile(r'qemu-([0-9]{1,10})-(.*?)(?:-vcpus_[0-9,-]*)?')
 
 
 @dataclass(frozen=True)
@@ -197,17 +194,21 @@ class Owners:
     def of(self, group: Group) -> Guest | None:
         """The guest of a group by its name; None for the groups of others.
 
-        A guest that nobody told of is made up from the name.
+        A guest that nobody told of is made up from the name. The number of a
+        domain is not enough: libvirt can begin to count anew, and a group may
+        be left from before.
         """
         uuid = own.guest_of(group.last_name)
         if uuid is not None:
             return self.by_uuid.get(uuid) or Guest(uuid, uuid)
-        match = _LIBVIRT_GROUP.fullmatch(group.last_name)
-        if match is None:
+        machine = naming.machine(group.last_name)
+        if machine is None:
             return None
-        domain = int(match[1])
-        return self.by_domain.get(domain) or Guest(
-            match[2] or f'domain {domain}', domain_id=domain)
+        number, part = machine
+        guest = self.by_domain.get(number)
+        if guest is not None and naming.alike(part, guest.name):
+            return guest
+        return Guest(part or f'domain {number}', domain_id=number)
 
 
 def owners(guests: Iterable[Guest]) -> Owners:
@@ -268,10 +269,8 @@ def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
     :param groups: those that are its own.
     :param control: all control groups by name.
     """
-    inside = {one.group.parent for one in groups if not one.group.control
-              and own.is_shared(one.group.parent)}
-    shared = [control[name] for name in (_shared(guest), *inside)
-              if name in control]
+    shared = [control[name] for name in shared_groups(
+        guest, [one.group for one in groups]) if name in control]
     held = shared[:1] or groups
     measured = _measured(groups)
     asked = _asked(guest)
@@ -298,11 +297,19 @@ def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
         tuple(one.group for one in held if one.group.lines is not None))
 
 
-def _shared(guest: Guest) -> str:
-    """The control group that a guest shares; empty when it does not."""
-    if guest.policy is None or not guest.policy.shared:
-        return ''
-    return own.shared_name(guest.policy.policy.nodes, guest.policy.host_nodes)
+def shared_groups(guest: Guest, groups: Iterable[Group]) -> tuple[str, ...]:
+    """The control groups that a guest has, or is to have, with others.
+
+    :param groups: those that are its own.
+    :returns: their names, that of its policy first; none as a rule.
+    """
+    found = []
+    if guest.policy is not None and guest.policy.shared:
+        found.append(own.shared_name(guest.policy.policy.nodes,
+                                     guest.policy.host_nodes))
+    found += [group.parent for group in groups
+              if not group.control and own.is_shared(group.parent)]
+    return tuple(dict.fromkeys(found))
 
 
 def _asked(guest: Guest) -> dict[int, policies.NodePolicy]:

@@ -24,6 +24,7 @@ about guests that use more than they are guaranteed. It reads what compute
 hosts have reported with their stats, and asks nobody.
 """
 
+from collections.abc import Mapping
 import time
 from typing import Any
 
@@ -81,8 +82,8 @@ def _weigh(state: Any, now: float) -> float:
                   'old and is not heard',
                   {'host': state.host, 'age': measured.age})
         return 0.0
-    share = _share(state, measured)
     threshold = section.bandwidth_weight_threshold / 100
+    share = _share(state, measured.known(threshold))
     score = 0.0 - min(1.0, max(0.0, (share - threshold) / (1 - threshold)))
     LOG.debug('ghsched: %(host)s scores %(score).2f for bandwidth: %(share)'
               '.0f %% were used %(age).0f s ago',
@@ -91,16 +92,16 @@ def _weigh(state: Any, now: float) -> float:
     return score
 
 
-def _share(state: Any, measured: stats.Measured) -> float:
+def _share(state: Any, share: Mapping[int, float]) -> float:
     """The part of the bandwidth in use where the guest would be.
 
     That is the busiest of the nodes that our filter has chosen for it. A
     guest without such a choice may be anywhere, so it is the mean.
+
+    :param share: by node, of those that are known.
     """
     order = compat.limits_order((state.limits or {}).get('numa_topology'))
-    chosen = [measured.share[node] for node in order or ()
-              if node in measured.share]
+    chosen = [share[node] for node in order or () if node in share]
     if chosen:
         return max(chosen)
-    known = measured.share.values()
-    return sum(known) / len(known) if known else 0.0
+    return sum(share.values()) / len(share) if share else 0.0

@@ -31,9 +31,13 @@ import testtools
 from ghsched_nova.cmd import exporter
 from ghsched_nova.cmd import exporter_metrics
 from ghsched_nova.cmd import top_source
+from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import guests
+from ghsched_nova.resctrl import own
 from ghsched_nova.tests.unit.monitor import test_view
 from ghsched_nova.tests.unit.monitor import trees
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
 
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
 GUEST = {'guest_uuid': trees.UUID, 'guest_name': 'instance-00000001'}
@@ -52,9 +56,8 @@ class _Case(testtools.TestCase):
         host.run(1.0)
         return host
 
-    def serve(self, host):
-        self.module = test_view.Module(test_view.Domain(
-            7, test_view.LibvirtTestCase.ELEMENT))
+    def serve(self, host, element=test_view.LibvirtTestCase.ELEMENT):
+        self.module = test_view.Module(test_view.Domain(7, element))
         source = top_source.Source(
             host.reader, guests.Libvirt('test:///', self.module))
         server = exporter.server(source, port=0)
@@ -160,6 +163,47 @@ class ScrapeTestCase(_Case):
                   if name == 'ghsched_memory_bytes_total'}
         self.assertEqual({'/': 'control', QEMU: 'control',
                           'mon_groups/qemu-8-b-vcpus_0': 'monitor'}, groups)
+
+    def test_a_group_whose_name_is_no_text(self):
+        host = self.host('openeuler66', QEMU)
+        shutil.copytree(host.root / QEMU, host.root / 'p\udcff')
+        self.serve(host)
+        found = self.scrape()
+        for group in (QEMU, 'p\\udcff'):
+            guest = GUEST if group == QEMU else dict.fromkeys(GUEST, '')
+            self.assertIn(self.figure('ghsched_memory_bytes_per_second',
+                                      group=group, **guest), found)
+
+    def share(self, *members):
+        """Guest 7 and others in a group of 40 %, some measured there."""
+        policy = metadata.DomainPolicy(
+            GuestPolicy((NodePolicy(20, 60, False),)), (1,), shared=True)
+        name = own.shared_name(policy.policy.nodes, policy.host_nodes)
+        host = self.host('openeuler66', name)
+        host.model.write(f'/{name}/schemata', 'MB:1=40\n')
+        for uuid in members:
+            host.model.mkdir(f'/{name}/mon_groups/{own.group_name(uuid)}')
+        host.sync()
+        self.serve(host, metadata.fragment(policy))
+        return {
+            (dict(labels)['guest_uuid'], dict(labels)['guest_name']): value
+            for (metric, labels), value in self.scrape().items()
+            if metric == 'ghsched_effective_max_percent'
+            and {('group', name), ('node', '1')} <= labels}
+
+    def test_each_guest_has_what_its_shared_group_holds(self):
+        other = trees.UUID[:-1] + '0'
+        for members in ((trees.UUID, other), (other,)):
+            self.assertEqual(
+                {tuple(GUEST.values()): 40, (other, other): 40},
+                self.share(*members))
+
+    def test_a_shared_group_of_which_no_guest_is_known(self):
+        host = self.host('openeuler66', own.DEFAULT)
+        self.serve(host)
+        self.assertEqual(100, self.scrape()[self.key(
+            'ghsched_effective_max_percent', group=own.DEFAULT, node='1',
+            guest_uuid='', guest_name='')])
 
     def test_errors_are_told(self):
         host = self.host('intel', QEMU)

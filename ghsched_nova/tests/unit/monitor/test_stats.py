@@ -28,8 +28,8 @@ NOW = 1_800_000_000.0
 _json = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(['time', 'nodes', '0', '0-1']) | st.text(), inner,
-        max_size=4), max_leaves=12)
+        st.sampled_from(['time', 'nodes', 'parts', '0', '0-1']) | st.text(),
+        inner, max_size=4), max_leaves=12)
 
 
 def node(nodes, rate, capacity, state=rates.State.OK):
@@ -60,6 +60,16 @@ class StatsTestCase(testtools.TestCase):
             stats.Measured(30.0, {0: 0.25, 1: 0.3, 2: 0.3}),
             stats.read(written, NOW + 30))
 
+    def test_a_part_is_told_as_one(self):
+        written = stats.write(snapshot(
+            node((0,), 5e9, 10 ** 10, rates.State.UNASSIGNED),
+            node((1, 2), 5e9, 10 ** 10, rates.State.FIRST),
+            node((3,), 5e9, 10 ** 10)), NOW)
+        self.assertEqual(
+            stats.Measured(0.0, dict.fromkeys(range(4), 0.5),
+                           frozenset({0, 1, 2})),
+            stats.read(written, NOW))
+
     def test_counters_that_were_read_once_report_nothing(self):
         host = trees.Host('intel')
         self.addCleanup(host.remove)
@@ -79,7 +89,8 @@ class StatsTestCase(testtools.TestCase):
         for share in found.share.values() if found else ():
             self.assertGreaterEqual(share, 0)
 
-    @given(_json, _json, st.floats() | st.integers())
-    def test_anything_as_a_node(self, used, capacity, when):
+    @given(_json, _json, st.floats() | st.integers(), _json)
+    def test_anything_as_a_node(self, used, capacity, when, parts):
         stats.read({stats.KEY: json.dumps(
-            {'time': when, 'nodes': {'0': [used, capacity]}})}, NOW)
+            {'time': when, 'nodes': {'0': [used, capacity]},
+             'parts': parts})}, NOW)

@@ -72,14 +72,23 @@ class OwnersTestCase(testtools.TestCase):
     def test_own_group_and_monitoring_group(self):
         guest = trees.guest()
         for name in (f'ghsched-{trees.UUID}',
-                     'mon_groups/qemu-7-x-vcpus_0',
-                     'ghsched-x/mon_groups/qemu-7-x-vcpus_0-3,8', 'qemu-7-x'):
+                     'mon_groups/qemu-7-inst-vcpus_0',
+                     'ghsched-x/mon_groups/qemu-7-inst-vcpus_0-3,8',
+                     'qemu-7-inst'):
             self.assertIs(guest, self.owner(name, guest))
 
     def test_groups_of_others(self):
         for name in ('low_prio_machine', 'qemu', 'qemu-x-y', 'qemu-7',
                      'ghsched'):
             self.assertIsNone(self.owner(name, trees.guest()), name)
+
+    def test_a_group_that_was_left_is_nobody_elses(self):
+        # libvirt can begin to count anew.
+        guest = trees.guest('instance-00000009', 'u', 3)
+        self.assertEqual(
+            view.Guest('instance-00000003', domain_id=3),
+            self.owner('qemu-3-instance-00000003-vcpus_0-1', guest))
+        self.assertIs(guest, self.owner('qemu-3-instance-00000009', guest))
 
     def test_without_libvirt_the_group_tells(self):
         self.assertEqual(
@@ -100,9 +109,9 @@ class SnapshotTestCase(testtools.TestCase):
         found = shown([
             group('', n0=10, n1=1),
             group('mon_groups/qemu-9-b-vcpus_0', parent='', n0=4, n1=0),
-            group('qemu-7-a-vcpus_0', n0=20, n1=0),
-            group('qemu-7-a-vcpus_0/mon_groups/qemu-7-a-vcpus_0',
-                  parent='qemu-7-a-vcpus_0', n0=20, n1=0),
+            group('qemu-7-inst-vcpus_0', n0=20, n1=0),
+            group('qemu-7-inst-vcpus_0/mon_groups/qemu-7-inst-vcpus_0',
+                  parent='qemu-7-inst-vcpus_0', n0=20, n1=0),
             group('low_prio_machine', n0=3, n1=0),
         ], trees.guest(domain_id=7, nodes=(0,), minimum=20, maximum=60),
             trees.guest('b', 'b', 9))
@@ -122,7 +131,7 @@ class SnapshotTestCase(testtools.TestCase):
         asked = {'minimum': 15, 'maximum': 55, 'hardlimit': False,
                  'priority': 5}
         found = shown([group('', n0=0, n1=0),
-                       group('qemu-7-a-vcpus_0', lines=LINES, n0=2, n1=0)],
+                       group('qemu-7-inst-vcpus_0', lines=LINES, n0=2, n1=0)],
                       trees.guest(nodes=(0,), **asked))
         row, = found.guests[0].nodes
         self.assertEqual(NodePolicy(**asked), row.asked)
@@ -164,7 +173,7 @@ class SnapshotTestCase(testtools.TestCase):
 
     def test_used_where_nothing_was_asked_for_is_shown(self):
         found = shown([group('', n0=0, n1=0),
-                       group('qemu-7-a-vcpus_0', n0=2, n1=1)],
+                       group('qemu-7-inst-vcpus_0', n0=2, n1=1)],
                       trees.guest(nodes=(0,)))
         self.assertEqual([(0,), (1,)],
                          [row.nodes for row in found.guests[0].nodes])
@@ -172,7 +181,7 @@ class SnapshotTestCase(testtools.TestCase):
 
     def test_unassigned_is_no_zero(self):
         found = shown([group('', n0=5),
-                       group('qemu-7-a-vcpus_0', n0=None)],
+                       group('qemu-7-inst-vcpus_0', n0=None)],
                       trees.guest(nodes=(0,)))
         self.assertEqual(Figure(State.UNASSIGNED, None),
                          found.guests[0].nodes[0].used)
@@ -191,7 +200,7 @@ class SnapshotTestCase(testtools.TestCase):
                          (row.asked.minimum, row.effective, row.used))
 
     @given(st.lists(st.tuples(
-        st.sampled_from(['qemu-7-a-vcpus_0', 'ghsched-x', 'other',
+        st.sampled_from(['qemu-7-inst-vcpus_0', 'ghsched-x', 'other',
                          'qemu-8-b-vcpus_1']),
         st.none() | st.integers(0, 100)), unique_by=lambda pair: pair[0]))
     def test_the_parts_of_a_node_are_the_whole(self, groups):

@@ -21,6 +21,7 @@ from nova.scheduler import weights
 import testtools
 
 from ghsched_nova import compat
+from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import stats
 from ghsched_nova.scheduler import bandwidth_weigher
 from ghsched_nova.tests.unit.monitor import test_stats
@@ -28,12 +29,17 @@ from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import names
 
 
-def host(*percents, age=10.0, name='host_a', chosen=None):
-    """A host of which so much of each node's bandwidth is used."""
+def host(*percents, age=10.0, name='host_a', chosen=None, parts=()):
+    """A host of which so much of each node's bandwidth is used.
+
+    :param parts: nodes of which not all is known.
+    """
     state = states.host([states.cell(number)
                          for number in range(len(percents))], name=name)
     state.stats = stats.write(test_stats.snapshot(*(
-        test_stats.node((number,), percent * 1e7, 10 ** 9)
+        test_stats.node((number,), percent * 1e7, 10 ** 9,
+                        rates.State.UNASSIGNED if number in parts
+                        else rates.State.OK)
         for number, percent in enumerate(percents))), time.time() - age)
     if chosen is not None:
         state.limits['numa_topology'] = objects.NUMATopologyLimits(
@@ -92,6 +98,18 @@ class BandwidthWeigherTest(testtools.TestCase):
     def test_else_all_nodes_count(self):
         self.assertEqual(0.0, self.weigh(host(100, 10)))
         self.assertAlmostEqual(-0.5, self.weigh(host(100, 70)))
+
+    def test_a_part_below_the_threshold_says_nothing(self):
+        self.assertEqual(-1.0, self.weigh(host(100, 0, parts=(1,))))
+        self.assertEqual(-1.0, self.weigh(host(100, 0, chosen=(0, 1),
+                                               parts=(1,))))
+        self.assertEqual(0.0, self.weigh(host(50, parts=(0,))))
+
+    def test_a_part_above_the_threshold_does(self):
+        for parts in ((1,), (0, 1)):
+            self.assertAlmostEqual(-0.5, self.weigh(host(100, 70,
+                                                         parts=parts)))
+        self.assertAlmostEqual(-2 / 3, self.weigh(host(90, parts=(0,))))
 
     def test_threshold(self):
         self.option('bandwidth_weight_threshold', 0)
