@@ -169,11 +169,8 @@ class LiveChange:
         :raises LeftOver: it is not, and there is something to do by hand.
         """
         self._undo = []
-        plan = self._plan(wish)
-        if not plan.needed:
-            return plan
-        if dry_run:
-            self.shares_of(plan.guest).check_room(plan.wanted)
+        plan = self._first_look(wish, dry_run)
+        if dry_run or not plan.needed:
             return plan
         try:
             self.records.lock()
@@ -182,6 +179,18 @@ class LiveChange:
             self._carry_out(plan)
         except BaseException as error:
             self._give_up(error)
+        return plan
+
+    def _first_look(self, wish: changes.Wish, dry_run: bool) -> Plan:
+        """Whatever goes wrong here, nothing has been done."""
+        try:
+            plan = self._plan(wish)
+            if dry_run and plan.needed:
+                self.shares_of(plan.guest).check_room(plan.wanted)
+        except (errors.Refused, policies.PolicyError):
+            raise
+        except Exception as error:
+            raise errors.Refused(_reason(error)) from error
         return plan
 
     def _plan(self, wish: changes.Wish) -> Plan:

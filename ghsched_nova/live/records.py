@@ -185,6 +185,9 @@ def in_cell(uuid: str) -> Iterator[Any]:
         mapping = objects.InstanceMapping.get_by_instance_uuid(context, uuid)
     except exception.InstanceMappingNotFound as error:
         raise errors.Gone(f'Nova knows no server {uuid}') from error
+    except Exception as error:
+        raise errors.Refused("Nova's API database can not be asked: "
+                             f'{type(error).__name__}: {error}') from error
     if mapping.cell_mapping is None:
         raise errors.Refused('the server is on no host')
     with nova_context.target_cell(context, mapping.cell_mapping) as target:

@@ -361,7 +361,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 return
             LOG.error('ghsched: the policy of the guest can not be held, it '
                       'is stopped: %s', error, instance=instance)
-            guest.poweroff()
+            _stop(guest, instance)
             self._ghsched.forget(instance.uuid)
             if not isinstance(error, NOT_HELD):
                 raise
@@ -561,6 +561,15 @@ def _is_active(guest: Any) -> bool:
         return bool(guest.is_active())
     except libvirt_driver.libvirt.libvirtError:
         return False
+
+
+def _stop(guest: Any, instance: Any) -> None:
+    """Stop a guest; why that is done is more than that it can not be."""
+    try:
+        guest.poweroff()
+    except libvirt_driver.libvirt.libvirtError as error:
+        LOG.warning('ghsched: libvirt does not stop the guest: %s', error,
+                    instance=instance)
 
 
 def _claimed(instance: Any) -> list[Any]:

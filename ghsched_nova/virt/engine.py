@@ -254,11 +254,15 @@ class HostEngine:
                               root.findtext('name') or '')
         running = desired.Running(domain, xml)
         controlled = desired.controlled(xml)
-        if desired.shared_group(xml) or (not controlled and self.caps_all):
-            return self._settle_all(domain)
+        if not controlled and not self.caps_all:
+            return False
+        if domain_id < 0:
+            raise apply.EnforcementError('the domain does not run any more')
+        if not controlled or desired.shared_group(xml):
+            return self._settle_all(running)
         # Not while all guests are looked after, as they were a moment ago.
         with self._settling:
-            return controlled and self._settle(running)
+            return self._settle(running)
 
     def _settle(self, running: desired.Running) -> bool:
         """One guest with a group of its own."""
@@ -289,11 +293,11 @@ class HostEngine:
             desired.iommu_group(Path(self._section.sysfs_path), address)
             for address in device_numa.passthrough(running.xml)))
 
-    def _settle_all(self, domain: drift.Domain) -> bool:
+    def _settle_all(self, running: desired.Running) -> bool:
         """All guests, for the sake of one that shares its group."""
-        problems, changed = self._reconcile_running()
+        problems, changed = self._reconcile_running(running)
         for problem in problems:
-            if problem.guest == domain.uuid:
+            if problem.guest == running.domain.uuid:
                 raise apply.EnforcementError(
                     problem.reason, str(self._root / problem.group))
         return changed
@@ -366,12 +370,20 @@ class HostEngine:
         problems, _changed = self._reconcile_running()
         return problems
 
-    def _reconcile_running(self) -> tuple[tuple[drift.Problem, ...], bool]:
-        """Why policies do not hold, and whether anything was done."""
+    def _reconcile_running(self, known: desired.Running | None = None
+                           ) -> tuple[tuple[drift.Problem, ...], bool]:
+        """Why policies do not hold, and whether anything was done.
+
+        :param known: one that runs, whether libvirt lists and describes it at
+            this moment or not.
+        """
         with self._settling:
             # In this order: a group is made after its guest was started.
             before = self.groups()
             running = list(self.running())
+            if known is not None:
+                running = [one for one in running if one.domain.uuid
+                           != known.domain.uuid] + [known]
             wanted, problems = self.wanted(running, before)
             self._sharing = desired.sharing(running)
             if not wanted.guests and not wanted.removable:

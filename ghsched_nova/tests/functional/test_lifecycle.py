@@ -16,6 +16,7 @@ import os
 
 import fixtures
 from nova.compute import power_state
+from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client
 
 from ghsched_nova.guest import metadata
@@ -54,6 +55,26 @@ class FailureTest(nova_base.GhschedTestCase):
         server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assert_nothing_left(server)
         self.assertIn('MBMIN value out of range', self.log.output)
+
+    def test_the_reason_is_told_of_a_guest_that_has_died_already(self):
+        """libvirt does not stop what does not run."""
+        self.kernel.error = apply.EnforcementError('its threads have ended')
+        stop, stopped = fakelibvirt.Domain.destroy, []
+
+        def once(domain):
+            stop(domain)
+            if not stopped:
+                stopped.append(domain)
+                raise fakelibvirt.make_libvirtError(
+                    fakelibvirt.libvirtError, 'domain is not running',
+                    error_code=fakelibvirt.VIR_ERR_OPERATION_INVALID)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.libvirt.Domain.destroy', once))
+        server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
+        self.assert_nothing_left(server)
+        self.assertIn('ComputeResourcesUnavailable: Insufficient compute '
+                      'resources: ghsched: ', self.log.output)
 
     def test_an_error_that_nobody_foresaw_ends_it_as_well(self):
         self.kernel.error = RuntimeError('boom')

@@ -19,7 +19,9 @@ from lxml import etree
 from nova.compute import task_states
 from nova import context as nova_context
 from nova.db.main import api as main_db_api
+from nova import exception
 from nova import objects
+from oslo_db import exception as db_exc
 import oslo_messaging
 
 from ghsched_nova.cmd import server_set
@@ -353,6 +355,22 @@ class RefusedTest(LiveChangeBase):
         self.kernel.error = REFUSED
         self.refused('its control group could not be put back',
                      mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_libvirt_is_not_there(self):
+        with fixtures.MockPatch(
+                'nova.virt.libvirt.host.Host.get_guest',
+                side_effect=exception.HypervisorUnavailable(host='host_a')):
+            self.refused('Connection to the hypervisor is broken on host',
+                         mem_bw_min=40)
+        self.assert_as_before()
+
+    def test_a_database_is_not_there(self):
+        for name in ('ComputeNode.get_by_host_and_nodename',
+                     'InstanceMapping.get_by_instance_uuid'):
+            with fixtures.MockPatch(f'nova.objects.{name}',
+                                    side_effect=db_exc.DBConnectionError):
+                self.refused('DBConnectionError', mem_bw_min=40)
         self.assert_as_before()
 
     def test_libvirt_refuses(self):

@@ -242,6 +242,27 @@ class EngineTestCase(testtools.TestCase):
                                   self.engine.enforce, 1, others[0].xml)
         self.assertIn('no room', str(error))
 
+    def test_one_that_libvirt_does_not_describe_is_not_passed_over(self):
+        """It starts, and its XML is known from before the others'."""
+        guest = running(1, shared=True)
+        for listed in ([desired.Running(guest.domain)], []):
+            self.engine.running = lambda listed=listed: [
+                *listed, running(2, shared=True)]
+            self.engine.enforce(1, guest.xml)
+            wanted = self.call.call_args.args[2]
+            self.assertEqual({UUID.format(1), UUID.format(2)}, {
+                one.domain.uuid for one in wanted.guests})
+            self.assertEqual(2, len(wanted.domains))
+            self.assertEqual({0: 40}, wanted.guests[0].desired['MBMIN'])
+
+    def test_a_guest_that_has_ended_already_is_told_as_such(self):
+        for shared in (False, True):
+            error = self.assertRaises(
+                apply.EnforcementError, self.engine.enforce, -1,
+                running(1, shared=shared).xml)
+            self.assertIn('does not run any more', str(error))
+        self.call.assert_not_called()
+
     def test_who_would_share_a_group_is_counted(self):
         self.engine.running = lambda: [
             running(1, shared=True), running(2, shared=True), running(3),
