@@ -41,6 +41,9 @@ LOG = logging.getLogger(__name__)
 #: XML of a device -> XML of the device at its place.
 Place = Callable[[str], str]
 
+#: ACPI SLIT of a host, by node and node.
+Distances = Mapping[int, Mapping[int, int]]
+
 #: Ports whose device is passed through: nova.network.model.VNIC_TYPE_*.
 PASSTHROUGH = ('direct', 'direct-physical')
 
@@ -83,14 +86,18 @@ def telling_why(attach: Callable[..., Any],
 
 def place(device_xml: str, guest_xml: str,
           host_node_of: Mapping[str, int | None], mode: str,
-          numa_element: bool) -> str:
+          numa_element: bool, distances: Distances) -> str:
     """The device where the guest sees its NUMA node (pure).
+
+    That is the node that it had when the guest was started, if it was there.
 
     :param device_xml: as Nova made it, without a guest address.
     :param guest_xml: of the running domain.
     :param host_node_of: host NUMA node by PCI address of the host.
     :param mode: ``required`` or ``preferred``.
     :param numa_element: whether libvirt keeps openEuler's element.
+    :param distances: of the host's nodes, where a device of another node is
+        shown on the nearest; else empty.
     :raises DeviceNumaError: under ``required``, when there is no such place;
         under ``preferred``, when the guest would see a wrong node.
     """
@@ -98,16 +105,16 @@ def place(device_xml: str, guest_xml: str,
         f'<domain><devices>{device_xml}</devices></domain>')
     decision = device_numa.decide(
         [device_numa.Device(address, host_node_of.get(address))],
-        host_nodes(guest_xml), mode)
+        host_nodes(guest_xml), mode, distances, bool(distances))
     guest_node = decision.guest_node_of[address]
-    if guest_node is None:
-        reason = '; '.join(map(str, decision.problems))
-    elif numa_element:
-        return device_numa.with_numa_element(device_xml, guest_node)
-    else:
-        free = device_numa.attach_address(guest_xml, guest_node)
-        if free is not None:
-            return device_numa.with_address(device_xml, free)
+    reason = '; '.join(map(str, decision.problems))
+    if guest_node is not None:
+        if reason:
+            LOG.warning('ghsched: a device without a NUMA node of its own: '
+                        '%s', reason)
+        placed = _on_node(device_xml, guest_xml, guest_node, numa_element)
+        if placed is not None:
+            return placed
         reason = (f'{address}: no port is free behind the expander bus of '
                   f'guest NUMA node {guest_node}')
     if mode == device_numa.REQUIRED:
@@ -116,6 +123,16 @@ def place(device_xml: str, guest_xml: str,
                 reason)
     plain = device_numa.address_without_node(guest_xml)
     return device_numa.with_address(device_xml, plain) if plain else device_xml
+
+
+def _on_node(device_xml: str, guest_xml: str, guest_node: int,
+             numa_element: bool) -> str | None:
+    """The device on a guest node; None when there is no port for it."""
+    if numa_element:
+        return device_numa.with_numa_element(device_xml, guest_node)
+    free = device_numa.attach_address(guest_xml, guest_node)
+    return None if free is None else device_numa.with_address(device_xml,
+                                                              free)
 
 
 def host_nodes(guest_xml: str) -> list[int]:

@@ -280,11 +280,12 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             return None
         mode = domain.policy.device_numa
         nodes = {device.address: device.numa_node for device in pci_devices}
+        distances = self._ghsched.distances()
 
         def where(device_xml: str) -> str:
             # The guest's ports fill up with each device.
             return attach.place(device_xml, guest.get_xml_desc(), nodes, mode,
-                                self._ghsched.numa_element)
+                                self._ghsched.numa_element, distances)
         return where
 
     # -- a guest starts -------------------------------------------------------

@@ -193,10 +193,10 @@ class HostEngine:
             return xml
         try:
             there = set(device_numa.passthrough(xml))
+            distances = self.distances()
             decision = device_numa.decide(
                 [device for device in devices if device.address in there],
-                host_nodes, policy.device_numa, self._distances(),
-                self._section.device_numa_nearest)
+                host_nodes, policy.device_numa, distances, bool(distances))
             for problem in decision.problems:
                 LOG.warning('ghsched: a device without a NUMA node of its '
                             'own: %s', problem)
@@ -213,8 +213,13 @@ class HostEngine:
                         'its devices: %s', error)
             return xml
 
-    def _distances(self) -> dict[int, dict[int, int]]:
-        """ACPI SLIT of the host, by node and node; empty without one."""
+    def distances(self) -> dict[int, dict[int, int]]:
+        """ACPI SLIT of the host, by node and node; empty without one.
+
+        Empty, too, where no device is shown on the nearest node.
+        """
+        if not self._section.device_numa_nearest:
+            return {}
         nodes = Path(self._section.sysfs_path, 'devices/system/node')
         found = {}
         try:

@@ -14,6 +14,7 @@
 """SR-IOV ports of Neutron: near the guest, and visible to it as such."""
 
 import copy
+import os
 
 import fixtures
 from lxml import etree
@@ -379,6 +380,21 @@ class AttachTest(PortsTestCase):
         self.assertEqual([-1], self.seen_nodes(server))
         self.assertIn('a device is attached without a NUMA node',
                       self.stdlog.logger.output)
+
+    def show_on_nearest(self):
+        self.flags(device_numa_nearest=True, group='ghsched')
+        for node, distances in enumerate(('10 21', '21 10')):
+            with open(os.path.join(self.kernel.path, 'devices/system/node',
+                                   f'node{node}', 'distance'), 'w') as stream:
+                stream.write(distances)
+
+    def test_preferred_shows_a_far_vf_on_the_nearest_node(self):
+        self.show_on_nearest()
+        self.start((1, 2, PORT_VF), nodes=2, sockets=1)
+        server = self.guest('preferred')
+        self.attach(server, self.port())
+        self.assertEqual([1], self.port_nodes(server))
+        self.assertEqual([0], self.seen_nodes(server))
 
     def test_preferred_attaches_on_a_machine_that_can_not_tell(self):
         self.flags(hw_machine_type='x86_64=pc', group='libvirt')

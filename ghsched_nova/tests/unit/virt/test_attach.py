@@ -41,6 +41,51 @@ DEVICE = """<interface type='hostdev' managed='yes'>
 
 ADDRESS = '0000:81:10.0'
 
+#: Of a device on host node 5, the guest's second node (3) is nearer.
+SLIT = {5: {2: 31, 3: 21, 5: 10}}
+
+
+def started(devices):
+    """The guest as it is started with devices.
+
+    :param devices: host NUMA node by PCI address.
+    """
+    xml = GUEST.replace('<devices/>', '<devices>' + ''.join(
+        DEVICE.replace("function='0x0'", f"function='0x{address[-1]}'")
+        for address in devices) + '</devices>')
+    decision = device_numa.decide(
+        [device_numa.Device(*device) for device in devices.items()],
+        attach.host_nodes(GUEST), 'preferred', SLIT, nearest=True)
+    xml = device_numa.render_expander(xml, decision.guest_node_of, 1)
+    # As many ports as libvirt would have made for the others.
+    return with_ports(xml, 4)
+
+
+def with_ports(xml, count):
+    """Further root ports of the first host bridge, at the end."""
+    root = etree.fromstring(xml)
+    devices = root.find('devices')
+    first = 1 + max(int(one.get('index'))
+                    for one in devices.findall('controller'))
+    for index in range(first, first + count):
+        etree.SubElement(devices, 'controller', type='pci', index=str(index),
+                         model='pcie-root-port')
+    return etree.tostring(root, encoding='unicode')
+
+
+def resumed(xml, devices):
+    """The guest whose devices were all taken out and put back."""
+    root = etree.fromstring(xml)
+    for interface in root.findall('devices/interface'):
+        interface.getparent().remove(interface)
+    for address in devices:
+        device = attach.place(
+            DEVICE.replace("function='0x0'", f"function='0x{address[-1]}'"),
+            etree.tostring(root, encoding='unicode'), devices, 'preferred',
+            False, SLIT)
+        root.find('devices').append(etree.fromstring(device))
+    return etree.tostring(root, encoding='unicode')
+
 
 class PlaceTest(testtools.TestCase):
 
@@ -48,9 +93,11 @@ class PlaceTest(testtools.TestCase):
         super().setUp()
         self.guest = device_numa.render_expander(GUEST, {}, 1)
 
-    def place(self, node, mode='required', element=False, guest=None):
+    def place(self, node, mode='required', element=False, guest=None,
+              distances=None):
         return attach.place(
-            DEVICE, guest or self.guest, {ADDRESS: node}, mode, element)
+            DEVICE, guest or self.guest, {ADDRESS: node}, mode, element,
+            distances or {})
 
     def test_the_device_gets_a_free_port_of_its_guest_node(self):
         buses = {etree.fromstring(self.place(node)).find('address').get('bus')
@@ -82,6 +129,28 @@ class PlaceTest(testtools.TestCase):
             (port,) = guest.findall(
                 f"devices/controller[@index='{index}']")
             self.assertIsNone(port.find('address'))
+
+    def test_a_far_device_is_on_the_nearest_node_where_that_is_wanted(self):
+        for element in (False, True):
+            placed = self.place(5, 'preferred', element, distances=SLIT)
+            self.assertEqual(self.place(3, element=element), placed)
+            # Not under required, and not where nothing is known of it.
+            self.assertRaises(pci_topology.DeviceNumaError, self.place, 5,
+                              element=element, distances=SLIT)
+            for node in (None, 7):
+                self.assertNotIn('<numa', self.place(
+                    node, 'preferred', element, distances=SLIT))
+
+    def test_devices_come_back_where_they_were(self):
+        # Far devices, near ones, and some of which nothing is known: more
+        # than there are spare ports.
+        host_node_of = dict(enumerate((5, 5, 2, 5, 7, 5, 3, None)))
+        devices = {f'0000:81:10.{number}': node
+                   for number, node in host_node_of.items()}
+        booted = started(devices)
+        seen = device_numa.read(booted)
+        self.assertEqual([1, 1, 0, 1, None, 1, 1, None], list(seen.values()))
+        self.assertEqual(seen, device_numa.read(resumed(booted, devices)))
 
     def test_host_nodes_come_in_the_order_of_the_guest(self):
         self.assertEqual([2, 3], attach.host_nodes(GUEST))
