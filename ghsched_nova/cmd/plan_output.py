@@ -35,19 +35,19 @@ mix
 densities
     *Simulated.* One per machine and kind of guest: ``simulated`` (true),
     ``machine``, ``subject``, ``keys``; ``notes`` on these figures; ``curves``
-    with ``scenario``, ``density``, ``first_failing``, ``binds``,
-    ``latency_density`` and
-    ``points`` (``n``, ``p99``); ``ratios`` with ``against``, ``line``,
-    ``line_is`` (``density`` or ``first_failing``, of that curve),
-    ``value``, ``latency_value`` and ``goal``; ``fitted`` with ``machine``,
-    ``parameter``, ``value`` and ``source``; ``sensitivity`` with
-    ``machine``, ``parameter``, ``factor`` and ``ratios``; ``search``, null
-    or ``keys``, ``density``, ``tried`` and ``guests`` (that Placement has
+    with ``scenario``, ``guests`` (how many there are), ``density``,
+    ``first_failing``, ``binds``, ``latency_density`` and ``points`` (``n``,
+    ``p99``); ``ratios`` with ``against``, ``line``, ``line_is`` (``density``
+    or ``first_failing``, of that curve), ``value``, ``latency_value`` and
+    ``goal``; ``fitted`` with ``machine``, ``parameter``, ``value`` and
+    ``source``; ``sensitivity`` with ``machine``, ``parameter``, ``factor`` and
+    ``ratios``; ``search``, null or ``keys``, ``density``, ``tried`` and ``guests`` (that Placement has
     room for on such a host; null where it was not asked).
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import asdict
 import json
@@ -56,7 +56,6 @@ from typing import Any
 
 from ghsched_nova.cmd.output import grid
 from ghsched_placement.contention.density import Ratio
-from ghsched_placement.contention.workload import Workload
 from ghsched_placement import cpulist
 from ghsched_placement.planner import density
 from ghsched_placement.planner.density import DensityPlan
@@ -102,7 +101,8 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
         'subject': plan.subject, 'keys': dict(plan.keys),
         'notes': list(plan.notes),
         'curves': [{
-            'scenario': curve.scenario, 'density': curve.density,
+            'scenario': curve.scenario,
+            'guests': plan.guests[curve.scenario], 'density': curve.density,
             'first_failing': curve.first_failing, 'binds': curve.binds,
             'latency_density': curve.latency_density,
             'points': [asdict(point) for point in curve.points]}
@@ -237,7 +237,7 @@ def _density_parts(plan: DensityPlan,
     yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
            f'containers of {plan.workload.container_vcpus} vCPUs and '
            f'{plan.workload.container_memory_mb} MB in '
-           f'{_guest_count(plan.workload)}, keys: {_keys(plan.keys)}\n'
+           f'{_guest_count(plan.guests)}, keys: {_keys(plan.keys)}\n'
            + grid(
                ('scenario', 'density', 'p99 there', 'first failing',
                 'p99 there ', 'bound by'),
@@ -277,10 +277,10 @@ def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
          for machine, one in plan.fitted))
 
 
-def _guest_count(workload: Workload) -> str:
-    text = _count(workload.guests, 'guest')
-    if workload.guests_in('static') != workload.guests:
-        text += f' ({workload.guests_in("static")} without the keys)'
+def _guest_count(guests: Mapping[str, int]) -> str:
+    text = _count(guests['ghsched'], 'guest')
+    if guests['static'] != guests['ghsched']:
+        text += f' ({guests["static"]} without the keys)'
     return text
 
 

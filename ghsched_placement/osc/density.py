@@ -187,7 +187,7 @@ def density_row(plan: DensityPlan) -> tuple[Any, ...]:
     """What is predicted of one kind of guest on one machine."""
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
-            plan.workload.guests, *(columns.known(None) for _ in range(3)),
+            plan.guests['ghsched'], *(columns.known(None) for _ in range(3)),
             columns.Lines([]), columns.Lines([]),
             Curves(list(_curves(plan))))
 
@@ -195,7 +195,7 @@ def density_row(plan: DensityPlan) -> tuple[Any, ...]:
 def _curves(plan: DensityPlan) -> Iterator[dict[str, Any]]:
     for curve in plan.report.curves:
         yield {'scenario': curve.scenario,
-               'guests': plan.workload.guests_in(curve.scenario),
+               'guests': plan.guests[curve.scenario],
                'density': curve.density,
                'p99': curve.points[curve.density - 1].p99,
                'first_failing': curve.first_failing, 'binds': curve.binds,

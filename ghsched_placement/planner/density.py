@@ -15,9 +15,11 @@
 All figures are those of :mod:`ghsched_placement.contention`, and *simulated*.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 
 from ghsched_placement.contention import density
@@ -25,6 +27,7 @@ from ghsched_placement.contention.machine import Fit
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Parameter
 from ghsched_placement.contention.workload import controls
+from ghsched_placement.contention.workload import places
 from ghsched_placement.contention.workload import REFERENCE
 from ghsched_placement.contention.workload import Workload
 from ghsched_placement import keys
@@ -52,6 +55,9 @@ NO_VFS = ('the flavor has no ghsched:vfs, so no DMA of devices is in these '
           'host does for the network; containers want as much as those of '
           'the published test, which had VFs')
 
+NOT_ALL = ('Placement has room for {} guests, and these figures are of {}: '
+           'the model shares no CPU among guests')
+
 #: More guests than any host takes of those that have room for a container.
 _MANY = 256
 
@@ -75,6 +81,7 @@ class DensityPlan:
     :param shifts: how the ratios move with each of those.
     :param fits: published lines that the machine, and the one that the last
         ratio is against, are fitted to.
+    :param guests: how many guests there are, by scenario.
     :param notes: what to know of these figures alone, for people.
     :param found: keys that give the most; None when they were not looked
         for.
@@ -90,6 +97,7 @@ class DensityPlan:
     shifts: tuple[density.Shift, ...]
     against: str | None = None
     fits: tuple[Fit | None, ...] = ()
+    guests: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     found: density.Found | None = None
     found_guests: int | None = None
@@ -163,6 +171,8 @@ def _plan(subject: str, machine: Machine, workload: Workload | None,
           search: bool) -> DensityPlan:
     """Without a workload, the published test."""
     asked = workload or REFERENCE
+    guests = {scenario: len(places(machine, asked, scenario))
+              for scenario in SCENARIOS}
     try:
         return DensityPlan(
             subject, asked, extra_specs(policy),
@@ -171,10 +181,18 @@ def _plan(subject: str, machine: Machine, workload: Workload | None,
             density.sensitivity(machine, policy, against, workload),
             against.name if against else None,
             tuple(one.fit for one in (machine, against) if one),
-            () if asked.vfs else (NO_VFS,),
+            guests, tuple(_notes(asked, guests)),
             density.search(machine, _for_search(asked)) if search else None)
     except ValueError as error:
         raise _refused(subject, machine, str(error)) from None
+
+
+def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
+    if not workload.vfs:
+        yield NO_VFS
+    # Where nobody counted them, as many as fit are asked for.
+    if guests['ghsched'] < workload.guests < _MANY:
+        yield NOT_ALL.format(workload.guests, guests['ghsched'])
 
 
 def _for_search(workload: Workload) -> Workload:

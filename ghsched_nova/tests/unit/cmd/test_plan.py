@@ -223,6 +223,15 @@ class DensityTest(unittest.TestCase):
                          {one.name for _machine, one in found.fitted})
         self.assertEqual((), density.published(machine(KUNPENG)).notes)
 
+    def test_guests_that_share_cpus_are_not_all_in_the_model(self):
+        many = self.need(vcpus=80, ram=16 * 1024,
+                         extra_specs={'hw:numa_nodes': '1'})
+        found = density.of_flavor(machine(KUNPENG), many, 16)
+        self.assertEqual(4, found.guests['ghsched'])
+        self.assertIn(density.NOT_ALL.format(16, 4), found.notes)
+        self.assertEqual((density.NO_VFS,), density.of_flavor(
+            machine(KUNPENG), many).notes)
+
     def test_the_reason_is_said_where_nothing_is_predicted(self):
         for changes, guests, reason in (
                 ({'ram': 4096}, 2, 'no room for a container of 2 vCPUs'),
@@ -317,9 +326,9 @@ class OutputTest(unittest.TestCase):
 
     def test_how_many_guests_a_density_is_of(self):
         found = density.published(machine(KUNPENG))
+        self.assertEqual({2}, set(found.guests.values()))
         text = plan_output.as_table(example(), [dataclasses.replace(
-            found, workload=dataclasses.replace(
-                found.workload, guests=1, guests_without=3))])
+            found, guests={'none': 4, 'static': 3, 'ghsched': 1})])
         self.assertIn('8192 MB in 1 guest (3 without the keys), keys:', text)
 
     def test_whether_a_goal_is_reached_is_said(self):
