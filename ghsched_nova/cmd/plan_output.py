@@ -41,8 +41,9 @@ densities
     or ``first_failing``, of that curve), ``value``, ``latency_value`` and
     ``goal``; ``fitted`` with ``machine``, ``parameter``, ``value`` and
     ``source``; ``sensitivity`` with ``machine``, ``parameter``, ``factor`` and
-    ``ratios``; ``search``, null or ``keys``, ``density``, ``tried`` and ``guests`` (that Placement has
-    room for on such a host; null where it was not asked).
+    ``ratios``; ``search``, null or ``keys``, ``density``, ``tried`` and
+    ``guests`` (that Placement has room for on such a host; null where it was
+    not asked).
 """
 
 from collections.abc import Callable
