@@ -132,6 +132,12 @@ class Wanted:
     monitors_per_group: int = 0
     lossy: frozenset[str] = frozenset()
 
+    @property
+    def one_supply(self) -> bool:
+        """Whether monitoring groups are made of what all groups need."""
+        return (0 < self.monitors <= self.monitors_per_group
+                and any(guest.shared for guest in self.guests))
+
 
 @dataclass(frozen=True)
 class Group:
@@ -164,11 +170,14 @@ class Actual:
         UUID. Empty for a guest whose process is not known or has ended.
     :param processes: names of the domains whose process lives, whatever
         libvirt says of them.
+    :param monitors_of_others: monitoring groups that are not made here, where
+        :attr:`Wanted.one_supply` asks for them.
     """
 
     groups: Mapping[str, Group]
     threads: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     processes: frozenset[str] = frozenset()
+    monitors_of_others: int = 0
 
 
 @dataclass(frozen=True)

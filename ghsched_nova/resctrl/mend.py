@@ -268,7 +268,7 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: drift.Actual,
 
     :param shared: guests by the control group that they share.
     """
-    spare = wanted.monitors
+    spare = wanted.monitors - actual.monitors_of_others
     for name, guests in shared.items():
         here = {guest.domain.uuid for guest in guests}
         for uuid in sorted(_monitors(actual, name).keys() - here):

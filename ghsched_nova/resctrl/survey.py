@@ -64,7 +64,9 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
     for name in loose:
         found[name] = _loose(files, root / name, proc)
     return drift.Actual(found, threads,
-                        _living(run_path, proc) if loose else frozenset())
+                        _living(run_path, proc) if loose else frozenset(),
+                        _monitors_of_others(files, root, names)
+                        if wanted.one_supply else 0)
 
 
 def _of_guest(guest: drift.Guest, inside: Iterable[int], run_path: Path,
@@ -110,6 +112,21 @@ def _monitors(files: apply.Files, path: Path) -> dict[str, frozenset[int]]:
                 found[uuid] = groups.threads(
                     files.read(top / name / 'tasks'))
     return found
+
+
+def _monitors_of_others(files: apply.Files, root: Path,
+                        names: Iterable[str]) -> int:
+    """How many monitoring groups there are that are not made here.
+
+    Their directories are listed, and nothing in them is read.
+    """
+    count = 0
+    for name in ('', *names):
+        with contextlib.suppress(OSError):      # one that has just gone
+            inside = files.directories(root / name / 'mon_groups')
+            count += sum(not (own.is_shared(name) and naming.own_uuid(one))
+                         for one in inside)
+    return count
 
 
 def _loose(files: apply.Files, path: Path, proc: Path) -> drift.Group:

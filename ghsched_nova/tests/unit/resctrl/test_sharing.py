@@ -229,6 +229,21 @@ class MonitorTestCase(_Base):
         self.settled(**limits)
         self.assertEqual({2001, 2002}, self.world.monitors(self.group)[1])
 
+    def test_monitors_of_others_leave_one_for_each_control_group(self):
+        """On x86 all groups, of whatever kind, take ids of one supply."""
+        self.world = self.new_world('intel')
+        host, model = self.world.host, self.world.model
+        model.mkdir('/pqos')
+        for number in range(host.spare_monitors - 1):
+            model.mkdir(f'/{"pqos/" * (number % 2)}mon_groups/{number}')
+        self.settled()
+        group = self.world.guests[0].group
+        self.assertEqual(1, len(self.world.monitors(group)))
+        self.assert_nothing_to_do()
+        while len(self.world.groups()) < host.num_closids - 1:
+            model.mkdir(f'/more-{len(self.world.groups())}')
+        self.assert_nothing_to_do()
+
     def test_no_monitor_left_is_no_problem(self):
         def before(what, name, _text):
             if what == 'mkdir' and name != self.group:
