@@ -193,11 +193,13 @@ def _held(host: topology.Host, owned: Owned,
         ours = guest is not None or own.is_shared(group.name)
         if not ours or group.lines is None:
             continue
-        for node in sorted(host.control):
-            held = view.effective(host, group.lines, node)
-            rows += [((group.name, str(node), *_labels(one)), held)
-                     for one in sharers.get(group.name, [guest])
-                     if held is not None]
+        for one in sharers.get(group.name, [guest]):
+            nodes = one.host_nodes if one else ()
+            for node in sorted(host.control):
+                held = view.effective(host, group.lines, node, nodes)
+                if held is not None:
+                    rows.append(((group.name, str(node), *_labels(one)),
+                                 held))
     for name, text, values in (
             ('min_percent', 'Guaranteed share of a node\'s bandwidth.',
              [held.minimum for _labels_, held in rows]),

@@ -24,7 +24,8 @@ host
     kernel's own) and ``foreign``, the names of groups that are nobody's here;
     ``dialect`` is null without a guest that has a policy.
 guests
-    ``uuid``, ``name``, ``id`` and ``group`` of each guest with a policy.
+    ``uuid``, ``name``, ``id`` and ``group`` of each guest with a policy, and
+    of those without one that are capped in ``ghsched-default``.
 actions
     ``kind`` (``make group``, ``write line``, ``move threads``, ``remove
     group``, ``move devices`` or ``release devices``), ``group``, ``guest``
@@ -52,6 +53,7 @@ from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
@@ -241,8 +243,10 @@ def _as_table(wanted: drift.Wanted, report: reconcile.Report,
             ('Guest', 'Group', 'Problem'),
             [(names.get(problem.guest, problem.guest), problem.group,
               problem.reason) for problem in report.problems]))
+    capped = sum(guest.shared == own.DEFAULT for guest in wanted.guests)
     parts.append(
-        f'{len(wanted.guests)} guests with a policy, '
+        f'{len(wanted.guests) - capped} guests with a policy, '
+        + (f'{capped} capped without one, ' if capped else '') +
         f'{len(report.actions)} actions, {len(report.problems)} problems, '
         f'{len(report.foreign)} control groups of others')
     return '\n'.join(parts)

@@ -22,11 +22,14 @@ groups, with the default group, add up to what a node is used, and nothing is
 counted twice.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
+from fractions import Fraction
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import rates
@@ -94,6 +97,11 @@ class Guest:
     domain_id: int | None = None
     policy: metadata.DomainPolicy | None = None
     problem: str = ''
+
+    @property
+    def host_nodes(self) -> tuple[int, ...]:
+        """Host NUMA nodes of its policy; empty without one."""
+        return self.policy.host_nodes if self.policy else ()
 
 
 @dataclass(frozen=True)
@@ -283,9 +291,8 @@ def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
         wanted = [asked[node] for node in nodes if node in asked]
         row = GuestNode(
             nodes, wanted[0] if wanted else None,
-            _least([effective(host, one.group.lines, node)
-                    for one in held if one.group.lines is not None
-                    for node in nodes]),
+            _least([_on_all(host, one.group.lines, nodes, asked)
+                    for one in held if one.group.lines is not None]),
             _figure(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
@@ -361,12 +368,27 @@ def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
 # -- what a group holds -------------------------------------------------------
 
 
-def effective(host: topology.Host, lines: schemata.Schemata,
-              node: int) -> Effective | None:
+def _on_all(host: topology.Host, lines: schemata.Schemata,
+            nodes: topology.Nodes, of: Collection[int]) -> Effective | None:
+    """What a control group holds on the nodes of one figure, together."""
+    held = [effective(host, lines, node, of) for node
+            in [node for node in nodes if node in of] or nodes]
+    parts = [one.rate for one in held if one and one.rate is not None]
+    least = _least(held)
+    return least and replace(
+        least, rate=sum(parts) if len(parts) == len(held) else None)
+
+
+def effective(host: topology.Host, lines: schemata.Schemata, node: int,
+              of: Collection[int] = ()) -> Effective | None:
     """What a control group holds on a host NUMA node.
 
     Where the domains of the node differ, it is what holds on all of them.
+    Where a cap is a bandwidth, that of a domain which several nodes have
+    (sub-NUMA clusters) is divided among them.
 
+    :param of: the nodes of the guest; empty when they are not known, and it
+        may be on all of them.
     :returns: None where the node has no domain in the MB line, or where the
         lines make no sense.
     """
@@ -379,35 +401,54 @@ def effective(host: topology.Host, lines: schemata.Schemata,
             values = lines.values(knob.line) or {}
         except schemata.SchemataError:
             return None
-        found[knob.role] = [values[domain] for domain in domains
-                            if domain in values]
+        found[knob.role] = {domain: values[domain] for domain in domains
+                            if domain in values}
     if not found.get('maximum'):
         return None
-    maximum, rate = _cap(host, found['maximum'], node)
+    maximum, rate = _cap(host, found['maximum'], node, of)
     return Effective(
-        minimum=min(found.get('minimum') or [], default=None),
+        minimum=min(found.get('minimum', {}).values(), default=None),
         maximum=maximum, rate=rate,
-        hardlimit=_hardlimit(host.dialect, found.get('hardlimit') or []),
-        priority=min(found.get('priority') or [], default=None))
+        hardlimit=_hardlimit(host.dialect,
+                             found.get('hardlimit', {}).values()),
+        priority=min(found.get('priority', {}).values(), default=None))
 
 
-def _cap(host: topology.Host, caps: Sequence[int],
-         node: int) -> tuple[float | None, int | None]:
-    """A cap in percent and in bytes per second."""
+def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
+         of: Collection[int]) -> tuple[float | None, int | None]:
+    """A cap in percent and in bytes per second.
+
+    :param caps: by domain.
+    """
     capacity = host.capacity.get(node)
-    if all(cap >= host.no_cap for cap in caps):
+    if all(cap >= host.no_cap for cap in caps.values()):
         return 100, None
     size = host.dialect.unit.size if host.dialect else None
     if size is None:
-        percent = min(caps)
+        percent = min(caps.values())
         return percent, (capacity * percent // 100 if capacity else None)
-    rate = sum(caps) * size
+    rate = round(sum(cap * size * _part(host, domain, node, of)
+                     for domain, cap in caps.items()))
     return (min(100, round(100 * rate / capacity, 2)) if capacity else None,
             rate)
 
 
+def _part(host: topology.Host, domain: int, node: int,
+          of: Collection[int]) -> Fraction:
+    """How much of the cap of a domain is that of a node, at most 1."""
+    every = [other for other, domains in host.control.items()
+             if domain in domains]
+    nodes = [other for other in every if other in of] or every
+    if node not in nodes:
+        return Fraction(1)      # all that its threads there would be held to
+    speeds = [host.capacity.get(other, 0) for other in nodes]
+    if not all(speeds):
+        return Fraction(1, len(nodes))
+    return Fraction(host.capacity[node], sum(speeds))
+
+
 def _hardlimit(dialect: dialects.Dialect,
-               values: Sequence[int]) -> bool | None:
+               values: Collection[int]) -> bool | None:
     return all(values) if values else dialect.hardlimit_fixed
 
 

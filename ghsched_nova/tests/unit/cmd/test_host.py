@@ -121,6 +121,16 @@ class HostCommandTestCase(testtools.TestCase):
         self.assertEqual('2 guests with a policy, 0 actions, 0 problems, '
                          '0 control groups of others\n', out)
 
+    def test_guests_that_are_capped_without_a_policy_are_counted_apart(self):
+        self.config.write_text(self.config.read_text()
+                               + 'default_bandwidth_max = 40\n')
+        self.domains[1] = desired.Running(
+            self.domains[1].domain, XML.format(self.domains[1].domain))
+        self.assertIn('1 guests with a policy, 1 capped without one, ',
+                      self.call('plan')[1])
+        _status, document = self.document('plan')
+        self.assertEqual('ghsched-default', document['guests'][1]['group'])
+
     def test_a_guest_that_can_not_be_helped_is_an_error(self):
         self.call('reconcile')
         self.world.model.rmdir('/' + self.world.guests[0].group)

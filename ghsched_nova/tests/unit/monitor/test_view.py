@@ -213,8 +213,8 @@ class SnapshotTestCase(testtools.TestCase):
 
 class EffectiveTestCase(testtools.TestCase):
 
-    def effective(self, text, host=HOST, node=0):
-        return view.effective(host, schemata.parse(text), node)
+    def effective(self, text, host=HOST, node=0, of=()):
+        return view.effective(host, schemata.parse(text), node, of)
 
     def amd(self, **changes):
         return dataclasses.replace(
@@ -237,6 +237,38 @@ class EffectiveTestCase(testtools.TestCase):
         found = self.effective('MB:0=8;1=8;2=2048\n', host)
         self.assertEqual((None, 2064 * 125 * 10 ** 6),
                          (found.maximum, found.rate))
+
+    def clusters(self, *capacity):
+        """Nodes below one L3 cache, where a cap is MiB/s."""
+        return dataclasses.replace(
+            HOST, dialect=dialects.INTEL_MBPS, no_cap=2 ** 32 - 1,
+            capacity=dict(enumerate(capacity)),
+            control=dict.fromkeys(range(2), (0,)))
+
+    def test_the_cap_of_a_domain_is_of_all_nodes_that_the_guest_has(self):
+        text = 'MB:0=60000\n'
+        for capacity, of, node, percent, mib in (
+                ((100000, 100000), (0, 1), 0, 30, 30000),
+                ((100000, 100000), (0, 1), 1, 30, 30000),
+                ((150000, 50000), (0, 1), 1, 30, 15000),
+                ((100000, 100000), (0,), 0, 60, 60000),
+                ((100000, 100000), (), 0, 30, 30000),
+                ((), (0, 1), 0, None, 30000)):
+            host = self.clusters(*(rate * 2 ** 20 for rate in capacity))
+            found = self.effective(text, host, node, of)
+            self.assertEqual((percent, mib * 2 ** 20),
+                             (found.maximum, found.rate))
+
+    def test_nodes_of_one_figure_have_the_cap_of_both(self):
+        for nodes, percent, mib in (((0, 1), 30, 60000), ((1,), 60, 60000)):
+            one = group('qemu-7-inst-vcpus_0', lines='MB:0=60000\n')
+            both = dataclasses.replace(
+                one, used={(0, 1): Figure(State.OK, 2e9)})
+            found = shown([both], trees.guest(nodes=nodes, maximum=30),
+                          host=self.clusters(*[100000 * 2 ** 20] * 2))
+            row, = found.guests[0].nodes
+            self.assertEqual((percent, mib * 2 ** 20), (
+                row.effective.maximum, row.effective.rate))
 
     def test_least_of_the_domains_holds(self):
         host = dataclasses.replace(
