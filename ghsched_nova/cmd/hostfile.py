@@ -255,7 +255,7 @@ def _list(check: Callable[[str, Any], _T],
     def check_all(name: str, value: Any) -> tuple[_T, ...]:
         if not isinstance(value, list) or not value:
             raise HostFileError(f'{name}: must be a list with something in '
-                                f'it, is {_kind(value)}')
+                                f'it, is {_kind(value or None)}')
         return tuple(check(f'{name}[{place}]', item)
                      for place, item in enumerate(value))
     return check_all

@@ -36,4 +36,4 @@ class PlanDensity(density.PlanDensity):
         return parser
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
-        return tuple(map(plan_input.target, parsed_args.machines))
+        return plan_input.targets(parsed_args.machines)

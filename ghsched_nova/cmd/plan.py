@@ -37,6 +37,7 @@ from ghsched_placement.planner.flavors import parse_mix
 from ghsched_placement.planner import plan as planner
 from ghsched_placement.planner.plan import Plan
 from ghsched_placement.planner.plan import Settings
+from ghsched_placement.planner.predict import check
 from ghsched_placement.planner.predict import predict
 from ghsched_placement.planner.predict import Target
 from ghsched_placement.planner.private import PrivatePlacement
@@ -155,6 +156,7 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
     targets = _targets(arguments, given)
     against = (plan_input.target(arguments.against).machine
                if arguments.against else None)
+    check(targets, against)
     filling = part(bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
@@ -175,8 +177,7 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
 def _targets(arguments: argparse.Namespace,
              files: Sequence[plan_input.Described]) -> tuple[Target, ...]:
     if arguments.machines:
-        return tuple(plan_input.target(path, files)
-                     for path in arguments.machines)
+        return plan_input.targets(arguments.machines, files)
     found = tuple(plan_input.target_of(one) for one in files
                   if one.file.contention)
     for option in ('search', 'against'):

@@ -33,6 +33,7 @@ from ghsched_placement.planner.flavors import Flavor
 from ghsched_placement.planner.predict import Target
 
 _COPIES = re.compile(r'(?P<path>.+)\*(?P<count>[1-9][0-9]{0,4})')
+_NO_COPIES = re.compile(r'.+\*[0-9]*')
 _SUFFIXES = ('.yaml', '.yml', '.json')
 
 _NO_SDK = ("a cloud is read with the package openstacksdk, which is not "
@@ -59,6 +60,9 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
     taken: set[str] = set()
     for text in texts:
         match = _COPIES.fullmatch(text)
+        if not match and _NO_COPIES.fullmatch(text):
+            raise PlannerError(f'{text}: is not FILE*N with N from 1 to '
+                               '99999')
         path, count = (match['path'], int(match['count'])) if match else (
             text, 1)
         try:
@@ -77,6 +81,23 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
     return tuple(found)
 
 
+def targets(paths: Iterable[str],
+            hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
+    """The machines of several host files, each as :func:`target` has it.
+
+    :raises PlannerError: for a bad file, and two machines of one name.
+    """
+    known = tuple(hosts)
+    found = {}
+    for path in paths:
+        one = target(path, known)
+        if one.machine.name in found:
+            raise PlannerError(f'{path}: there is a machine '
+                               f'{one.machine.name} already')
+        found[one.machine.name] = one
+    return tuple(found.values())
+
+
 def target(path: str, hosts: Iterable[Described] = ()) -> Target:
     """The machine of a host file, to predict densities of.
 
@@ -85,6 +106,9 @@ def target(path: str, hosts: Iterable[Described] = ()) -> Target:
     :raises PlannerError: for a bad file, or one that tells nothing of
         contention.
     """
+    if _COPIES.fullmatch(path):
+        raise PlannerError(f'{path}: densities are of one host; leave out '
+                           'what begins with the last *')
     (one,) = described([path])
     same = next((other for other in hosts if other.file == one.file), None)
     if one.file.contention is None:

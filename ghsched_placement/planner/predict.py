@@ -16,6 +16,7 @@ How many guests there are is Placement's answer, and what becomes of them is
 that of :mod:`ghsched_placement.planner.density`.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -69,6 +70,18 @@ class Predicted:
     reasons: tuple[str, ...] = ()
 
 
+def check(targets: Iterable[Target], against: Machine | None) -> None:
+    """Refuse machines that readers could not tell apart.
+
+    :raises PlannerError: when another machine has the name of one of them.
+    """
+    for target in targets:
+        if against and target.machine != against and (
+                target.machine.name == against.name):
+            raise PlannerError(f'two machines are called {against.name}; '
+                               'change "name" in one of their files')
+
+
 def predict(plan: Plan, targets: Sequence[Target],
             flavors: Sequence[Flavor], settings: Settings,
             against: Machine | None = None, search: bool = False,
@@ -78,7 +91,8 @@ def predict(plan: Plan, targets: Sequence[Target],
 
     :param plan: of the flavors, in their order.
     :param against: a machine whose density without control the others are
-        compared with.
+        compared with, see :func:`check`; its own is in the figures of each
+        anyway.
     :param search: whether to look for the keys that give the most.
     :param placement: one of the planner's own, to use it again.
     :raises PlannerError: when it ends.
@@ -87,11 +101,13 @@ def predict(plan: Plan, targets: Sequence[Target],
         return Predicted()
     with (contextlib.nullcontext(placement) if placement
           else PrivatePlacement()) as ours:
-        told = [one for number, target in enumerate(targets)
-                for one in _Asked(plan, target, flavors, settings, against,
-                                  search, ours).densities(cloud.part(
-                                      progress, number / len(targets),
-                                      (number + 1) / len(targets)))]
+        asked = [_Asked(plan, target, flavors, settings,
+                        None if target.machine == against else against,
+                        search, ours) for target in targets]
+        told = [one for number, machine in enumerate(asked)
+                for one in machine.densities(cloud.part(
+                    progress, number / len(asked),
+                    (number + 1) / len(asked)))]
     return Predicted(
         tuple(one for one in told if isinstance(one, DensityPlan)),
         tuple(one for one in told if isinstance(one, str)))

@@ -605,6 +605,19 @@ class CommandTest(testtools.TestCase):
         self.assertRegex(document['notes'][-1],
                          'density of tiny on kunpeng920: not predicted')
 
+    def test_a_machine_is_not_compared_with_itself(self):
+        file = f'{HOSTS}/kunpeng920.yaml'
+        asked = ('--hosts', file, *self.FLAVORS[:2], '--no-more', '--against')
+        status, text, _err = self.run_plan(*asked, file)
+        self.assertEqual(0, status)
+        self.assertEqual(4, text.count('| kunpeng920, none '))
+        other = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 'x')
+        other.write_text(pathlib.Path(file).read_text().replace(
+            'value: 338', 'value: 339'))
+        status, _text, err = self.run_plan(*asked, str(other))
+        self.assertEqual(1, status)
+        self.assertIn('two machines are called kunpeng920', err)
+
     def test_what_a_guarantee_costs_in_guests_is_seen(self):
         _status, text, _err = self.run_plan(
             '--hosts', f'{HOSTS}/kunpeng920.yaml', '--flavor',

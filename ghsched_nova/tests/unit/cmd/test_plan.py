@@ -83,6 +83,24 @@ class InputTest(unittest.TestCase):
         with self.assertRaisesRegex(PlannerError, r'write .*\*N for N hosts'):
             plan_input.described([KUNPENG, KUNPENG])
 
+    def test_what_follows_a_star_is_a_number(self):
+        for end in ('*', '*0', '*100000'):
+            with self.assertRaisesRegex(PlannerError, 'FILE.*from 1 to'):
+                plan_input.described([KUNPENG + end])
+
+    def test_machines_are_there_once_and_of_one_host(self):
+        self.assertEqual(2, len(plan_input.targets([KUNPENG, EPYC])))
+        with self.assertRaisesRegex(PlannerError, 'kunpeng920 already'):
+            plan_input.targets([KUNPENG, KUNPENG])
+        with self.assertRaisesRegex(PlannerError, 'of one host'):
+            plan_input.target(f'{KUNPENG}*2')
+
+    def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
+        hosts = plan_input.described([f'{KUNPENG}*2', EPYC])
+        self.assertEqual(hosts[0].names,
+                         plan_input.target(KUNPENG, hosts).counted)
+        self.assertEqual((), plan_input.target(KUNPENG, hosts[1:]).counted)
+
     def test_a_bad_file_is_told(self):
         with self.assertRaisesRegex(PlannerError, 'No such file'):
             plan_input.described(['/nowhere.yaml*3'])
