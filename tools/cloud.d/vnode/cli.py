@@ -46,8 +46,8 @@ _PATIENCE = 600
 #: a minute on a busy machine.
 _BOOT = 200
 
-#: Seen twice in hundreds of boots: the kernel's timer on CPU 0 falls silent
-#: before the node's own init, and QEMU's processors wait for it for ever.
+#: An emulated machine may stop in its first seconds: the timer of one of its
+#: CPUs falls silent, and the others wait for that one for ever.
 _BOOTS = 3
 
 
