@@ -112,7 +112,8 @@ OPTS: list[cfg.Opt] = [
                  ('none', 'libvirt can not use the resctrl of this host')],
         help='Which attributes of <memorytune> the host\'s libvirt keeps. '
              'What libvirt does not keep, nova-compute writes to resctrl '
-             'itself; with none it makes the control groups as well. '
+             'itself; with none it makes control groups and monitoring '
+             'groups as well. '
              'Upstream libvirt can not use a kernel that has more lines than '
              'MB and L3 in its schemata, as openEuler\'s has. Used by '
              'nova-compute.'),

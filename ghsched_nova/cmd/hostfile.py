@@ -101,6 +101,8 @@ class HostFile:
     :param contention: for the model of contention, None when the file does
         not tell.
     :param compute: other settings of nova-compute.
+    :param libvirt_monitors: whether libvirt makes the monitoring group of a
+        guest without a control group.
     """
 
     name: str
@@ -112,6 +114,7 @@ class HostFile:
     pfs: tuple[host_pfs.HostPf, ...] = ()
     contention: Machine | None = None
     compute: Compute = Compute()
+    libvirt_monitors: bool = True
 
     @property
     def sockets(self) -> dict[int, int | None]:
@@ -275,9 +278,10 @@ def _host(top: _Mapping) -> HostFile:
     resctrl = _resctrl(_Mapping('resctrl', top.take('resctrl', _any)),
                        domains, speeds)
     settings = _Mapping('ghsched', top.take('ghsched', _any, {}))
-    attributes = settings.take('memorytune_attributes',
-                               _one_of(('none', 'basic', 'extended')),
-                               'basic' if resctrl.libvirt_reads else 'none')
+    told = settings.take('memorytune_attributes',
+                         _one_of(('none', 'basic', 'extended')), None)
+    attributes = told or ('basic' if resctrl.libvirt_reads else 'none')
+    monitors = told != 'none' if told else resctrl.dialect.libvirt_monitors
     reserved = settings.take('reserved_control_groups', _number, 0)
     known = frozenset(node.id for node in nodes)
     config = _tree_config(settings, known)
@@ -288,7 +292,7 @@ def _host(top: _Mapping) -> HostFile:
     compute = _compute(_Mapping('nova', top.take('nova', _any, {})), nodes)
     top.done()
     return HostFile(name, nodes, resctrl, attributes, reserved, config, pfs,
-                    machine, compute)
+                    machine, compute, monitors)
 
 
 def _machine(section: Any, name: str, nodes: Sequence[HostNode],

@@ -72,18 +72,22 @@ _KNOBS = ('min', 'max', 'hardlimit', 'priority')
 def as_xml(explanation: 'Explanation') -> str:
     """The <memorytune> element alone; empty when there is none.
 
-    Where nova-compute makes the control group the XML has none, and a comment
+    Where nova-compute makes the guest's group the XML has none, and a comment
     says so.
     """
     if explanation.tune is None:
         return ''
-    if explanation.tune.nodes and (
-            explanation.question.host.attributes == 'none'):
-        return ('<!-- no memorytune: the libvirt of this host can not use its '
-                'resctrl;\n     nova-compute makes the control group '
-                'ghsched-UUID itself -->')
-    return memorytune.fragment(explanation.tune,
-                               explanation.question.host.extended)
+    host = explanation.question.host
+    if explanation.tune.nodes and host.attributes == 'none':
+        return _made_by_us('control group ghsched-UUID')
+    if not explanation.tune.nodes and not host.libvirt_monitors:
+        return _made_by_us('monitoring group\n     mon_groups/ghsched-UUID')
+    return memorytune.fragment(explanation.tune, host.extended)
+
+
+def _made_by_us(group: str) -> str:
+    return ('<!-- no memorytune: the libvirt of this host can not use its '
+            f'resctrl;\n     nova-compute makes the {group} itself -->')
 
 
 # -- json ---------------------------------------------------------------------

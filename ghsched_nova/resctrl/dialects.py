@@ -190,6 +190,8 @@ class Dialect:
         are when nobody writes to them.
     :param libvirt: whether libvirt can be left to make control groups, as
         far as the lines are those that it knows.
+    :param libvirt_monitors: whether libvirt can be left to make the monitoring
+        group of a guest without a control group. It reads no line for that.
     :param other_monitor: where the bandwidth is reported on machines that
         have not ``monitor``.
     :param devices: whether the traffic of devices can be controlled, see
@@ -210,6 +212,7 @@ class Dialect:
     unit: Unit = PERCENT
     passive: tuple[str, ...] = ()
     libvirt: bool = True
+    libvirt_monitors: bool = True
     other_monitor: Monitor | None = None
     devices: bool = False
     per_core: bool = False
@@ -448,7 +451,10 @@ OPENEULER_510 = Dialect(
     # A bit map of portions, which is full unless somebody wrote to it.
     passive=('MBPBM',),
     # It wants info/L3_MON/mon_features, and ids of L3 caches in the L3 line.
+    # Without, a guest that has any memorytune does not start: "Resource
+    # control is not supported on this host".
     libvirt=False,
+    libvirt_monitors=False,
 )
 
 _L3_MONITOR = Monitor('L3_MON', 'mon_L3_', 'mbm_total_bytes', 'counter_bytes')

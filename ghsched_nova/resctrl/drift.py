@@ -25,6 +25,10 @@ Those of somebody else are not read, not written and not removed.
 Several guests can share a group that nova-compute makes. Each of them then
 brings the values that the group is to hold for all of them. Inside, each has
 a monitoring group as far as the host has some, which nothing depends on.
+
+A guest that is to be measured and not to be held has a monitoring group in
+the kernel's default group, which is treated like a control group without
+values.
 """
 
 from collections.abc import Collection
@@ -67,12 +71,13 @@ class Domain:
 
 @dataclass(frozen=True)
 class Guest:
-    """A running domain with a policy that needs a control group.
+    """A running domain with a policy that needs a group.
 
     :param vcpus: the vCPUs that belong into the group.
     :param online: how many of them have a thread at least; the others may be
         plugged in later.
-    :param desired: values by line and domain, in the order of writing.
+    :param desired: values by line and domain, in the order of writing; empty
+        for a guest that is only measured.
     :param maker: who makes its group.
     :param devices: IOMMU groups of its passthrough devices, where they belong
         into the group.
@@ -91,8 +96,16 @@ class Guest:
     monitor: bool = False
 
     @property
+    def only_measured(self) -> bool:
+        """Whether its group is a monitoring group of the default group."""
+        return (self.maker == 'ghsched' and self.monitor
+                and not self.shared and not self.desired)
+
+    @property
     def group(self) -> str:
         """The name that its group has, or gets when it must be made."""
+        if self.only_measured:
+            return own.monitor_name(self.domain.uuid)
         if self.maker == 'ghsched':
             return self.shared or own.group_name(self.domain.uuid)
         machine = naming.machine_name(self.domain.id, self.domain.name)
@@ -144,7 +157,8 @@ class Group:
     """A control group as it was found.
 
     :param tasks: ids of the threads in it.
-    :param schemata: None when it was not read, or could not be.
+    :param schemata: None when it was not read, could not be, or when it is a
+        monitoring group.
     :param error: why it could not be read.
     :param vcpu_threads: threads in it that are vCPUs, but not of a guest
         whose group it is; of any guest when it is nobody's.
@@ -165,13 +179,14 @@ class Group:
 class Actual:
     """The actual state.
 
-    :param groups: all control groups by name.
+    :param groups: all control groups by name, and the monitoring groups that
+        guests without a control group have or are to lose.
     :param threads: threads of the guests' processes: names by thread id, by
         UUID. Empty for a guest whose process is not known or has ended.
     :param processes: names of the domains whose process lives, whatever
         libvirt says of them.
-    :param monitors_of_others: monitoring groups that are not made here, where
-        :attr:`Wanted.one_supply` asks for them.
+    :param monitors_of_others: monitoring groups that are not made here for
+        guests that share, where :attr:`Wanted.one_supply` asks for them.
     """
 
     groups: Mapping[str, Group]
@@ -209,8 +224,11 @@ class Action:
 
     @property
     def measures_only(self) -> bool:
-        """Whether it is for a monitoring group, which no policy needs."""
-        return '/' in self.group
+        """Whether it is for a monitoring group in a shared control group.
+
+        No policy needs that.
+        """
+        return '/mon_groups/' in self.group
 
     def __str__(self) -> str:
         return f'{self.group}: {self.kind}{" " * bool(self.what)}{self.what}'

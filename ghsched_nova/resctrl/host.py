@@ -138,6 +138,13 @@ class ResctrlHost:
             return self.spare_monitors
         return self.spare_monitors // self.num_closids
 
+    def control_groups_lost(self, monitors: int) -> int:
+        """How many can not be made because of monitoring groups beside them.
+
+        :param monitors: those in the kernel's default group.
+        """
+        return max(0, monitors - self.spare_monitors)
+
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
         held = self.dialect.capabilities()

@@ -112,6 +112,8 @@ def _left_by_us(name: str, group: Group, uuids: Set[str]) -> str:
     if own.is_shared(name):
         return 'no guest shares it'
     uuid = naming.own_uuid(name)
+    if uuid in uuids and name.startswith(own.MONITORS):
+        return f'guest {uuid} is in another group'
     return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
 
 
@@ -146,7 +148,10 @@ def _for_group(name: str, guests: Sequence[Guest], actual: drift.Actual,
     group = actual.groups.get(name)
     try:
         if group is not None:
-            yield from _mend(guests[0], name, group, wanted)
+            if not guests[0].only_measured:
+                yield from _mend(guests[0], name, group, wanted)
+            elif group.error:
+                raise _CanNot(group.error)
         elif not all(missing):
             yield from _make(guests[0], name)
     except _CanNot as error:
@@ -189,6 +194,7 @@ def _make(guest: Guest, name: str) -> Iterator[Action]:
     uuid = '' if guest.shared else guest.domain.uuid
     yield Action('make group', name,
                  'guests are to share it' if guest.shared
+                 else 'the guest is to be measured' if guest.only_measured
                  else 'the guest has no control group', uuid)
     for line, values in guest.desired.items():
         text = ';'.join(f'{domain}={value}'
@@ -268,7 +274,9 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: drift.Actual,
 
     :param shared: guests by the control group that they share.
     """
-    spare = wanted.monitors - actual.monitors_of_others
+    spare = wanted.monitors - actual.monitors_of_others - sum(
+        guest.only_measured and guest.group not in actual.groups
+        for guest in wanted.guests)
     for name, guests in shared.items():
         here = {guest.domain.uuid for guest in guests}
         for uuid in sorted(_monitors(actual, name).keys() - here):

@@ -15,7 +15,9 @@
 
 Three kinds of groups are told apart. Those that nova-compute makes are
 ``ghsched-<UUID>``, of one guest, ``ghsched-shared-<digest>``, of all guests of
-one policy, and ``ghsched-default``, of those without one. libvirt's are
+one policy, and ``ghsched-default``, of those without one; and
+``mon_groups/ghsched-<UUID>``, a monitoring group, of a guest that is measured
+in the kernel's default group. libvirt's are
 ``qemu-<id>-<name>``, with ``-vcpus_<list>`` behind it unless the group is for
 the whole process (libvirt 12.8 and later, for a ``<memorytune>`` without
 ``vcpus``). All others belong to somebody else.

@@ -20,6 +20,10 @@ with such lines (:func:`schemata.libvirt_reads`) it refuses to start a guest
 that has a ``<node>`` in its ``<memorytune>``. openEuler's libvirt knows them;
 with any other :mod:`ghsched_nova.resctrl.reconcile` makes the group and puts
 the vCPU threads into it while the guest is paused.
+
+A guest that is to be measured and not to be held needs no control group, but
+a monitoring group in the kernel's default group. Where libvirt can not make
+that either, it is made here in the same way.
 """
 
 from collections.abc import Sequence
@@ -33,6 +37,9 @@ from ghsched_placement.policy import NodePolicy
 
 #: Begins the name of every group that is ours; the guest's UUID follows.
 PREFIX = 'ghsched-'
+
+#: Where the monitoring groups of the kernel's default group are.
+MONITORS = 'mon_groups/'
 
 _SHARED_PREFIX = PREFIX + 'shared-'
 _SHARED = re.compile(re.escape(_SHARED_PREFIX) + '[0-9a-f]{16}')
@@ -48,8 +55,14 @@ def group_name(uuid: str) -> str:
     return PREFIX + uuid
 
 
+def monitor_name(uuid: str) -> str:
+    """The monitoring group of a guest that has no control group."""
+    return MONITORS + group_name(uuid)
+
+
 def guest_of(name: str) -> str | None:
     """UUID of the guest whose group this is; None for a group of others."""
+    name = name.removeprefix(MONITORS)
     if is_shared(name) or not name.startswith(PREFIX):
         return None
     return name[len(PREFIX):]

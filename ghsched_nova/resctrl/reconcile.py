@@ -204,7 +204,8 @@ class _Work:
         except FileExistsError:
             pass
         except OSError as exc:
-            reason = ('there is no control group left'
+            kind = ('monitoring' if path.parent != self.root else 'control')
+            reason = (f'there is no {kind} group left'
                       if exc.errno == errno.ENOSPC else 'can not be made')
             raise apply.EnforcementError(
                 reason, str(path), errno=exc.errno or 0,

@@ -46,6 +46,7 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
                               if name not in naming.NOT_GROUPS)
     except OSError as exc:
         raise apply.os_error('can not be listed', root, exc) from exc
+    names |= dict.fromkeys(_measuring(files, root, wanted))
     found = dict.fromkeys(names, drift.Group())
     threads: dict[str, Mapping[int, str]] = {}
     others = _helpers(proc) if wanted.all_threads else {}
@@ -69,6 +70,22 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
                         if wanted.one_supply else 0)
 
 
+def _measuring(files: apply.Files, root: Path,
+               wanted: drift.Wanted) -> list[str]:
+    """Monitoring groups of the default group that matter, and are there."""
+    known = wanted.removable | {guest.group for guest in wanted.guests}
+    known = frozenset(name for name in known if name.startswith(own.MONITORS)
+                      and naming.own_uuid(name))
+    if not known:
+        return []
+    try:
+        there = files.directories(root / own.MONITORS)
+    except OSError:     # a host without monitors
+        return []
+    return [own.MONITORS + name for name in there
+            if own.MONITORS + name in known]
+
+
 def _of_guest(guest: drift.Guest, inside: Iterable[int], run_path: Path,
               proc: Path, others: Mapping[int, Mapping[int, str]]
               ) -> dict[int, str]:
@@ -90,6 +107,8 @@ def _group(files: apply.Files, path: Path) -> drift.Group:
         listed = files.read(path / 'tasks')
         tasks = groups.threads(listed)
         devices = groups.iommu_groups(listed)
+        if _is_monitor(path):
+            return drift.Group(tasks, devices=devices)
         text = files.read(path / 'schemata')
         return drift.Group(tasks, schemata.read(text),
                            devices=devices, monitors=_monitors(files, path))
@@ -98,6 +117,10 @@ def _group(files: apply.Files, path: Path) -> drift.Group:
                            devices=devices)
     except OSError as exc:
         return drift.Group(error=f'can not be read: {exc.strerror or exc}')
+
+
+def _is_monitor(path: Path) -> bool:
+    return f'{path.parent.name}/' == own.MONITORS
 
 
 def _monitors(files: apply.Files, path: Path) -> dict[str, frozenset[int]]:
@@ -116,7 +139,7 @@ def _monitors(files: apply.Files, path: Path) -> dict[str, frozenset[int]]:
 
 def _monitors_of_others(files: apply.Files, root: Path,
                         names: Iterable[str]) -> int:
-    """How many monitoring groups there are that are not made here.
+    """How many there are that are not made here for guests that share.
 
     Their directories are listed, and nothing in them is read.
     """

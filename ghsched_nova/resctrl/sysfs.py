@@ -62,6 +62,21 @@ def rated_bandwidth(node: Path) -> int:
     return 0
 
 
+def distances(sysfs: Path) -> dict[int, dict[int, int]]:
+    """ACPI SLIT of the host, by node and node.
+
+    A node that says nothing, or no number, is left out.
+    """
+    found = {}
+    paths = sorted(nodes(sysfs))
+    for node, path in paths:
+        words = (text(path / 'distance') or '').split()
+        if words and all(map(_NUMBER.fullmatch, words)):
+            found[node] = dict(zip((number for number, _path in paths),
+                                   map(int, words), strict=False))
+    return found
+
+
 def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
     """Id of each L3 cache of some CPUs; None for one that has no id."""
     rest = set(cpus)

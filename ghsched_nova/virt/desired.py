@@ -71,6 +71,19 @@ def controlled(xml: str) -> bool:
     return domain is not None and domain.policy.controlled
 
 
+def measured(xml: str) -> bool:
+    """Whether a domain is to be measured, and has no group for it.
+
+    One that is to be held is measured in its control group, and one with a
+    monitor in its <memorytune> by libvirt.
+
+    :raises MetadataError: when its policy can not be read.
+    """
+    if not _is_monitored(xml) or controlled(xml):
+        return False
+    return etree.fromstring(xml).find('cputune/memorytune/monitor') is None
+
+
 @dataclass(frozen=True)
 class Sharing:
     """The part that a domain has in a control group.
@@ -130,7 +143,9 @@ def sharers(domains: Iterable[Running]) -> Mapping[str, int]:
 
 def read(host: resctrl_host.ResctrlHost, running: Running,
          together: Mapping[str, int] = _NOBODY) -> drift.Guest:
-    """The desired state of a domain that :func:`controlled` is true of.
+    """The desired state of a domain that needs a group.
+
+    That is one that :func:`controlled` or :func:`measured` is true of.
 
     :param together: :func:`sharers` of all domains that run.
     :raises NOT_DESIRED: when its policy can not be read, or not be held.

@@ -355,7 +355,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         try:
             self._enforce(guest)
         except Exception as error:
-            if not engine.promises(guest.get_xml_desc()):
+            if not self._ghsched.promises(guest.get_xml_desc()):
                 LOG.warning('ghsched: the guest runs without the cap for '
                             'guests without a policy: %s', error,
                             instance=instance)
@@ -508,7 +508,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         try:
             self._enforce(guest)
         except NOT_HELD as error:
-            if not engine.promises(guest.get_xml_desc()):
+            if not self._ghsched.promises(guest.get_xml_desc()):
                 return result
             raise exception.ComputeResourcesUnavailable(
                 reason=f'ghsched: {error}') from error

@@ -41,6 +41,7 @@ from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile as reconciling
+from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_nova.virt import desired
 from ghsched_placement.host import HostDescription
 from ghsched_placement.policy import GuestPolicy
@@ -113,8 +114,10 @@ class HostEngine:
         # ask for nothing have one group.
         sharing = desired.sharing(stopped) | running
         return replace(
-            host.description(max(self._section.reserved_control_groups,
-                                 len(foreign)) + self.caps_all),
+            host.description(
+                max(self._section.reserved_control_groups, len(foreign))
+                + self.caps_all + host.control_groups_lost(
+                    sum(name.startswith(own.MONITORS) for name in groups))),
             sharing={uuid: one.group for uuid, one in sharing.items()},
             shares=desired.shares(
                 one for one in running.values() if one.group in groups)
@@ -158,8 +161,8 @@ class HostEngine:
         nodes = _tunes(settings)
         if shared or nodes and not self._libvirt_makes_groups(host):
             return xml      # a group of ours measures as well
-        if not nodes and not policy.monitor:
-            return xml
+        if not nodes and not self._libvirt_monitors(host):
+            return xml      # as does a monitoring group of ours
         whole = self.process_groups and self._all_threads
         tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
                                      nodes=nodes, monitor=policy.monitor)
@@ -220,24 +223,22 @@ class HostEngine:
         """
         if not self._section.device_numa_nearest:
             return {}
-        nodes = Path(self._section.sysfs_path, 'devices/system/node')
-        found = {}
-        try:
-            paths = {int(path.parent.name.removeprefix('node')): path
-                     for path in nodes.glob('node[0-9]*/distance')}
-            for node, path in paths.items():
-                values = map(int, path.read_text().split())
-                found[node] = dict(zip(sorted(paths), values, strict=False))
-        except (OSError, ValueError) as error:
+        found = sysfs_files.distances(Path(self._section.sysfs_path))
+        if not found:
             LOG.warning('ghsched: the distances of the NUMA nodes can not be '
-                        'read: %s', error)
-            return {}
+                        'read')
         return found
 
     def _libvirt_makes_groups(self, host: resctrl_host.ResctrlHost) -> bool:
         choice = self._section.memorytune_attributes
         if choice == 'auto':
             return host.libvirt_makes_groups(self.extended)
+        return bool(choice != 'none')
+
+    def _libvirt_monitors(self, host: resctrl_host.ResctrlHost) -> bool:
+        choice = self._section.memorytune_attributes
+        if choice == 'auto':
+            return host.dialect.libvirt_monitors
         return bool(choice != 'none')
 
     # -- a running guest ------------------------------------------------------
@@ -259,18 +260,18 @@ class HostEngine:
                               root.findtext('name') or '')
         running = desired.Running(domain, xml)
         controlled = desired.controlled(xml)
-        if not controlled and not self.caps_all:
+        if not self.promises(xml) and not self.caps_all:
             return False
         if domain_id < 0:
             raise apply.EnforcementError('the domain does not run any more')
-        if not controlled or desired.shared_group(xml):
+        if desired.shared_group(xml) or self.caps_all and not controlled:
             return self._settle_all(running)
         # Not while all guests are looked after, as they were a moment ago.
         with self._settling:
             return self._settle(running)
 
     def _settle(self, running: desired.Running) -> bool:
-        """One guest with a group of its own."""
+        """One guest with a group, or a monitoring group, of its own."""
         host = self.host()
         report = privileged.reconcile(
             self._root, self._run_path, drift.Wanted(
@@ -292,7 +293,8 @@ class HostEngine:
 
         :raises NOT_DESIRED: when one can not be controlled.
         """
-        if not host.dialect.devices or not self._section.control_devices:
+        if (not host.dialect.devices or not self._section.control_devices
+                or guest.only_measured):
             return guest
         return replace(guest, devices=frozenset(
             desired.iommu_group(Path(self._section.sysfs_path), address)
@@ -312,17 +314,25 @@ class HostEngine:
     def groups(self) -> frozenset[str]:
         """Names of the control groups that there are; none without resctrl.
 
+        With those of the monitoring groups that were made here in the
+        kernel's default group.
+
         Ask before libvirt is asked for its domains: a group is made after
         its domain was started, so one whose domain is not listed afterwards
         has none.
         """
-        try:
-            entries = os.listdir(self._root)
-        except OSError:
-            return frozenset()
+        names = {name for name in self._entries('')
+                 if name not in naming.NOT_GROUPS}
+        names |= {own.MONITORS + name for name in self._entries(own.MONITORS)
+                  if naming.own_uuid(name)}
         return frozenset(
-            name for name in entries if name not in naming.NOT_GROUPS
-            and os.path.isdir(self._root / name))
+            name for name in names if os.path.isdir(self._root / name))
+
+    def _entries(self, directory: str) -> list[str]:
+        try:
+            return os.listdir(self._root / directory)
+        except OSError:
+            return []
 
     def wanted(self, running: Iterable[desired.Running],
                before: Iterable[str]
@@ -339,7 +349,7 @@ class HostEngine:
         problems: list[drift.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:
-            promised = promises(domain.xml)
+            promised = self.promises(domain.xml)
             if not promised and not (self.caps_all and domain.xml):
                 continue
             try:
@@ -410,12 +420,14 @@ class HostEngine:
         Its group is removed, and one that it shared is made smaller. What can
         not be done now is tried again with each report of resources.
         """
-        if any(map(own.is_shared, self.groups())):
+        groups = self.groups()
+        if own.monitor_name(uuid) in groups or any(
+                map(own.is_shared, groups)):
             try:
                 self.reconcile()
             except Exception as error:
-                LOG.warning('ghsched: groups that guests share stay as they '
-                            'are for now: %s', error)
+                LOG.warning('ghsched: groups that guests share, or are '
+                            'measured in, stay as they are for now: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
         if not os.path.isdir(self._root / own.group_name(uuid)):
             return
@@ -450,6 +462,18 @@ class HostEngine:
                                  and domain.domain.uuid != uuid)
         return 1 + sum(one.group == group for one in others.values())
 
+    def promises(self, xml: str) -> bool:
+        """Whether a domain needs a group for what it has been promised.
+
+        True, too, when its policy can not be read. Where all guests are
+        capped, one without bandwidth is measured as far as that can be.
+        """
+        try:
+            return desired.controlled(xml) or (
+                not self.caps_all and desired.measured(xml))
+        except metadata.MetadataError:
+            return True
+
     @property
     def caps_all(self) -> bool:
         """Whether guests that ask for nothing are held to something."""
@@ -466,14 +490,6 @@ class HostEngine:
     @property
     def _all_threads(self) -> bool:
         return bool(self._section.control_threads == 'all')
-
-
-def promises(xml: str) -> bool:
-    """Whether a domain has a policy to hold, whether it can be read or not."""
-    try:
-        return desired.controlled(xml)
-    except metadata.MetadataError:
-        return True
 
 
 def _tell_actions(report: reconciling.Report) -> None:

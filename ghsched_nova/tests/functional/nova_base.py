@@ -195,6 +195,11 @@ class FakeKernel(fixtures.Fixture):
         return sorted(name for name in os.listdir(self.path)
                       if name.startswith(own.PREFIX))
 
+    def own_monitors(self):
+        top = os.path.join(self.path, own.MONITORS)
+        return sorted(own.MONITORS + name for name in (
+            os.listdir(top) if os.path.isdir(top) else ()))
+
     def _remove_own(self, root, uuid):
         os.rmdir(os.path.join(self.path, own.group_name(uuid)))
         return True
@@ -217,7 +222,8 @@ class FakeKernel(fixtures.Fixture):
                                               str(error)))
         uuids = {domain.uuid for domain in wanted.domains}
         shared = {guest.shared for guest in wanted.guests}
-        for name in wanted.removable & set(self.own_groups()):
+        for name in wanted.removable.intersection(
+                [*self.own_groups(), *self.own_monitors()]):
             if name not in shared and own.guest_of(name) not in uuids:
                 os.rmdir(os.path.join(self.path, name))
         return reconcile.Report((), tuple(problems))

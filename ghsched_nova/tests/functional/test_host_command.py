@@ -63,7 +63,7 @@ class _HostTestCase(test_testhost.HostTestCase):
         if not tune:
             xml = xml.replace("<memorytune vcpus='0-1'></memorytune>", '')
         if policy:
-            xml = metadata.write(xml, self.policy)
+            xml = self.rendered(xml)
         number = str(uuid.uuid4())
         xml = xml.replace('<name>', f'<uuid>{number}</uuid><name>', 1)
         path = os.path.join(self.host.state, f'{name}.xml')
@@ -76,6 +76,9 @@ class _HostTestCase(test_testhost.HostTestCase):
                         '/sys/fs/resctrl/pqos-1'])
         return number
 
+    def rendered(self, xml):
+        return metadata.write(xml, self.policy)
+
     def in_order(self):
         self.assertEqual((0, []), self.kinds('plan'))
 
@@ -84,6 +87,61 @@ class _HostTestCase(test_testhost.HostTestCase):
         self.assertEqual([], document['problems'])
         return status, [(action['kind'], action['group'])
                         for action in document['actions']]
+
+
+#: Writes the XML of a guest with a monitor alone, as nova-compute makes it.
+_RENDER = """
+import sys
+from oslo_config import cfg
+from ghsched_nova import conf
+from ghsched_nova.virt import engine
+from ghsched_placement.policy import GuestPolicy
+options = cfg.ConfigOpts()
+conf.register(options)
+options([], default_config_files=[], default_config_dirs=[])
+print(engine.HostEngine(options.ghsched).render(
+    sys.stdin.read(), GuestPolicy(monitor=True), ()))
+"""
+
+
+class MeasuredTest(_HostTestCase):
+    """Guests with ghsched:monitor alone, where libvirt has no resctrl."""
+
+    settings = testhost.Settings(dialect='openeuler510', closids=4, rmids=4)
+    policy = metadata.DomainPolicy(GuestPolicy(monitor=True), ())
+
+    def rendered(self, xml):
+        done = self.host.run([sys.executable, '-W', 'ignore', '-c', _RENDER],
+                             input=xml)
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        return done.stdout
+
+    def test_a_guest_starts_and_is_measured_until_it_ends(self):
+        guest = self.start('a', '')
+        name = own.monitor_name(guest)
+        self.assertEqual((0, [('make group', name), ('move threads', name)]),
+                         self.kinds('reconcile'))
+        self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'],
+                         self.threads(self.read(f'{name}/tasks')))
+        self.assertIn('mon_MB_01', self.resctrl(
+            'ls', f'/sys/fs/resctrl/{name}/mon_data'))
+        self.in_order()
+        self.virsh('destroy', 'a')
+        self.assertEqual((0, [('remove group', name)]),
+                         self.kinds('reconcile'))
+        self.in_order()
+
+    def test_without_a_monitoring_id_left_the_guest_is_named(self):
+        for number in range(3):
+            group = f'/sys/fs/resctrl/mon_groups/other-{number}'
+            self.resctrl('mkdir', group)
+            self.addCleanup(self.resctrl, 'rmdir', group)
+        guest = self.start('a', '')
+        status, document = self.ghsched_host('reconcile')
+        problem, = document['problems']
+        self.assertEqual((1, guest, own.monitor_name(guest)),
+                         (status, problem['guest'], problem['group']))
+        self.assertIn('there is no monitoring group left', problem['reason'])
 
 
 class HostCommandTest(_HostTestCase):

@@ -31,7 +31,15 @@ def tearDownModule():
     test_testhost.tearDownModule()
 
 
-class AmdTest(test_testhost.HostTestCase):
+class _Monitors:
+    """A monitor alone, for which libvirt reads no line."""
+
+    def test_a_monitor_alone_is_made(self):
+        self.assertEqual('', self.start('a', test_testhost.MONITOR))
+        self.assertEqual(1, len(self.groups('mon_groups')))
+
+
+class AmdTest(_Monitors, test_testhost.HostTestCase):
     settings = testhost.Settings(dialect='amd')
 
     def test_a_lowest_cap_of_0_is_a_broken_host(self):
@@ -55,7 +63,7 @@ class SoftwareControllerTest(test_testhost.HostTestCase):
         return tuple(map(int, words[:2]))
 
 
-class MpamTest(test_testhost.HostTestCase):
+class MpamTest(_Monitors, test_testhost.HostTestCase):
     settings = testhost.Settings(dialect='mpam')
 
     def test_ids_must_be_dense(self):
@@ -64,7 +72,7 @@ class MpamTest(test_testhost.HostTestCase):
             "'5'", self.start('a', TUNE.format(5, 60)))
 
 
-class NvidiaTest(test_testhost.HostTestCase):
+class NvidiaTest(_Monitors, test_testhost.HostTestCase):
     settings = testhost.Settings(dialect='nvidia')
 
     def test_mb_hlim_is_taken_for_mb(self):
@@ -76,5 +84,6 @@ class OpenEuler510Test(test_testhost.HostTestCase):
     settings = testhost.Settings(dialect='openeuler510')
 
     def test_there_is_no_resctrl_for_libvirt(self):
-        self.assertIn('Resource control is not supported',
-                      self.start('a', TUNE.format(1, 60)))
+        for tune in (TUNE.format(1, 60), test_testhost.MONITOR):
+            self.assertIn('Resource control is not supported',
+                          self.start('a', tune))

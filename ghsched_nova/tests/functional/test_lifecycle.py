@@ -294,6 +294,37 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self.assertEqual([self.name], self.kernel.own_groups())
 
 
+class MeasuredTest(nova_base.GhschedTestCase):
+    """A guest with ghsched:monitor alone, where libvirt has no resctrl."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(memorytune_attributes='none', group='ghsched')
+        self.start_host()
+        self.server = self.boot(self.flavor(monitor='true'))
+        self.name = own.monitor_name(self.server['id'])
+
+    def test_it_comes_and_goes_with_the_guest(self):
+        self.assertNotIn('memorytune', self.domain('host_a', self.server))
+        self.assertEqual([self.name], self.kernel.own_monitors())
+        self.assertEqual([], self.kernel.own_groups())
+        self._stop_server(self.server)
+        self.assertEqual([], self.kernel.own_monitors())
+        self._start_server(self.server)
+        self.assertEqual([self.name], self.kernel.own_monitors())
+        self._delete_server(self.server)
+        self.assertEqual([], self.kernel.own_monitors())
+
+    def test_one_that_can_not_be_measured_is_refused_with_the_reason(self):
+        self.kernel.error = apply.EnforcementError(
+            'there is no monitoring group left')
+        self.boot(self.flavor(monitor='true'), state='ERROR')
+        self.assertIn('there is no monitoring group left',
+                      self.stdlog.logger.output)
+        domains = self.computes['host_a'].driver._host.list_instance_domains
+        self.assertEqual(1, len(domains()))
+
+
 class MoveTest(nova_base.GhschedTestCase):
     """From host_a node 0 to host_b, where only node 1 has bandwidth."""
 

@@ -341,7 +341,7 @@ class OpenEulerTest(HostTestCase):
 
     def test_monitor_without_node_is_a_group_of_the_root(self):
         # No control group, so neither schemata is read nor a CLOSID used:
-        # this is what a guest may have on any dialect.
+        # this is what a guest may have on any dialect but openEuler 5.10.
         self.assertEqual('', self.start('a', MONITOR))
         self.assertEqual([], self.groups())
         (group,) = self.groups('mon_groups')

@@ -235,6 +235,29 @@ class PlaceTest(unittest.TestCase):
             '<memorytune vcpus="0-1">\n  <monitor vcpus="0-1"/>\n'
             '</memorytune>', document['xml'])
 
+    def test_a_monitor_that_libvirt_can_not_make(self):
+        old = {'dialect: openeuler-6.6': 'dialect: openeuler-5.10',
+               'lines: [MB, ': 'lines: [MBMAX, ',
+               '  memorytune_attributes: extended\n': ''}
+        none = {'memorytune_attributes: extended':
+                'memorytune_attributes: none'}
+        for changes, makes in (({}, True), (none, False), (old, False)):
+            text = (HOSTS / 'kunpeng920.yaml').read_text()
+            for before, after in changes.items():
+                self.assertIn(before, text)
+                text = text.replace(before, after)
+            with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+                file.write(text)
+                file.flush()
+                out = io.StringIO()
+                with contextlib.redirect_stdout(out):
+                    main.main(['explain', '--host', file.name, '--format',
+                               'xml', '--vcpus', '2', '--ram', '1024',
+                               '--property', 'ghsched:monitor=true'])
+            self.assertEqual(makes, '<memorytune' in out.getvalue())
+            self.assertEqual(not makes, 'mon_groups/ghsched-UUID'
+                             in out.getvalue())
+
     def test_a_flavor_without_our_keys_has_no_xml(self):
         status, text, err = run('intel-2s', '--vcpus', '1', '--ram', '1',
                                 '--format', 'xml')

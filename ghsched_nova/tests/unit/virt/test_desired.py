@@ -82,6 +82,20 @@ class DesiredTestCase(testtools.TestCase):
             self.assertFalse(desired.controlled(xml))
             self.assertEqual(policy is not None, desired.has_policy(xml))
 
+    def test_who_is_measured_without_anybody_else_doing_it(self):
+        alone = GuestPolicy(monitor=True)
+        both = GuestPolicy(nodes=POLICY.nodes, monitor=True)
+        tune = '<memorytune vcpus="0-3"><monitor vcpus="0-3"/></memorytune>'
+        for policy, xml, measured in (
+                (alone, '', True), (alone, tune, False), (both, '', False),
+                (POLICY, '', False), (None, '', False),
+                (GuestPolicy(device_numa='required'), '', False)):
+            self.assertEqual(measured, desired.measured(
+                running(xml, policy=policy).xml))
+        guest = read(policy=alone)
+        self.assertEqual('mon_groups/ghsched-' + DOMAIN.uuid, guest.group)
+        self.assertEqual((True, {}), (guest.only_measured, guest.desired))
+
     @given(st.text(max_size=40), st.text(max_size=40))
     def test_no_xml_brings_it_down(self, vcpus, count):
         xml = running(f'<memorytune vcpus="1">{self.NODE}</memorytune>').xml

@@ -315,6 +315,93 @@ class EngineTestCase(testtools.TestCase):
         self.assertEqual({}, self.engine.describe().shares)
         self.assertFalse(self.engine.can_join(policy, (0, 1)))
 
+    def test_distances_are_read_where_they_matter(self):
+        self.option('sysfs_path', self.root)
+        self.assertEqual({}, self.engine.distances())
+        self.assertEqual('', self.log.output)
+        self.option('device_numa_nearest', True)
+        self.assertEqual({}, self.engine.distances())
+        self.assertIn('distances', self.log.output)
+        for node, text in ((0, '10 21 40\n'), (1, '21 10 x\n'),
+                           (8, '40 21 10\n')):
+            path = os.path.join(self.root, f'devices/system/node/node{node}')
+            os.makedirs(path)
+            with open(os.path.join(path, 'distance'), 'w') as stream:
+                stream.write(text)
+        self.assertEqual({0: {0: 10, 1: 21, 8: 40}, 8: {0: 40, 1: 21, 8: 10}},
+                         self.engine.distances())
+
+    def measured(self, number=1):
+        """A guest with a monitor alone, as it is started on this host."""
+        bare = running(number, policy=False)
+        return desired.Running(bare.domain, self.engine.render(
+            bare.xml, GuestPolicy(monitor=True), ()))
+
+    def old_kernel(self):
+        self.hosts.return_value = base.openeuler(
+            dialect=dialects.OPENEULER_510, num_closids=16, num_rmids=16,
+            libvirt_reads=False, openeuler_libvirt_reads=False)
+
+    def test_libvirt_makes_the_monitor_where_it_can(self):
+        for dialect in dialects.ALL:
+            self.hosts.return_value = base.openeuler(
+                dialect=dialect, libvirt_reads=False)
+            can = dialect is not dialects.OPENEULER_510
+            for option, makes in (('auto', can), ('basic', True),
+                                  ('extended', True), ('none', False)):
+                self.option('memorytune_attributes', option)
+                xml = self.measured().xml
+                self.assertEqual(makes, '<monitor' in xml, dialect.name)
+                self.assertEqual(makes, '<memorytune' in xml)
+                self.assertIs(not makes, self.engine.promises(xml))
+
+    def test_where_it_can_not_the_monitoring_group_is_ours(self):
+        self.old_kernel()
+        guest = self.measured()
+        self.assertFalse(self.engine.enforce(1, guest.xml))
+        wanted = self.call.call_args.args[2]
+        self.assertEqual((['mon_groups/ghsched-' + UUID.format(1)],
+                          frozenset()),
+                         ([one.group for one in wanted.guests],
+                          wanted.removable))
+        self.call.return_value = reconcile.Report(problems=(
+            drift.Problem(UUID.format(1), 'g', 'no monitoring group'),))
+        self.assertRaises(apply.EnforcementError, self.engine.enforce, 1,
+                          guest.xml)
+        self.assertEqual(1, len(self.reconcile([guest])))
+
+    def test_a_measured_guest_is_among_the_capped_where_all_are(self):
+        self.old_kernel()
+        self.option('bandwidth_cap', 'hard')
+        self.option('default_bandwidth_max', 40)
+        guest = self.measured()
+        self.reconcile([guest])
+        (one,) = self.call.call_args.args[2].guests
+        self.assertEqual((own.DEFAULT, True), (one.group, one.monitor))
+        self.assertFalse(self.engine.promises(guest.xml))
+
+    def test_monitoring_groups_of_guests_that_are_gone_are_removed(self):
+        self.old_kernel()
+        os.mkdir(os.path.join(self.root, 'mon_groups'))
+        for name in ('ghsched-' + UUID.format(1), 'qemu-1-x-vcpus_0', 'pqos'):
+            self.group('mon_groups/' + name)
+        ours = 'mon_groups/ghsched-' + UUID.format(1)
+        self.assertEqual({ours}, self.engine.groups())
+        self.engine.forget(UUID.format(2))
+        self.call.assert_not_called()
+        self.engine.forget(UUID.format(1))
+        self.assertEqual({ours}, self.call.call_args.args[2].removable)
+
+    def test_what_monitoring_groups_take_from_control_groups(self):
+        self.old_kernel()
+        self.assertEqual(15, self.engine.describe().control_groups)
+        os.mkdir(os.path.join(self.root, 'mon_groups'))
+        for number in (1, 2):
+            self.group('mon_groups/ghsched-' + UUID.format(number))
+        self.assertEqual(13, self.engine.describe().control_groups)
+        self.hosts.return_value = base.openeuler()      # ids to spare
+        self.assertEqual(31, self.engine.describe().control_groups)
+
     def test_with_sharing_the_xml_leaves_the_group_to_us(self):
         policy = GuestPolicy(nodes=(NodePolicy(maximum=50),))
         xml = running(policy=False).xml

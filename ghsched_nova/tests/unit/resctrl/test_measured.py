@@ -1,0 +1,176 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Guests that are measured and not held, on emulated kernels."""
+
+import dataclasses
+import errno
+from pathlib import Path
+import shutil
+import tempfile
+
+import testtools
+
+from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import own
+from ghsched_nova.testing import machines
+from ghsched_nova.tests.unit.resctrl import world
+
+MONITOR = own.monitor_name(world.UUID.format(0))
+
+
+class MeasuredWorld(world.World):
+    """A host with a guest that is only measured, and one that is held."""
+
+    def __init__(self, top: Path, dialect='openeuler510'):
+        super().__init__(top, dialect, ('ghsched', 'ghsched'))
+        self.guests[0] = dataclasses.replace(self.guests[0], desired={},
+                                             monitor=True)
+
+    def measured(self):
+        """Threads by monitoring group of the default group."""
+        names = self.files.directories(self.root / own.MONITORS)
+        return {own.MONITORS + name: self.tasks(own.MONITORS + name)
+                for name in names}
+
+    def wanted(self, without=(), **more):
+        wanted = super().wanted(without, **more)
+        return dataclasses.replace(
+            wanted, removable=wanted.removable | set(self.measured()))
+
+
+class MeasuredTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.world = self.new_world()
+
+    def new_world(self, *dialect):
+        top = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, top)
+        return MeasuredWorld(top, *dialect)
+
+    def settled(self, **more):
+        report = self.world.reconcile(**more)
+        self.assertEqual(((), ()), (report.problems, report.foreign))
+        return [(action.kind, action.group) for action in report.actions]
+
+    def test_it_has_a_monitoring_group_and_no_control_group(self):
+        self.assertEqual([('make group', MONITOR), ('move threads', MONITOR)],
+                         [step for step in self.settled()
+                          if step[1] == MONITOR])
+        self.assertEqual({MONITOR: {1001, 1002}}, self.world.measured())
+        self.assertEqual([own.group_name(world.UUID.format(1))],
+                         self.world.groups())
+        self.assertEqual([], self.settled())
+        self.assertEqual([], self.world.files.operations)
+
+    def test_on_every_kernel_with_monitors(self):
+        for dialect in machines.DIALECTS:
+            self.world = self.new_world(dialect)
+            if self.world.host.monitored:
+                self.settled()
+                self.assertEqual({MONITOR: {1001, 1002}},
+                                 self.world.measured(), dialect)
+
+    def test_all_of_its_threads_where_that_is_wanted(self):
+        self.settled(all_threads=True)
+        self.assertEqual({1000, 1001, 1002, 1003},
+                         self.world.measured()[MONITOR])
+
+    def test_a_thread_that_escaped_is_put_back(self):
+        self.settled()
+        self.world.model.write('/tasks', '1002\n')
+        self.assertEqual([('move threads', MONITOR)], self.settled())
+        self.assertEqual({1001, 1002}, self.world.measured()[MONITOR])
+
+    def test_it_goes_with_the_guest(self):
+        self.settled()
+        self.world.end(0)
+        self.assertEqual([('remove group', MONITOR)],
+                         self.settled(without=(0,)))
+        self.assertEqual({}, self.world.measured())
+
+    def test_it_stays_while_the_guest_may_only_be_starting(self):
+        self.settled()
+        self.assertEqual([], self.settled(without=(0,)))
+        wanted = dataclasses.replace(self.world.wanted(without=(0,)),
+                                     removable=frozenset())
+        self.world.end(0)
+        self.assertEqual((), drift_of(self.world, wanted).actions)
+
+    def test_it_goes_when_the_guest_is_held_by_another_group(self):
+        self.settled()
+        self.world.guests[0] = dataclasses.replace(
+            self.world.guests[0], desired=self.world.guests[1].desired)
+        self.assertIn(('remove group', MONITOR), self.settled())
+        self.assertEqual({}, self.world.measured())
+        self.assertEqual({1001, 1002}, self.world.tasks(
+            own.group_name(world.UUID.format(0))))
+        self.assertEqual([], self.settled())
+
+    def test_those_of_others_are_left_alone(self):
+        for name in ('qemu-9-x-vcpus_0', 'ghsched-by-hand', 'pqos'):
+            self.world.model.mkdir(f'/{own.MONITORS}{name}')
+        self.settled()
+        self.world.end(0)
+        self.settled(without=(0,))
+        self.assertEqual(3, len(self.world.measured()))
+
+    def test_without_a_monitoring_group_left_nothing_is_left_behind(self):
+        def before(what, name, _text):
+            if what == 'mkdir' and name == own.group_name(
+                    world.UUID.format(0)):
+                raise OSError(errno.ENOSPC, 'Out of RMIDs')
+
+        self.world.files.before = before
+        problem, = self.world.reconcile().problems
+        self.assertEqual((world.UUID.format(0), MONITOR),
+                         (problem.guest, problem.group))
+        self.assertIn('there is no monitoring group left', problem.reason)
+        self.assertEqual({}, self.world.measured())
+
+    def test_one_that_can_not_be_filled_is_taken_back(self):
+        def before(what, _name, text):
+            if what == 'tasks' and text == '1002\n':
+                raise OSError(errno.EINVAL, 'no')
+
+        self.world.files.before = before
+        problem, = self.world.reconcile().problems
+        self.assertEqual(world.UUID.format(0), problem.guest)
+
+    def test_a_guest_without_threads_has_a_problem(self):
+        self.world.end(0)
+        problem, = self.world.reconcile().problems
+        self.assertIn('no thread of a vCPU', problem.reason)
+        self.assertEqual({}, self.world.measured())
+
+    def test_monitors_of_shared_groups_leave_it_its_own(self):
+        self.world.guests[1] = dataclasses.replace(
+            self.world.guests[1], shared='ghsched-shared-0123456789abcdef')
+        for monitors, count in ((1, 0), (2, 1)):
+            self.settled(monitors=monitors, monitors_per_group=9)
+            self.assertEqual(count, len(self.world.files.directories(
+                self.world.root / self.world.guests[1].group
+                / 'mon_groups')))
+
+    def test_what_is_done_for_it_is_for_its_policy(self):
+        for group, measures_only in (
+                (MONITOR, False), ('ghsched-' + world.UUID.format(0), False),
+                (drift.monitor(own.DEFAULT, world.UUID.format(0)), True)):
+            self.assertEqual(measures_only, drift.Action(
+                'make group', group, 'why').measures_only)
+
+
+def drift_of(host, wanted):
+    return world.reconcile.look(host.place, wanted, host.files)
