@@ -49,8 +49,8 @@ class Request:
     :param root_required: traits that the compute node itself must have, so
         that a host which would drop a part of the policy is never a
         candidate.
-    :param same_subtree: suffixes of groups whose providers are below one of
-        them.
+    :param same_subtree: suffixes of groups whose providers are below that of
+        the first.
     """
 
     groups: tuple[Group, ...] = ()

@@ -83,5 +83,5 @@ def _cells(host: HostFile) -> tuple[hosts.Cell, ...]:
             node=node.id, cpus=cpus, shared=int(cpus * compute.cpu_ratio),
             pinned=len(node.cpus & compute.dedicated),
             memory=int(node.memory_mb * compute.ram_ratio),
-            socket=node.socket))
+            socket=node.socket, largest=node.memory_mb))
     return tuple(cells)

@@ -15,9 +15,10 @@
 
 It goes the way that a server goes in a cloud: flavor, policy, Placement
 query, a host's provider tree, guest XML, schemata. Each step is done by the
-code that does it in nova-scheduler and nova-compute, except for the two that
-belong to Nova and are told again in :mod:`ghsched_placement.query` and
-:mod:`ghsched_placement.topology`.
+code that does it in nova-scheduler and nova-compute. What belongs to Nova and
+Placement is told again, in :mod:`ghsched_placement.query`,
+:mod:`ghsched_placement.topology`, :mod:`ghsched_placement.likely_nodes` and
+:mod:`ghsched_placement.planner.offer`.
 """
 
 import argparse
@@ -29,17 +30,20 @@ import sys
 from typing import Any
 
 from ghsched_nova.cmd import described
-from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd import output
 from ghsched_nova.cmd import placing
 from ghsched_nova.guest import memorytune
 from ghsched_nova.resctrl import plan
+from ghsched_placement import keys
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.state import State
 from ghsched_placement import policy as policies
-from ghsched_placement import query
 from ghsched_placement import request
 from ghsched_placement import topology
 from ghsched_placement import tree
+from ghsched_placement.vfs import Sizes
 
 #: What the host can not take ends with this; wrong usage ends with 1.
 EXIT_REFUSED = 2
@@ -65,14 +69,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known; what lies behind a refusal is None or empty."""
+    """All that is known; what lies behind a refusal is None or empty.
+
+    :param query: the try that finds the host; the first one when none does.
+    :param locality: how near that asks for the VFs.
+    """
 
     question: Question
     providers: tuple[tree.Provider, ...]
     refusal: str | None = None
     policy: policies.GuestPolicy | None = None
     guest: topology.Guest | None = None
+    need: Need | None = None
     query: tuple[tuple[str, str], ...] = ()
+    locality: str | None = None
     host_nodes: tuple[int, ...] = ()
     settings: tuple[plan.DomainSetting, ...] = ()
     tune: memorytune.MemoryTune | None = None
@@ -103,28 +113,39 @@ def _flavor(so_far: Explanation) -> dict[str, Any]:
 
 def _placement(so_far: Explanation) -> dict[str, Any]:
     question, guest, policy = _known(so_far)
-    flavor = query.Flavor(
-        vcpus=guest.shared, pcpus=guest.pcpus, memory_mb=guest.memory_mb,
-        disk_gb=question.disk_gb, swap_mb=question.swap_mb,
-        extra_specs=question.flavor_specs)
-    wanted = request.build(policy, question.accounting,
-                           host_pfs.devices(policy, question.host.pfs))
-    return {'query': tuple(query.parameters(flavor, wanted))}
+    flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
+                    question.disk_gb, question.swap_mb,
+                    question.flavor_specs)
+    aliases = question.host.aliases
+    for vfs in policy.vfs:
+        if vfs.alias not in aliases:
+            raise policies.PolicyError(
+                keys.VFS.extra_spec,
+                f'the host file has no PF of the alias {vfs.alias!r}')
+    need = Need(flavor, guest, policy, question.accounting, aliases)
+    return {'need': need, **_query(need, request.LOCALITIES[0], {})}
+
+
+def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
+    return {'query': tuple(need.of_nova(locality, sizes)),
+            'locality': locality if need.policy.vfs else None}
 
 
 def _host(so_far: Explanation) -> dict[str, Any]:
     question, guest, policy = _known(so_far)
+    assert so_far.need is not None  # noqa: S101
     resctrl = question.host.resctrl
-    host_nodes = placing.place(
-        placing.Wish(question.host, so_far.providers, guest, policy,
-                     question.accounting), question.nodes)
-    settings = plan.resolve(resctrl, policy, host_nodes)
+    host = described.planned(question.host, question.host.name)
+    place = placing.place(placing.Wish(question.host, State(host),
+                                       so_far.need, question.nodes))
+    settings = plan.resolve(resctrl, policy, place.nodes)
     lines = tuple(
         f'{name}:' + ';'.join(f'{domain}={value}'
                               for domain, value in values.items())
         for name, values in plan.desired_lines(resctrl, settings).items())
-    return {'host_nodes': host_nodes, 'settings': settings, 'lines': lines,
-            'tune': _tune(guest, policy, settings)}
+    return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
+            'tune': _tune(guest, policy, settings),
+            **_query(so_far.need, place.locality, place.sizes)}
 
 
 def _tune(guest: topology.Guest, policy: policies.GuestPolicy,

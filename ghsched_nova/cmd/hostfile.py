@@ -122,6 +122,11 @@ class HostFile:
         return {node.id: node.socket for node in self.nodes}
 
     @property
+    def aliases(self) -> dict[str, str]:
+        """Resource class by PCI alias."""
+        return {pf.alias: pf.resource_class for pf in self.pfs}
+
+    @property
     def extended(self) -> bool:
         """Whether the XML carries all attributes."""
         return self.attributes == 'extended'

@@ -30,7 +30,10 @@ guest
     empty for a guest without NUMA topology.
 placement_query
     ``query``, the query string; ``parameters``, the same as a list of name
-    and value; ``not_shown``, extra specs whose part in it is left out.
+    and value; ``not_shown``, extra specs whose part in it is left out;
+    ``vfs_locality``, how near it asks for the VFs (null for a guest without).
+    It is the first query of the scheduler's that finds the host, or the first
+    one when none does.
 providers
     ``name``, ``parent``, ``inventories`` and ``traits``, the root first; only
     what is ghsched's.
@@ -65,6 +68,9 @@ from ghsched_placement import query
 
 if TYPE_CHECKING:
     from ghsched_nova.cmd.explain import Explanation
+
+#: Where VFs are that are not on the node of their guest node.
+_FAR = {'socket': 'on the same socket', 'any': 'anywhere on the host'}
 
 _KNOBS = ('min', 'max', 'hardlimit', 'priority')
 
@@ -108,7 +114,8 @@ def _document(explanation: 'Explanation') -> dict[str, Any]:
         'placement_query': {
             'query': parse.urlencode(explanation.query),
             'parameters': [list(pair) for pair in explanation.query],
-            'not_shown': list(query.not_shown(specs))},
+            'not_shown': list(query.not_shown(specs)),
+            'vfs_locality': explanation.locality},
         'providers': _providers(explanation),
         'settings': [
             {'domain': setting.domain, 'host_node': setting.host_node,
@@ -213,6 +220,10 @@ def _query_text(told: dict[str, Any]) -> str:
     if told['not_shown']:
         lines.append('  (the part of these is not shown: '
                      + ', '.join(told['not_shown']) + ')')
+    far = _FAR.get(told['vfs_locality'])
+    if far:
+        lines.append(f'  (VFs {far}; nearer ones were asked for first and not '
+                     'found)')
     return '\n'.join(lines)
 
 

@@ -11,29 +11,34 @@
 # under the License.
 
 
-"""Which host NUMA nodes a guest would get on an empty host (pure)."""
+"""Which host NUMA nodes a guest would get on an empty host (pure).
 
+The ways to place it are put in order by the scheduler's own code.
+"""
+
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-import itertools
+from dataclasses import replace
 
-from ghsched_nova.cmd import host_pfs
 from ghsched_nova.cmd.hostfile import HostFile
 from ghsched_nova.resctrl import plan
 from ghsched_placement import cpulist
 from ghsched_placement import keys
-from ghsched_placement import names
-from ghsched_placement.policy import Accounting
+from ghsched_placement.planner import limits
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner import offer
+from ghsched_placement.planner.state import State
+from ghsched_placement.planner.state import Way
 from ghsched_placement.policy import GuestPolicy
-from ghsched_placement import topology
-from ghsched_placement import tree
+from ghsched_placement import vfs
 
-
-#: With more than this many ways to place a guest, the nearest VFs are looked
-#: for among so many.
-_MOST_CHOICES = 10000
+#: Units of what is short, where it does not name them itself.
+_UNITS = {'memory': 'MB of RAM', 'disk': 'GB of disk', 'VCPU': 'vCPUs',
+          'PCPU': 'dedicated CPUs', limits.BANDWIDTH:
+          '% of its memory bandwidth for guests'}
 
 
 class Refused(Exception):  # noqa: N818
@@ -44,76 +49,110 @@ class Refused(Exception):  # noqa: N818
 class Wish:
     """All that decides where a guest goes.
 
-    :param host: the host, taken to be empty.
-    :param providers: its provider tree.
-    :param guest: the guest's CPUs and RAM.
-    :param policy: what it asks of ghsched.
-    :param accounting: what Placement counts.
+    :param state: the host as Placement and Nova would have it, empty.
+    :param nodes: where the caller wants the guest; None is anywhere.
     """
 
     host: HostFile
-    providers: Sequence[tree.Provider]
-    guest: topology.Guest
-    policy: GuestPolicy
-    accounting: Accounting
+    state: State
+    need: Need
+    nodes: tuple[int, ...] | None = None
 
 
-def place(wish: Wish, nodes: Sequence[int] | None) -> tuple[int, ...]:
-    """The host NUMA node of each guest NUMA node.
+@dataclass(frozen=True)
+class Place:
+    """Where a guest goes.
 
-    :param nodes: where the caller wants them; None takes the first that fit,
-        in the order in which Nova tries them.
-    :raises Refused: when there is none, or when those wanted do not fit.
+    :param nodes: host NUMA node of each guest NUMA node.
+    :param locality: how near its VFs were asked for.
+    :param sizes: how they were shared among PFs.
+    """
+
+    nodes: tuple[int, ...]
+    locality: str
+    sizes: vfs.Sizes
+
+
+def place(wish: Wish) -> Place:
+    """Where the scheduler would place a guest.
+
+    :raises Refused: when there is no room, or not where it is wanted.
     """
     _check_host(wish)
-    if nodes is not None:
-        _check_wanted(wish, nodes)
-        return _nearest(wish, [tuple(nodes)])
-    cells = wish.guest.cells
-    known = [node.id for node in wish.host.nodes]
-    if len(cells) > len(known):
-        raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
-                      f'has {len(known)}')
-    fitting = [_fitting(wish, guest_node) for guest_node in range(len(cells))]
-    chosen = list(itertools.islice(_choices(fitting, ()), _MOST_CHOICES))
-    if not chosen:
-        raise Refused(f'the {len(cells)} guest NUMA nodes need a host NUMA '
-                      'node each, and too few have room for them')
-    return _nearest(wish, chosen)
+    _check_nodes(wish)
+    found = _find(wish)
+    if found is None:
+        raise Refused(_no_way(wish))
+    return found
 
 
-def _nearest(wish: Wish,
-             choices: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The first choice with the nearest VFs."""
-    found = [(far, place) for place, nodes in enumerate(choices)
-             if (far := _far(wish, nodes)) is not None]
-    if not found:
-        raise Refused('the host has too few VFs that are near enough '
-                      f'({keys.VFS.extra_spec}, {keys.VFS_LOCALITY.extra_spec}'
-                      f'={wish.policy.vfs_locality})')
-    return choices[min(found)[1]]
+def _find(wish: Wish) -> Place | None:
+    """The first try that finds a place, and the best that it finds."""
+    need = wish.need
+    for locality, sizes in need.tries(lambda: offer.pfs(wish.state, need)):
+        for nodes in _ways(wish, locality, sizes):
+            return Place(nodes, locality, sizes)
+    return None
 
 
-def _far(wish: Wish, nodes: Sequence[int]) -> tuple[int, int] | None:
-    return host_pfs.distance(wish.policy, wish.host.pfs, nodes,
-                             wish.host.sockets)
+def _ways(wish: Wish, locality: str,
+          sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
+    """Host nodes for a guest, the best first.
+
+    Where nothing of ours is on a node, they are those that Nova would take.
+    """
+    def has_room(guest_node: int, node: int) -> bool:
+        return _misfit(wish, guest_node, node) is None
+
+    for item in offer.placed(wish.state, wish.need, locality, sizes,
+                             has_room):
+        nodes = item.order() or wish.state.place(
+            wish.need, Way(wish.nodes or (), ()))
+        if nodes is not None and wish.nodes in (None, nodes):
+            yield nodes
+
+
+# -- refusals -----------------------------------------------------------------
 
 
 def _check_host(wish: Wish) -> None:
     held = wish.host.resctrl.capabilities()
-    if wish.policy.monitor and 'MEM_BW_MONITOR' not in held:
+    if wish.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise Refused('ghsched:monitor=true can not be held: this host does '
                       'not report memory bandwidth')
-    root = wish.providers[0].inventories
-    if wish.policy.controlled and not tree.free(
-            root.get(names.RESCTRL_GROUP, tree.inventory(0)), 0):
-        raise Refused('the host has no resctrl control group for guests')
+    lacks = [_told(lack) for lack in limits.of_root(wish.state, wish.need)]
+    if lacks:
+        raise Refused(f'the host {", and ".join(lacks)}')
+
+
+def _told(lack: limits.Lack) -> str:
+    """What is short, in words that follow "the host" or "host node N"."""
+    resource, for_one, _ = lack.resource.partition(limits.FOR_ONE)
+    unit = _UNITS.get(resource, resource)
+    percent = ' %' if unit.startswith('%') else ''
+    verb = 'is' if lack.needed == 1 else 'are'
+    return (f'has {lack.free} {unit}{for_one}, {lack.needed}{percent} {verb} '
+            'needed')
+
+
+def _check_nodes(wish: Wish) -> None:
+    cells, nodes = wish.need.guest.cells, wish.nodes
+    known = [node.id for node in wish.host.nodes]
+    if nodes is not None:
+        _check_wanted(wish, nodes)
+    elif len(cells) > len(known):
+        raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
+                      f'has {len(known)}')
+    else:
+        for guest_node in range(len(cells)):
+            _check_some(wish, guest_node)
 
 
 def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
-    if len(nodes) != len(wish.guest.cells):
-        raise Refused(f'the guest has {len(wish.guest.cells)} NUMA nodes, and '
-                      f'host NUMA nodes are given for {len(nodes)}')
+    cells = wish.need.guest.cells
+    if len(nodes) != len(cells):
+        raise Refused(f'the guest has {len(cells)} NUMA nodes, and host NUMA '
+                      f'nodes are given for {len(nodes)}')
     for guest_node, host_node in enumerate(nodes):
         if wish.host.node(host_node) is None:
             known = cpulist.render(node.id for node in wish.host.nodes)
@@ -128,18 +167,13 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
                           f'NUMA node {host_node}: {reason}')
 
 
-def _fitting(wish: Wish, guest_node: int) -> tuple[int, ...]:
-    """Host nodes that can take one guest node.
-
-    :raises Refused: when there is none, with the reason of each.
-    """
+def _check_some(wish: Wish, guest_node: int) -> None:
+    """Refuse when no host node can take a guest node, with all reasons."""
     reasons = {node.id: _misfit(wish, guest_node, node.id)
                for node in wish.host.nodes}
-    fitting = tuple(node for node, reason in reasons.items() if not reason)
-    if not fitting:
+    if all(reasons.values()):
         raise Refused(f'no host NUMA node can take guest NUMA node '
                       f'{guest_node}: {_by_reason(reasons)}')
-    return fitting
 
 
 def _by_reason(reasons: Mapping[int, str | None]) -> str:
@@ -152,22 +186,19 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
 
 def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
     """Why a guest node does not fit on a host node; None when it does."""
-    cell, node = wish.guest.cells[guest_node], wish.host.node(host_node)
-    assert node is not None  # noqa: S101
-    if len(cell.vcpus) > len(node.cpus):
-        return f'has {len(node.cpus)} CPUs, {len(cell.vcpus)} are needed'
-    if cell.memory_mb > node.memory_mb:
-        return (f'has {node.memory_mb} MB of RAM, {cell.memory_mb} MB are '
-                'needed')
-    short = host_pfs.short(wish.policy, wish.host.pfs, guest_node, host_node)
-    if short or not wish.policy.nodes:
-        return short
-    return (_unheld(wish, guest_node, host_node)
-            or _bandwidth_short(wish, guest_node, host_node))
+    short = limits.misfits(wish.state, wish.need, guest_node, host_node)
+    others = [lack for lack in short if lack.resource != limits.BANDWIDTH]
+    if others:
+        return _told(others[0])
+    return _unheld(wish, guest_node, host_node) or next(
+        map(_told, short), None)
 
 
 def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
-    alone = GuestPolicy((wish.policy.nodes[guest_node],))
+    policy = wish.need.policy
+    if not policy.nodes:
+        return None
+    alone = GuestPolicy((policy.nodes[guest_node],))
     try:
         plan.resolve(wish.host.resctrl, alone, (host_node,))
     except plan.PolicyNotHeld as error:
@@ -175,27 +206,30 @@ def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
     return None
 
 
-def _bandwidth_short(wish: Wish, guest_node: int,
-                     host_node: int) -> str | None:
-    need = wish.policy.demand(wish.accounting).get(guest_node, 0)
-    uuid = names.numa_provider_uuid(wish.providers[0].uuid, host_node)
-    free = next((tree.free(provider.inventories[names.MEM_BW_PCT], 0)
-                 for provider in wish.providers if provider.uuid == uuid), 0)
-    if need > free:
-        return (f'has {free} % of its memory bandwidth for guests, {need} % '
-                'are needed')
-    return None
+def _no_way(wish: Wish) -> str:
+    """Why there is no place, though each part has one by itself."""
+    required = wish.need.asked(wish.need.policy.vfs_locality,
+                               {}).root_required
+    missing = required - wish.state.host.root.traits
+    if missing:
+        return f'the host has not the traits {", ".join(sorted(missing))}'
+    for other, reason in _others(wish.need):
+        if _find(replace(wish, need=other)):
+            return reason
+    return (f'the {len(wish.need.guest.cells)} guest NUMA nodes need a host '
+            'NUMA node each, and too few have room for them')
 
 
-def _choices(fitting: Sequence[Sequence[int]],
-             chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Every way to give each guest node a host node of its own."""
-    if len(chosen) == len(fitting):
-        yield chosen
-        return
-    left = {node for nodes in fitting[len(chosen):] for node in nodes}
-    if len(left.difference(chosen)) < len(fitting) - len(chosen):
-        return
-    for node in fitting[len(chosen)]:
-        if node not in chosen:
-            yield from _choices(fitting, (*chosen, node))
+def _others(need: Need) -> Iterable[tuple[Need, str]]:
+    """Guests that may fit where this one does not, and what that tells."""
+    specs = dict(need.flavor.extra_specs)
+    if specs.pop('group_policy', None) == 'isolate':
+        yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),
+               'group_policy=isolate: every group of the query needs a '
+               'provider of its own, and the host has too few')
+    if need.policy.vfs_locality != 'any':
+        yield (replace(need, policy=replace(need.policy,
+                                            vfs_locality='any')),
+               'the host has too few VFs that are near enough to NUMA nodes '
+               f'with room for the guest ({keys.VFS.extra_spec}, '
+               f'{keys.VFS_LOCALITY.extra_spec}={need.policy.vfs_locality})')

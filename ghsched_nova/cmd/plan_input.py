@@ -121,7 +121,7 @@ def target_of(one: Described, counted: bool = True) -> Target:
     assert one.file.contention is not None  # noqa: S101
     return Target(
         one.file.contention, planned(one.file, one.file.name),
-        {pf.alias: pf.resource_class for pf in one.file.pfs},
+        one.file.aliases,
         one.names if counted else ())
 
 

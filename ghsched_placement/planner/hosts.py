@@ -12,12 +12,14 @@
 
 """The hosts that a plan is made for (pure)."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ghsched_placement import candidates
 from ghsched_placement import capacity
 from ghsched_placement.capacity import Provider
 
@@ -30,6 +32,8 @@ class Cell:
     :param shared: vCPUs that may float there, with the allocation ratio in.
     :param pinned: host CPUs for guests with dedicated CPUs.
     :param memory: MiB, with the allocation ratio in.
+    :param largest: MiB for one guest node at most, without the allocation
+        ratio; None where it is all one.
     """
 
     node: int
@@ -38,6 +42,7 @@ class Cell:
     pinned: int
     memory: int
     socket: int | None = None
+    largest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,19 @@ class Host:
     def sockets(self) -> dict[int, int | None]:
         """Socket by host NUMA node, where that is known."""
         return {cell.node: cell.socket for cell in self.cells}
+
+    def for_candidates(self,
+                       uuid_of: Callable[[int], str]) -> candidates.Host:
+        """Where the providers are that candidates name.
+
+        :param uuid_of: gives the UUID of a provider in them, by its place.
+        """
+        return candidates.Host(
+            node_of_numa={uuid_of(place): node
+                          for place, node in self.node_of.items()},
+            node_of_pf={uuid_of(place): node
+                        for place, node in self.node_below.items()},
+            socket_of=self.sockets)
 
     def shape(self) -> Any:
         """Equal for hosts that can not be told apart but by their names."""

@@ -29,6 +29,9 @@ from ghsched_placement import tree
 BANDWIDTH = '% of memory bandwidth'
 GROUPS = 'control groups'
 
+#: What is free in all may be more than a single guest can have.
+FOR_ONE = ' for one guest'
+
 #: Each resource can be met, but not all of them on the same host NUMA nodes.
 COMBINATION = 'all on the same NUMA nodes'
 
@@ -58,7 +61,7 @@ def lacks(state: State, need: Need) -> tuple[Lack, ...]:
     What the host as a whole lacks first; if there is such a thing, the nodes
     are not what binds.
     """
-    missing = tuple(_traits(state, need)) or tuple(_of_root(state, need))
+    missing = tuple(_traits(state, need)) or tuple(of_root(state, need))
     if missing:
         return missing
     found = tuple(lack for node in _nodes(state)
@@ -74,14 +77,15 @@ def _traits(state: State, need: Need) -> Iterator[Lack]:
             yield Lack(None, f'trait {trait}', 0, 1)
 
 
-def _of_root(state: State, need: Need) -> Iterator[Lack]:
+def of_root(state: State, need: Need) -> Iterator[Lack]:
+    """What a host lacks of all that is not counted by NUMA node."""
     for name, amount in need.of_root.items():
         free = state.free((0, name))
         if free < amount:
             yield Lack(None, _WORDS.get(name, name), max(0, free), amount)
         elif name in state.host.root.inventories and (
                 amount > state.record((0, name))['max_unit']):
-            yield Lack(None, f'{_WORDS.get(name, name)} for one guest',
+            yield Lack(None, f'{_WORDS.get(name, name)}{FOR_ONE}',
                        int(state.record((0, name))['max_unit']), amount)
     if need.policy.vfs_locality == 'node':
         return
@@ -105,13 +109,14 @@ def of_node(state: State, need: Need, node: int) -> list[Lack]:
 
     None at all where the node could take any node of the guest.
     """
-    found = [_misfits(state, need, guest_node, node)
+    found = [misfits(state, need, guest_node, node)
              for guest_node in range(len(need.guest.cells))]
     return min(filter(None, found), key=len, default=[])
 
 
-def _misfits(state: State, need: Need, guest_node: int,
-             node: int) -> list[Lack]:
+def misfits(state: State, need: Need, guest_node: int,
+            node: int) -> list[Lack]:
+    """What a host node lacks for a guest node."""
     found = []
     share = need.bandwidth.get(guest_node, 0)
     free = bandwidth(state, node)
@@ -128,9 +133,9 @@ def _misfits(state: State, need: Need, guest_node: int,
 
 
 def vf_words(need: Need, resource_class: str) -> str:
-    alias = next(alias for alias, name in need.aliases.items()
-                 if name == resource_class)
-    return f'VFs of {alias}'
+    aliases = {vfs.alias for vfs in need.policy.vfs
+               if need.aliases[vfs.alias] == resource_class}
+    return f'VFs of {" and ".join(sorted(aliases))}'
 
 
 def counted(amount: int, resource: str) -> str:

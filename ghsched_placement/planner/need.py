@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+import re
 
 from ghsched_placement import candidates
 from ghsched_placement.fragmentation import DeviceNeed
@@ -29,6 +30,7 @@ from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import parse
 from ghsched_placement.policy import PolicyError
+from ghsched_placement.policy import Vfs
 from ghsched_placement import query
 from ghsched_placement import request
 from ghsched_placement import topology
@@ -36,6 +38,9 @@ from ghsched_placement import vfs
 
 #: Resource class by PCI alias.
 Aliases = Mapping[str, str]
+
+#: How many of an alias's a request id has; Placement takes 64 in all.
+_LETTERS = 32
 
 #: What Nova asks of a provider of devices.
 _OF_NOVA = frozenset({names.OWNER_TRAIT})
@@ -56,20 +61,31 @@ class Need:
     aliases: Aliases = field(default_factory=dict)
     without: frozenset[str] = frozenset()
 
-    def query(self, locality: str,
-              sizes: vfs.Sizes) -> list[tuple[str, str]]:
+    def of_nova(self, locality: str,
+                sizes: vfs.Sizes) -> list[tuple[str, str]]:
         """Parameters of GET /allocation_candidates, as nova-scheduler's.
 
-        Without a limit, because the planner chooses among all of them.
+        Nova's request ids are random; here they are made of alias and node.
         """
         flavor = query.Flavor(
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
             memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
             swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
-        wanted = request.build(self.policy, self.accounting,
-                               self.devices(sizes), locality)
+        return query.parameters(flavor, self.asked(locality, sizes))
+
+    def query(self, locality: str,
+              sizes: vfs.Sizes) -> list[tuple[str, str]]:
+        """The same without a limit and without what is not asked for.
+
+        The planner chooses among all candidates.
+        """
         return [(name, self._kept(name, value)) for name, value
-                in query.parameters(flavor, wanted) if name != 'limit']
+                in self.of_nova(locality, sizes) if name != 'limit']
+
+    def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
+        """What is ghsched's of the query."""
+        return request.build(self.policy, self.accounting,
+                             self.devices(sizes), locality)
 
     def _kept(self, name: str, value: str) -> str:
         if name != 'resources':
@@ -87,7 +103,7 @@ class Need:
     def devices(self, sizes: vfs.Sizes) -> list[request.Devices]:
         return [request.Devices(
             guest_node=need.guest_node,
-            request_id=_request_id(need.guest_node, need.alias),
+            request_id=self._request_id(need),
             resource_class=self.aliases[need.alias], required=_OF_NOVA,
             sizes=sizes.get((need.guest_node, need.alias), (need.count,)))
             for need in self.policy.vfs]
@@ -97,9 +113,19 @@ class Need:
         return candidates.Wanted(
             suffixes=request.node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
-                need.guest_node, _request_id(need.guest_node, need.alias),
-                need.count) for need in self.policy.vfs],
+                need.guest_node, self._request_id(need), need.count)
+                for need in self.policy.vfs],
             locality=locality, guest_nodes=len(self.guest.cells))
+
+    def _request_id(self, need: Vfs) -> str:
+        """What is its alone, in letters that Placement takes.
+
+        Two aliases may be of one class, and may look alike without their
+        special characters; their numbers never do.
+        """
+        every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
+        letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
+        return f'vfs{every.index(need.alias)}-{letters}-node{need.guest_node}'
 
     @property
     def cells(self) -> tuple[GuestNode, ...]:
@@ -163,8 +189,3 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
                 f'{need.alias} is not known')
     return Need(flavor, guest, policy, accounting, dict(aliases or {}),
                 frozenset(without))
-
-
-def _request_id(guest_node: int, alias: str) -> str:
-    letters = ''.join(one if one.isalnum() else '_' for one in alias)
-    return f'vfs-{letters}-node{guest_node}'

@@ -118,13 +118,8 @@ class Stage:
             for name, amount in entry['resources'].items()))
 
     def _host(self, number: int) -> candidates.Host:
-        host = self._states[number].host
-        return candidates.Host(
-            node_of_numa={_uuid(number, place): node
-                          for place, node in host.node_of.items()},
-            node_of_pf={_uuid(number, place): node
-                        for place, node in host.node_below.items()},
-            socket_of=host.sockets)
+        return self._states[number].host.for_candidates(
+            lambda place: _uuid(number, place))
 
     def pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
         """The PFs of each alias that a flavor has VFs of."""

@@ -145,12 +145,15 @@ class State:
         if cell is None:
             return []
         used = self._on_cell.get(node, GuestNode())
-        # Nova lets no guest node have more vCPUs than the node has CPUs,
-        # whatever the allocation ratio is.
+        # Nova lets no guest node have more vCPUs than the node has CPUs, or
+        # more memory than it has, whatever the allocation ratios are.
+        memory = cell.memory - used.memory
+        if cell.largest is not None:
+            memory = min(cell.largest, memory)
         wanted = (('CPUs', min(cell.cpus, cell.shared - used.shared),
                    part.shared),
                   ('dedicated CPUs', cell.pinned - used.pinned, part.pinned),
-                  ('memory', cell.memory - used.memory, part.memory))
+                  ('memory', memory, part.memory))
         return [(name, free, needed) for name, free, needed in wanted
                 if needed > max(0, free)]
 

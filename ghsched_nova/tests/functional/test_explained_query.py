@@ -19,8 +19,9 @@ from urllib import parse
 import fixtures
 from nova.scheduler.client import report
 
-from ghsched_nova.cmd import host_pfs
 from ghsched_nova.tests.functional import test_vfs
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner import need as needs
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
@@ -66,14 +67,10 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
         self.start((0, 4), (1, 4), nodes=2, sockets=1)
         keys = {'ghsched:vfs': 'nic:3', 'ghsched:mem_bw_min.0': '10'}
         self.boot(self.flavor(nodes=2, vfs='nic:3', mem_bw_min__0=10))
-        flavor = query.Flavor(vcpus=0, pcpus=2, memory_mb=512, disk_gb=1,
-                              extra_specs={'hw:numa_nodes': '2',
-                                           'hw:cpu_policy': 'dedicated',
-                                           **keys})
-        policy = policies.parse(keys, 2)
-        printed = query.parameters(flavor, request.build(
-            policy, 'min', host_pfs.devices(policy, [
-                host_pfs.HostPf('', 0, 4, 'nic', test_vfs.VF_CLASS)])))
+        printed = needs.of(
+            Flavor('f', vcpus=2, ram=512, disk=1, extra_specs={
+                'hw:numa_nodes': '2', 'hw:cpu_policy': 'dedicated', **keys}),
+            aliases={'nic': test_vfs.VF_CLASS}).of_nova('node', {})
         (sent,) = self.sent
         # What is printed has names where Nova has random numbers.
         ids = set(re.findall('resources([0-9a-f-]{36})-0=', sent))
@@ -82,7 +79,7 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
             text = sent
             for number, request_id in enumerate(order):
                 text = text.replace(
-                    request_id, f'vfs-{test_vfs.VF_CLASS}-node{number}')
+                    request_id, f'vfs0-nic-node{number}')
             found.append(self.canonical(parse.parse_qsl(text)))
         self.assertIn(self.canonical(printed), found)
 

@@ -123,6 +123,20 @@ class NeedTest(testtools.TestCase):
                           without=['DISK_GB'])
         self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1}, wanted.of_root)
 
+    def test_no_two_aliases_have_one_suffix(self):
+        long = 'n' * 80
+        aliases = ['a-b', 'a_b', 'ä', long + '1', long + '2']
+        wanted = needs.of(flavors.parse(
+            'f:vcpus=2,ram=512,hw:numa_nodes=2,ghsched:vfs='
+            + ','.join(f'{alias}:4' for alias in aliases)),
+            aliases=dict.fromkeys(aliases, base.NIC))
+        asked = wanted.asked('node', {(0, 'a-b'): (1, 1)})
+        suffixes = [group.suffix for group in asked.groups]
+        self.assertEqual(len(suffixes), len(set(suffixes)))
+        for suffix in suffixes:
+            # What Placement takes, see its schema.
+            self.assertRegex(suffix, '^[A-Za-z0-9_-]{1,64}$')
+
     def test_dedicated_cpus_and_emulator_threads(self):
         wanted = needs.of(flavors.parse(
             'f:vcpus=4,ram=2048,hw:numa_nodes=2,hw:cpu_policy=mixed,'

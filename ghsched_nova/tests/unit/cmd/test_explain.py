@@ -38,8 +38,7 @@ KUNPENG = [*TWO_NODES, '--property', 'ghsched:mem_bw_min=60',
            '--property', 'ghsched:mem_bw_hardlimit=false',
            '--property', 'ghsched:mem_bw_priority.0=6',
            '--property', 'ghsched:monitor=true']
-INTEL = [*TWO_NODES, '--property', 'hw:cpu_policy=dedicated',
-         '--property', 'ghsched:mem_bw_max=25', '--node', '1,0']
+INTEL = [*TWO_NODES, '--property', 'ghsched:mem_bw_max=25', '--node', '1,0']
 
 
 def run(host, *arguments):
@@ -101,7 +100,7 @@ class VfsTest(unittest.TestCase):
     """The reference guest, its VFs on guest NUMA node 0 or on both."""
 
     GUEST = ('--vcpus', '160', '--ram', '245760', '--property',
-             'hw:numa_nodes=2', '--property', 'hw:cpu_policy=dedicated')
+             'hw:numa_nodes=2')
 
     def explain(self, *properties, host='kunpeng920', extra=()):
         arguments = [*self.GUEST, *extra]
@@ -124,7 +123,7 @@ class VfsTest(unittest.TestCase):
         status, document = self.explain('ghsched:vfs=nic:40',
                                         'ghsched:vfs_locality=node')
         self.assertEqual(2, status)
-        self.assertIn('too few have room', document['refusal'])
+        self.assertIn('too few VFs that are near enough', document['refusal'])
 
     def test_a_nic_on_each_socket_serves_two(self):
         status, document = self.explain(
@@ -147,11 +146,15 @@ class VfsTest(unittest.TestCase):
             extra=('--node', '2,3'))
         self.assertEqual(2, status)
         self.assertIn('near enough', document['refusal'])
+        status, _document = self.explain(
+            'ghsched:vfs.0=nic:40', extra=('--node', '2,3'))
+        self.assertEqual(0, status)
 
     def test_more_vfs_than_there_are(self):
         status, document = self.explain('ghsched:vfs=nic:81')
         self.assertEqual(2, status)
-        self.assertIn('too few VFs', document['refusal'])
+        self.assertEqual('the host has 80 VFs of nic, 81 are needed',
+                         document['refusal'])
 
     def test_an_alias_that_the_host_has_not(self):
         status, document = self.explain('ghsched:vfs=gpu:1')
@@ -166,9 +169,74 @@ class VfsTest(unittest.TestCase):
         self.assertEqual('kunpeng920_NUMA0',
                          parents['kunpeng920_0000:81:00.0'])
         self.assertIn(
-            ['same_subtree',
-             'ghsched_bw0,vfs-CUSTOM_PCI_19E5_375E-node0-0'],
+            ['same_subtree', 'ghsched_bw0,vfs0-nic-node0-0'],
             document['placement_query']['parameters'])
+
+    def test_the_query_is_the_one_that_finds_the_host(self):
+        for properties, locality in (
+                (['ghsched:vfs.0=nic:40'], 'node'),
+                (['ghsched:vfs=nic:40'], 'socket'),
+                (['ghsched:vfs=nic:40', 'ghsched:mem_bw_min=60'], 'socket')):
+            _status, document = self.explain(*properties)
+            asked = document['placement_query']
+            self.assertEqual(locality, asked['vfs_locality'])
+        status, text, _ = run('kunpeng920', *self.GUEST, '--property',
+                              'ghsched:vfs=nic:40')
+        self.assertEqual(0, status)
+        self.assertIn('(VFs on the same socket; nearer ones were asked for '
+                      'first and not found)', text)
+
+    def test_vfs_of_several_pfs(self):
+        status, document = self.explain('ghsched:vfs.0=nic:100',
+                                        host='kunpeng920-2nic')
+        self.assertEqual((0, 'any'), (
+            status, document['placement_query']['vfs_locality']))
+        self.assertEqual(
+            ['80', '20'],
+            [value.partition(':')[2] for name, value
+             in document['placement_query']['parameters']
+             if name.startswith('resourcesvfs0-nic-node0-')])
+
+    def test_isolated_groups_need_a_pf_each(self):
+        guest = ('ghsched:vfs=nic:4', 'ghsched:vfs_locality=socket')
+        self.assertEqual(0, self.explain(*guest)[0])
+        status, document = self.explain(*guest, 'group_policy=isolate')
+        self.assertEqual(2, status)
+        self.assertIn('group_policy=isolate', document['refusal'])
+        status, _document = self.explain(*guest, 'group_policy=isolate',
+                                         host='kunpeng920-2nic')
+        self.assertEqual(0, status)
+
+
+class AliasTest(unittest.TestCase):
+    """Two aliases in one flavor."""
+
+    def explain(self, *properties, alias='nic2'):
+        text = (HOSTS / 'kunpeng920-2nic.yaml').read_text()
+        first, second = text.rsplit('alias: nic', 1)
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+            file.write(f"{first}alias: '{alias}'{second}")
+            file.flush()
+            return small(*properties, host=file.name.removesuffix('.yaml'))
+
+    def test_of_one_class(self):
+        status, document = self.explain('hw:numa_nodes=1',
+                                        'ghsched:vfs=nic:2,nic2:3')
+        self.assertEqual(0, status)
+        asked = document['placement_query']['parameters']
+        self.assertEqual(
+            [['resourcesvfs0-nic-node0-0', 'CUSTOM_PCI_19E5_375E:2'],
+             ['resourcesvfs1-nic2-node0-0', 'CUSTOM_PCI_19E5_375E:3']],
+            [pair for pair in asked if pair[0].startswith('resourcesvfs')])
+        self.assertIn(['same_subtree', 'ghsched_node0,vfs0-nic-node0-0,'
+                                       'vfs1-nic2-node0-0'], asked)
+
+    def test_both_are_counted(self):
+        status, document = self.explain('hw:numa_nodes=1',
+                                        'ghsched:vfs=nic:80,nic2:81')
+        self.assertEqual(2, status)
+        self.assertIn('has 160 VFs of nic and nic2, 161 are needed',
+                      document['refusal'])
 
 
 class QueryTest(unittest.TestCase):
@@ -216,9 +284,25 @@ class PlaceTest(unittest.TestCase):
     def host_nodes(self, document):
         return [node['host_node'] for node in document['guest']['nodes']]
 
-    def test_the_first_nodes_that_fit(self):
-        _, document = small('hw:numa_nodes=2')
-        self.assertEqual([0, 1], self.host_nodes(document))
+    def test_the_nodes_that_the_scheduler_takes(self):
+        # The NIC is on node 0, and it is left to guests with VFs.
+        for properties, nodes in (
+                (['hw:numa_nodes=2'], [1, 2]),
+                (['hw:numa_nodes=1', 'ghsched:mem_bw_min=10'], [1]),
+                (['hw:numa_nodes=2', 'ghsched:mem_bw_min=10'], [2, 3]),
+                (['hw:numa_nodes=1', 'ghsched:vfs=nic:1'], [0])):
+            _, document = small(*properties)
+            self.assertEqual(nodes, self.host_nodes(document))
+
+    def test_few_sockets_are_taken(self):
+        text = (HOSTS / 'kunpeng920.yaml').read_text()
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+            file.write(text.replace('node: 0, vfs', 'node: 1, vfs').replace(
+                'reserved_bandwidth: {}', 'reserved_bandwidth: {1: 100}'))
+            file.flush()
+            _, document = small('hw:numa_nodes=2', 'ghsched:mem_bw_min=10',
+                                host=file.name.removesuffix('.yaml'))
+        self.assertEqual([2, 3], self.host_nodes(document))
 
     def test_the_nodes_asked_for(self):
         status, document = small('hw:numa_nodes=2', 'ghsched:mem_bw_min.0=9',
@@ -310,10 +394,36 @@ class RefusalTest(unittest.TestCase):
     def test_no_room(self):
         for extra, pattern in (
                 (('--vcpus', '81'), r'has 80 CPUs, 81 are needed .node 0-3'),
-                (('--ram', '131073'), 'has 131072 MB of RAM, 131073 MB'),
+                (('--ram', '131073'), 'has 131072 MB of RAM, 131073 are'),
                 (('--vcpus', '81', '--node', '1'),
                  'does not fit on host NUMA node 1: has 80 CPUs')):
             self.refused(pattern, 'hw:numa_nodes=1', extra=extra)
+
+    def test_no_room_on_the_host(self):
+        for extra, pattern in (
+                (('--ram', '40960000'),
+                 'has 524288 MB of RAM, 40960000 are needed'),
+                (('--vcpus', '2000'), 'has 1280 vCPUs, 2000 are needed'),
+                (('--vcpus', '400'),
+                 'has 320 vCPUs for one guest, 400 are needed')):
+            self.refused(pattern, extra=extra)
+
+    def test_dedicated_cpus_that_the_host_has_not(self):
+        for one in ('hw:cpu_policy=dedicated', 'resources:PCPU=2'):
+            self.refused('the host has 0 dedicated CPUs, 2 are needed', one)
+
+    def test_one_guest_node_is_no_larger_than_a_host_node(self):
+        text = (HOSTS / 'kunpeng920.yaml').read_text()
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+            file.write(text.replace('ram_allocation_ratio: 1.0',
+                                    'ram_allocation_ratio: 2.0'))
+            file.flush()
+            host = file.name.removesuffix('.yaml')
+            self.refused('has 131072 MB of RAM, 131073 are needed',
+                         'hw:numa_nodes=1', host=host,
+                         extra=('--ram', '131073'))
+            self.assertEqual(0, small('hw:numa_nodes=1', host=host,
+                                      extra=('--ram', '131072'))[0])
 
     def test_more_guest_nodes_than_host_nodes(self):
         self.refused('has 5 NUMA nodes and the host has 4',
