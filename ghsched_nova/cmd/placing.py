@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+import functools
 
 from ghsched_nova.cmd.hostfile import HostFile
 from ghsched_nova.resctrl import plan
@@ -101,6 +102,7 @@ def _ways(wish: Wish, locality: str,
 
     Where nothing of ours is on a node, they are those that Nova would take.
     """
+    @functools.cache
     def has_room(guest_node: int, node: int) -> bool:
         return _misfit(wish, guest_node, node) is None
 
@@ -216,6 +218,13 @@ def _no_way(wish: Wish) -> str:
     for other, reason in _others(wish.need):
         if _find(replace(wish, need=other)):
             return reason
+    too_many: list[vfs.Sizes] = []
+    for _ in wish.need.tries(lambda: offer.pfs(wish.state, wish.need),
+                             too_many.append):
+        pass
+    if too_many:
+        return ('the VFs would have to be of so many PFs that Placement would '
+                'take too long, and the scheduler does not ask for that')
     return (f'the {len(wish.need.guest.cells)} guest NUMA nodes need a host '
             'NUMA node each, and too few have room for them')
 

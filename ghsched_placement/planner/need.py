@@ -94,10 +94,11 @@ class Need:
                         if part.partition(':')[0] not in self.without)
 
     def tries(self, find: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
+              too_many: Callable[[vfs.Sizes], None] = lambda _sizes: None,
               ) -> Iterator[tuple[str, vfs.Sizes]]:
         """Ways to ask, see :func:`ghsched_placement.vfs.tries`."""
         if self.policy.vfs:
-            return vfs.tries(self.policy, find)
+            return vfs.tries(self.policy, find, too_many)
         return iter([('any', {})])
 
     def devices(self, sizes: vfs.Sizes) -> list[request.Devices]:

@@ -29,6 +29,10 @@ from ghsched_placement.planner.state import State
 from ghsched_placement import request as requests
 from ghsched_placement import vfs
 
+#: A scheduler sees no more than 1000 for all hosts; there are more only with
+#: very many NUMA nodes or PFs.
+_MOST_OFFERS = 10000
+
 
 def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
            has_room: candidates.HasRoom) -> list[candidates.Placed]:
@@ -50,7 +54,7 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
     answer = [{'allocations': {}, 'mappings': {
         suffix: [host.providers[place].uuid]
         for suffix, place in places.items()}}
-        for places in itertools.islice(found.all(), candidates.MAX_PLACED)]
+        for places in itertools.islice(found.all(), _MOST_OFFERS)]
     candidates.fan_out(answer, wanted.vfs)
     ways, _refusal = candidates.place(
         answer, wanted,
@@ -84,52 +88,51 @@ class _Offers:
         #: The group that another one is below.
         self._above = {suffix: subtree[0] for subtree in asked.same_subtree
                        for suffix in subtree[1:]}
-        self._groups = sorted(asked.groups,
-                              key=lambda group: group.suffix in self._above)
+        self._groups = {group.suffix: group for group in sorted(
+            asked.groups, key=lambda group: group.suffix in self._above)}
+        self._places = {suffix: self._alone(group)
+                        for suffix, group in self._groups.items()}
         self._parent = self._parents()
 
     def all(self) -> Iterator[dict[str, int]]:
         """Place of the provider by suffix, for each way."""
-        return self._choose(self._groups, {})
+        return self._choose(tuple(self._groups), {})
 
-    def _choose(self, groups: Sequence[requests.Group],
+    def _choose(self, suffixes: Sequence[str],
                 chosen: Mapping[str, int]) -> Iterator[dict[str, int]]:
-        if not groups:
+        if not suffixes:
             yield dict(chosen)
             return
-        group, *rest = groups
-        for place in range(len(self._state.host.providers)):
-            if self._may_be(group, place, chosen) and self._has(
-                    group, place, chosen):
-                yield from self._choose(rest, {**chosen, group.suffix: place})
+        suffix, *rest = suffixes
+        above = chosen.get(self._above.get(suffix, ''))
+        for place in self._places[suffix]:
+            if above is None or above in self._ancestors(place):
+                others = [other for other, taken in chosen.items()
+                          if taken == place]
+                if not others or self._may_share(suffix, place, others):
+                    yield from self._choose(rest, {**chosen, suffix: place})
 
-    def _may_be(self, group: requests.Group, place: int,
-                chosen: Mapping[str, int]) -> bool:
-        """Whether a provider is where a group may be."""
-        taken = [suffix for suffix, other in chosen.items() if other == place]
-        if taken and (self._isolate or (
-                group.suffix in self._apart
-                and not self._apart.isdisjoint(taken))):
-            return False
-        above = self._above.get(group.suffix)
-        return above is None or chosen[above] in self._ancestors(place)
+    def _alone(self, group: requests.Group) -> list[int]:
+        """Places of the providers that have all of a group."""
+        host, state = self._state.host, self._state
+        return [place for place, provider in enumerate(host.providers)
+                if group.required <= provider.traits and all(
+                    name in provider.inventories and amount <= min(
+                        state.free((place, name)),
+                        state.record((place, name))['max_unit'])
+                    for name, amount in group.resources.items())]
 
-    def _has(self, group: requests.Group, place: int,
-             chosen: Mapping[str, int]) -> bool:
-        """Whether a provider has what a group asks for, with the others."""
-        provider = self._state.host.providers[place]
-        if not group.required <= provider.traits:
+    def _may_share(self, suffix: str, place: int,
+                   others: Sequence[str]) -> bool:
+        """Whether a provider has room for a group beside others."""
+        if self._isolate or (suffix in self._apart
+                             and not self._apart.isdisjoint(others)):
             return False
-        for name, amount in group.resources.items():
-            taken = sum(other.resources.get(name, 0)
-                        for other in self._groups
-                        if chosen.get(other.suffix) == place)
-            if name not in provider.inventories or (
-                    taken + amount > self._state.free((place, name))
-                    or amount > self._state.record((place, name))[
-                        'max_unit']):
-                return False
-        return True
+        groups = [self._groups[one] for one in (suffix, *others)]
+        return all(
+            sum(group.resources.get(name, 0) for group in groups)
+            <= self._state.free((place, name))
+            for name in self._groups[suffix].resources)
 
     def _parents(self) -> dict[int, int]:
         providers = self._state.host.providers
