@@ -61,7 +61,7 @@ def _allowed(key: str, name: str, value: str,
             raise ImageError(f'{name}: the flavor must say hw:mem_page_size='
                              'any or large, or the image may choose none')
         return value
-    if of_flavor is None:
+    if not of_flavor:
         return value
     if name.startswith('hw_numa_'):
         raise ImageError(f'{name}: the flavor says {key} already')

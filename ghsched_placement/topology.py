@@ -18,19 +18,22 @@ that must work without Nova. Properties of the image are not known here.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 import re
+
+from oslo_utils import strutils
 
 from ghsched_placement import cpulist
 
 #: nova.objects.ImageMetaProps.NUMA_NODES_MAX
 _MOST_NODES = 128
 
-#: Each gives a guest a NUMA topology of one node if hw:numa_nodes is absent.
-_MAKES_TOPOLOGY = ('hw:mem_page_size', 'hw:pmem')
+#: Another way to say hw:cpu_policy=dedicated, or shared.
+_RESOURCES = re.compile(r'resources(?:[1-9][0-9]*)?:([PV]CPU)')
 
-#: The older way to say hw:cpu_policy=dedicated.
-_PCPU = re.compile(r'resources([1-9][0-9]*)?:PCPU')
+#: Another way to say hw:cpu_thread_policy.
+_THREADS = re.compile(r'trait([1-9][0-9]*)?:HW_CPU_HYPERTHREADING')
 
 
 class TopologyError(ValueError):
@@ -76,53 +79,184 @@ def split(vcpus: int, memory_mb: int,
 
     :raises TopologyError: when Nova would refuse the flavor.
     """
-    dedicated = _dedicated(vcpus, extra_specs)
-    isolated = extra_specs.get('hw:emulator_threads_policy') == 'isolate'
-    pinned = dedicated or any(map(_PCPU.fullmatch, extra_specs))
-    if isolated and not pinned:
+    isolated = _one_of('hw:emulator_threads_policy', extra_specs,
+                       ('share', 'isolate')) == 'isolate'
+    dedicated = _dedicated(vcpus, isolated, extra_specs)
+    if isolated and not dedicated:
         raise TopologyError('hw:emulator_threads_policy: isolate needs '
                             'hw:cpu_policy=dedicated')
-    if extra_specs.get('hw:cpu_thread_policy') and not pinned:
+    if _thread_policy(extra_specs) and not dedicated:
         raise TopologyError('hw:cpu_thread_policy: needs '
                             'hw:cpu_policy=dedicated')
     nodes = _node_count(extra_specs)
-    if nodes == 0 and (pinned or not extra_specs.keys().isdisjoint(
-            _MAKES_TOPOLOGY)):
+    pages = _page_size(extra_specs)
+    if nodes == 0 and (dedicated or pages is not None
+                       or extra_specs.get('hw:pmem')):
         nodes = 1
+    cells = _cells(nodes, vcpus, memory_mb, extra_specs)
+    _check_pages(cells, pages)
     return Guest(
-        vcpus, memory_mb, _cells(nodes, vcpus, memory_mb, extra_specs),
+        vcpus, memory_mb, cells,
         pcpus=len(dedicated) + isolated if dedicated else 0,
         shared=vcpus - len(dedicated), dedicated=dedicated)
 
 
-def _dedicated(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
-    everything = frozenset(range(vcpus))
-    policy = extra_specs.get('hw:cpu_policy', 'shared')
+def _one_of(key: str, extra_specs: Mapping[str, str],
+            choices: Sequence[str]) -> str:
+    """A value that may be left out, or be empty."""
+    value = extra_specs.get(key, '')
+    if value and value not in choices:
+        raise TopologyError(f'{key}: {value!r} is none of '
+                            + ', '.join(choices))
+    return value
+
+
+# -- CPUs ---------------------------------------------------------------------
+
+
+def _dedicated(vcpus: int, isolated: bool,
+               extra_specs: Mapping[str, str]) -> frozenset[int]:
+    """The vCPUs with a host CPU of their own."""
+    policy = _one_of('hw:cpu_policy', extra_specs,
+                     ('shared', 'dedicated', 'mixed'))
+    if _asks_for_pcpus(vcpus, isolated, policy, extra_specs):
+        policy = 'dedicated'
+    realtime = _realtime(vcpus, extra_specs)
     mask = extra_specs.get('hw:cpu_dedicated_mask')
-    if policy not in ('shared', 'dedicated', 'mixed'):
-        raise TopologyError(f'hw:cpu_policy: {policy!r} is none of shared, '
-                            'dedicated and mixed')
-    if policy != 'mixed':
-        if mask:
-            raise TopologyError('hw:cpu_dedicated_mask: needs '
-                                'hw:cpu_policy=mixed')
-        return everything if policy == 'dedicated' else frozenset()
-    mask = mask or extra_specs.get('hw:cpu_realtime_mask', '')
-    listed = _cpus('hw:cpu_dedicated_mask',
-                   f'0-{vcpus - 1},{mask}' if mask.strip().startswith('^')
-                   else mask)
-    if not listed or not listed < everything:
+    if policy == 'mixed':
+        return _mixed(vcpus, mask, realtime)
+    if mask:
+        raise TopologyError('hw:cpu_dedicated_mask: needs '
+                            'hw:cpu_policy=mixed')
+    if policy == 'dedicated':
+        return frozenset(range(vcpus))
+    if realtime:
+        raise TopologyError('hw:cpu_realtime: needs hw:cpu_policy=dedicated '
+                            'or mixed')
+    return frozenset()
+
+
+def _asks_for_pcpus(vcpus: int, isolated: bool, policy: str,
+                    extra_specs: Mapping[str, str]) -> bool:
+    """Whether it is resources:PCPU that asks for dedicated CPUs."""
+    asked = {'VCPU': 0, 'PCPU': 0}
+    for key, value in extra_specs.items():
+        match = _RESOURCES.fullmatch(key)
+        # Nova passes over what it can not read.
+        if match and re.fullmatch('[0-9]{1,9}', value.strip()):
+            asked[match[1]] += int(value)
+    pcpus = asked['PCPU']
+    if any(asked.values()) and (policy or all(asked.values())):
+        raise TopologyError('resources:VCPU, resources:PCPU, hw:cpu_policy: '
+                            'only one of them may be there')
+    if pcpus and pcpus != vcpus + isolated:
+        raise TopologyError(f'resources:PCPU: {pcpus} for a guest that needs '
+                            f'{vcpus + isolated}')
+    return pcpus > 0
+
+
+def _mixed(vcpus: int, mask: str | None,
+           realtime: frozenset[int]) -> frozenset[int]:
+    if bool(mask) == bool(realtime):
+        raise TopologyError(
+            'hw:cpu_policy: mixed needs hw:cpu_dedicated_mask, or '
+            'hw:cpu_realtime with hw:cpu_realtime_mask, and not both')
+    if not mask:
+        return realtime
+    listed = _masked('hw:cpu_dedicated_mask', vcpus, mask)
+    if not listed < frozenset(range(vcpus)):
         raise TopologyError('hw:cpu_dedicated_mask: must name some of the '
                             f'{vcpus} vCPUs and not all')
     return listed
 
 
+def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
+    """The vCPUs with real-time scheduling of Nova's own; none without."""
+    if not strutils.bool_from_string(extra_specs.get('hw:cpu_realtime')):
+        return frozenset()
+    everything = listed = frozenset(range(vcpus))
+    mask = extra_specs.get('hw:cpu_realtime_mask')
+    if mask:
+        listed = _masked('hw:cpu_realtime_mask', vcpus, mask)
+    if not listed <= everything:
+        raise TopologyError('hw:cpu_realtime_mask: the guest has no vCPU '
+                            + cpulist.render(listed - everything))
+    if listed == everything and not extra_specs.get(
+            'hw:emulator_threads_policy'):
+        raise TopologyError(
+            'hw:cpu_realtime: leave a vCPU out by hw:cpu_realtime_mask, or '
+            'set hw:emulator_threads_policy')
+    return listed
+
+
+def _masked(key: str, vcpus: int, mask: str) -> frozenset[int]:
+    """vCPUs that a mask lists, or all but those that it excludes."""
+    listed = _cpus(key, f'0-{vcpus - 1},{mask}'
+                   if mask.strip().startswith('^') else mask)
+    if not listed:
+        raise TopologyError(f'{key}: {mask!r} leaves no vCPU')
+    return listed
+
+
+def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
+    """Whether the threads of host cores matter."""
+    policy = _one_of('hw:cpu_thread_policy', extra_specs,
+                     ('prefer', 'isolate', 'require'))
+    trait = next((value for key, value in extra_specs.items()
+                  if _THREADS.fullmatch(key)), '')
+    if policy and trait:
+        raise TopologyError('hw:cpu_thread_policy: can not go with '
+                            'trait:HW_CPU_HYPERTHREADING')
+    return bool(policy) or trait in ('required', 'forbidden')
+
+
+# -- memory -------------------------------------------------------------------
+
+
+def _page_size(extra_specs: Mapping[str, str]) -> int | None:
+    """KiB of a page that is asked for.
+
+    :returns: 0 for a kind of pages whose size the host knows, None where
+        nothing is asked for.
+    """
+    text = extra_specs.get('hw:mem_page_size')
+    if not text and strutils.bool_from_string(
+            extra_specs.get('hw:locked_memory')):
+        raise TopologyError('hw:locked_memory: needs hw:mem_page_size')
+    if not text:
+        return None
+    if text in ('small', 'large', 'any'):
+        return 0
+    try:
+        if text.isdecimal():
+            return int(text) or None
+        size: int = strutils.string_to_bytes(text, return_int=True) // 1024
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise TopologyError(
+            f'hw:mem_page_size: {text!r} is none of small, large and any, and '
+            'no size such as 2048 (KiB), 2MB or 1GB')
+    return size
+
+
+def _check_pages(cells: Sequence[Cell], size: int | None) -> None:
+    for node, cell in enumerate(cells):
+        if size and cell.memory_mb * 1024 % size:
+            raise TopologyError(
+                f'hw:mem_page_size: {cell.memory_mb} MB of RAM on guest NUMA '
+                f'node {node} are no multiple of {size} KiB')
+
+
+# -- NUMA nodes ---------------------------------------------------------------
+
+
 def _node_count(extra_specs: Mapping[str, str]) -> int:
     text = extra_specs.get('hw:numa_nodes')
-    if text is None:
+    if not text:
         return 0
-    if not re.fullmatch('[0-9]{1,4}', text) or not (
-            1 <= int(text) <= _MOST_NODES):
+    if not re.fullmatch('[1-9][0-9]{0,3}', text) or (
+            int(text) > _MOST_NODES):
         raise TopologyError(f'hw:numa_nodes: {text!r} is not a number from 1 '
                             f'to {_MOST_NODES}')
     return int(text)

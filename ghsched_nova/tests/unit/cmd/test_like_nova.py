@@ -53,8 +53,10 @@ def of(*parts):
 
 
 NUMA = st.one_of(
-    some({'hw:numa_nodes': ['1', '2', '4', '3', '0', 'x'],
-          'hw:mem_page_size': ['small', 'large']}),
+    some({'hw:numa_nodes': ['1', '2', '4', '3', '0', 'x', '02', ''],
+          'hw:mem_page_size': ['small', 'large', 'any', 'foo', '2048', '2MB',
+                               '3MB', '0', '', '2 MB', '1.5GB', '1B'],
+          'hw:locked_memory': ['true', 'no']}),
     st.fixed_dictionaries({
         'hw:numa_nodes': st.sampled_from(['1', '2', '2', '2', '3']),
         'hw:numa_cpus.0': CPUS, 'hw:numa_mem.0': MEMORY}, optional={
@@ -70,7 +72,18 @@ PINNING: st.SearchStrategy[dict[str, str]] = st.one_of(
     of(st.just({'hw:cpu_policy': 'mixed'}),
        some({'hw:cpu_dedicated_mask': ['0', '^0', '0-3', '^0-1', '9'],
              'hw:emulator_threads_policy': ['isolate']})),
-    some({'resources:PCPU': ['4', '3'], 'resources:VCPU': ['0', '4']}))
+    of(some({'hw:cpu_policy': ['shared', 'dedicated', 'mixed', '']}),
+       some({'hw:cpu_thread_policy': ['prefer', 'x', ''],
+             'hw:emulator_threads_policy': ['isolate', 'x', ''],
+             'hw:cpu_dedicated_mask': ['0', ''],
+             'hw:cpu_realtime': ['yes', 'false'],
+             'hw:cpu_realtime_mask': ['0', '^0', '^9', '7', '0-3', 'x', ''],
+             'trait:HW_CPU_HYPERTHREADING': ['required', 'forbidden']})),
+    some({'resources:PCPU': ['4', '3', '0', '5', 'x'],
+          'resources1:PCPU': ['1', '4'], 'resources:VCPU': ['0', '4', '7'],
+          'hw:cpu_policy': ['dedicated'],
+          'hw:emulator_threads_policy': ['isolate'],
+          'hw:cpu_thread_policy': ['isolate']}))
 OTHER = some({
     'group_policy': ['none', 'isolate', 'x'],
     'resources:CUSTOM_GOLD': ['1', '0', 'x'], 'resources:DISK_GB': ['7'],
@@ -95,6 +108,15 @@ def numa_of(flavor):
         properties=objects.ImageMetaProps()))
 
 
+def fits(numa):
+    """Whether a host that is large enough has such pages for each cell."""
+    return all((cell.pagesize or 0) < 1
+               or hardware._numa_cell_supports_pagesize_request(
+        objects.NUMACell(mempages=[objects.NUMAPagesTopology(
+            size_kb=cell.pagesize, total=10 ** 9, used=0, reserved=0)]), cell)
+        for cell in numa.cells)
+
+
 class TopologyTest(unittest.TestCase):
 
     @settings(max_examples=150, deadline=None)
@@ -104,20 +126,48 @@ class TopologyTest(unittest.TestCase):
             expected = numa_of(flavor_of(extra_specs))
         except REFUSALS:
             return
+        if expected and not fits(expected):
+            return
         guest = topology.split(4, 2048, extra_specs)
         cells = expected.cells if expected else []
         self.assertEqual(
             [(cell.cpuset | cell.pcpuset, cell.memory) for cell in cells],
             [(cell.vcpus, cell.memory_mb) for cell in guest.cells])
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=300, deadline=None)
     @given(EXTRA_SPECS)
-    def test_what_it_refuses_nova_refuses(self, extra_specs):
+    def test_what_one_refuses_the_other_refuses(self, extra_specs):
+        reason = None
         try:
             topology.split(4, 2048, extra_specs)
         except topology.TopologyError as error:
-            with self.assertRaises(REFUSALS, msg=str(error)):
-                numa_of(flavor_of(extra_specs))
+            reason = str(error)
+        try:
+            numa = numa_of(flavor_of(extra_specs))
+        except REFUSALS:
+            self.assertIsNotNone(reason)
+        else:
+            if reason and 'multiple' in reason:
+                self.assertFalse(fits(numa), reason)
+            else:
+                self.assertIsNone(reason)
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.sampled_from(['2048', '3MB', '1.5GB', '1GB', '65536']),
+           st.sampled_from([512, 1536, 2048, 3072, 4608]),
+           st.sampled_from(['1', '2']))
+    def test_ram_is_of_whole_pages(self, size, memory_mb, nodes):
+        extra_specs = {'hw:mem_page_size': size, 'hw:numa_nodes': nodes}
+        flavor = flavor_of(extra_specs)
+        flavor.memory_mb = memory_mb
+        numa = numa_of(flavor)
+        try:
+            topology.split(4, memory_mb, extra_specs)
+        except topology.TopologyError as error:
+            self.assertIn('multiple', str(error))
+            self.assertFalse(fits(numa))
+        else:
+            self.assertTrue(fits(numa))
 
 
 IMAGE = some({
@@ -141,6 +191,8 @@ class ImageTest(unittest.TestCase):
         try:
             expected = self.of_nova(extra_specs, properties)
         except REFUSALS:
+            return
+        if expected and not fits(expected):
             return
         guest = topology.split(4, 2048, images.merge(extra_specs,
                                                      properties))
@@ -187,6 +239,8 @@ class QueryTest(unittest.TestCase):
             numa = numa_of(flavor)
             expected = self.novas(flavor, numa)
         except REFUSALS:
+            return
+        if numa and not fits(numa):
             return
         guest = topology.split(4, 2048, extra_specs)
         policy = policies.parse(extra_specs, len(guest.cells))
