@@ -192,9 +192,12 @@ def _add_resource(group: _Group, name: str, value: str) -> None:
 def _add_base(flavor: Flavor, groups: Mapping[str, _Group]) -> None:
     """The flavor's own figures, where no ``resources:`` overrides them."""
     base = groups[''].resources
+    if flavor.pcpus and not any(group.resources.get(orc.PCPU)
+                                for group in groups.values()):
+        base[orc.PCPU] = flavor.pcpus
+        base[orc.VCPU] = flavor.vcpus
     given = {name for group in groups.values() for name in group.resources}
     if given.isdisjoint((orc.VCPU, orc.PCPU)):
-        base[orc.PCPU] = flavor.pcpus
         base[orc.VCPU] = flavor.vcpus
     if orc.MEMORY_MB not in given:
         base[orc.MEMORY_MB] = flavor.memory_mb

@@ -73,7 +73,7 @@ PINNING: st.SearchStrategy[dict[str, str]] = st.one_of(
        some({'hw:cpu_dedicated_mask': ['0', '^0', '0-3', '^0-1', '9'],
              'hw:emulator_threads_policy': ['isolate']})),
     of(some({'hw:cpu_policy': ['shared', 'dedicated', 'mixed', '']}),
-       some({'hw:cpu_thread_policy': ['prefer', 'x', ''],
+       some({'hw:cpu_thread_policy': ['prefer', 'x'],
              'hw:emulator_threads_policy': ['isolate', 'x', ''],
              'hw:cpu_dedicated_mask': ['0', ''],
              'hw:cpu_realtime': ['yes', 'false'],
