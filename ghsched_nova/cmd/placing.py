@@ -38,8 +38,8 @@ from ghsched_placement import vfs
 
 #: Units of what is short, where it does not name them itself.
 _UNITS = {'memory': 'MB of RAM', 'disk': 'GB of disk', 'VCPU': 'vCPUs',
-          'PCPU': 'dedicated CPUs', limits.BANDWIDTH:
-          '% of its memory bandwidth for guests'}
+          'PCPU': 'dedicated CPUs (dedicated_cpus in its file)',
+          limits.BANDWIDTH: '% of its memory bandwidth for guests'}
 
 
 class Refused(Exception):  # noqa: N818

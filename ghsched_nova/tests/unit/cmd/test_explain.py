@@ -410,7 +410,8 @@ class RefusalTest(unittest.TestCase):
 
     def test_dedicated_cpus_that_the_host_has_not(self):
         for one in ('hw:cpu_policy=dedicated', 'resources:PCPU=2'):
-            self.refused('the host has 0 dedicated CPUs, 2 are needed', one)
+            self.refused('has 0 dedicated CPUs .dedicated_cpus in its file., '
+                         '2 are needed', one)
 
     def test_one_guest_node_is_no_larger_than_a_host_node(self):
         text = (HOSTS / 'kunpeng920.yaml').read_text()
