@@ -18,6 +18,7 @@ from http import server
 import io
 import itertools
 import json
+import logging
 import pathlib
 import random
 import threading
@@ -526,9 +527,9 @@ class SdkTest(PlacementCase):
         command = osc_density.PlanDensity(types.SimpleNamespace(
             stdout=out, client_manager=types.SimpleNamespace(
                 ghsched=asked)), None)
-        with contextlib.redirect_stderr(io.StringIO()) as told:
-            command.run(command.get_parser('plan').parse_args(
-                ['--flavor', 'bw60', '--machine', file, '-f', 'json']))
+        told = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        command.run(command.get_parser('plan').parse_args(
+            ['--flavor', 'bw60', '--machine', file, '-f', 'json']))
         of_cloud, *found = json.loads(out.getvalue())
         self.assertEqual((12, []), (of_cloud['Guests'],
                                     of_cloud['Density (Simulated)']))
@@ -540,7 +541,7 @@ class SdkTest(PlacementCase):
                  for curve in curves],
                 [(curve['density'], curve['first_failing'], curve['binds'])
                  for curve in one['Density (Simulated)']])
-        self.assertIn('figures that were fitted', told.getvalue())
+        self.assertIn('figures that were fitted', told.output)
 
     def test_a_cloud_that_does_not_answer(self):
         self.service._server.shutdown()
