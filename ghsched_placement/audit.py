@@ -294,6 +294,9 @@ def _shortfall(asked: NodePolicy,
     if asked.capped and not shared and (
             real.maximum is not None and real.maximum >= 100):
         return f'there is no cap instead of {asked.maximum} %'
+    if real.differs(asked.minimum, asked.maximum):
+        return ('its control group does not hold what follows from the '
+                'policies of its guests')
     return ''
 
 

@@ -57,8 +57,14 @@ class GuestNode:
 
     def holds(self, minimum: int, maximum: int) -> bool:
         """Whether it is known to hold a guarantee and a cap, rounded."""
-        return self.as_wanted is True and (
-            (minimum, maximum) == (self.asked_minimum, self.asked_maximum))
+        return self.as_wanted is True and self._is_of(minimum, maximum)
+
+    def differs(self, minimum: int, maximum: int) -> bool:
+        """Whether it is known not to hold what follows from them."""
+        return self.as_wanted is False and self._is_of(minimum, maximum)
+
+    def _is_of(self, minimum: int, maximum: int) -> bool:
+        return (minimum, maximum) == (self.asked_minimum, self.asked_maximum)
 
 
 @dataclass(frozen=True)

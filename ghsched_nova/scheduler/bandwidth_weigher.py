@@ -101,7 +101,7 @@ def _share(state: Any, share: Mapping[int, float]) -> float:
     :param share: by node, of those that are known.
     """
     order = compat.limits_order((state.limits or {}).get('numa_topology'))
-    chosen = [share[node] for node in order or () if node in share]
-    if chosen:
-        return max(chosen)
+    if order:
+        return max((share[node] for node in order if node in share),
+                   default=0.0)
     return sum(share.values()) / len(share) if share else 0.0

@@ -127,7 +127,9 @@ class PolicyEndpoint:
                 live.change(self._engine, domain, policy)
                 LOG.info('ghsched: the policy of %(name)s is %(policy)s now',
                          {'name': domain.guest.name, 'policy': policy})
-            self._changed(context, instance)
+        # Placement may be slow; a caller that has not waited for it finds
+        # the lock free, and asks what the policy is.
+        self._changed(context, instance)
         return {}
 
     @contextlib.contextmanager

@@ -158,6 +158,14 @@ class EffectiveTest(AuditTestCase):
                     asked_minimum=asked.minimum, asked_maximum=asked.maximum,
                     as_wanted=right))
 
+    def test_values_that_the_host_itself_finds_wrong(self):
+        told = {'asked_minimum': 30, 'asked_maximum': 50, 'as_wanted': False}
+        self.assertEqual(['host-differs'], self.effective(      # a lower cap
+            NodePolicy(30, 50), minimum=30, maximum=40, **told))
+        self.assertEqual(['host-differs'], self.effective(  # sum of two: 60
+            NodePolicy(30, 50), minimum=30, maximum=100,
+            group='ghsched-shared', **told))
+
     def test_a_host_that_was_told_of_another_policy(self):
         for told in ({'asked_minimum': 20, 'asked_maximum': 100},
                      {'asked_minimum': 30, 'asked_maximum': 100}):

@@ -13,6 +13,8 @@
 """Another policy for a guest that runs, with real Placement and Nova."""
 
 import errno
+import threading
+from unittest import mock
 
 import fixtures
 from lxml import etree
@@ -268,6 +270,22 @@ class SharedGroupTest(LiveChangeBase):
         self.assertEqual({self.server['id']: (60, 100),
                           self.other['id']: (60, 100)}, self.values())
         self.assertEqual([self.group], self.kernel.own_groups())
+
+    def test_a_slow_report_does_not_keep_others_from_the_guest(self):
+        free = threading.Event()
+
+        def other():
+            with compat.instance_lock(self.server['id']):
+                free.set()
+
+        def slow(*_args):
+            threading.Thread(target=other, daemon=True).start()
+            self.assertTrue(free.wait(10))
+        endpoint = self.computes['host_a'].driver._policy_endpoint
+        with mock.patch.object(endpoint, '_changed', slow):
+            self.change(mem_bw_min=20)
+        self.assertTrue(free.is_set())
+        self.assert_changed(20, 60)
 
     def left(self):
         """Control groups that Placement offers."""

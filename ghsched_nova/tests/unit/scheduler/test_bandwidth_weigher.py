@@ -105,6 +105,10 @@ class BandwidthWeigherTest(testtools.TestCase):
                                                parts=(1,))))
         self.assertEqual(0.0, self.weigh(host(50, parts=(0,))))
 
+    def test_other_nodes_say_nothing_of_a_chosen_one_that_is_not_known(self):
+        self.assertEqual(0.0, self.weigh(host(100, 10, chosen=(1,),
+                                              parts=(1,))))
+
     def test_a_part_above_the_threshold_does(self):
         for parts in ((1,), (0, 1)):
             self.assertAlmostEqual(-0.5, self.weigh(host(100, 70,
