@@ -90,20 +90,23 @@ def _leaked(actual: drift.Actual, wanted: drift.Wanted,
             needed: Set[str]) -> dict[str, str]:
     """Groups to remove, and why."""
     uuids = {domain.uuid for domain in wanted.domains}
+    # It is known which group these need; the others may need theirs.
+    placed = {guest.domain.uuid for guest in wanted.guests}
     running = _by_id(wanted.domains)
     # A process whose domain is not known is that of a guest that starts.
     unknown = actual.processes - {domain.name for domain in wanted.domains}
     found = {}
     for name in (wanted.removable & actual.groups.keys()) - needed:
         group = actual.groups[name]
-        reason = (_left_by_us(name, group, uuids)
+        reason = (_left_by_us(name, group, uuids, placed)
                   or _left_by_libvirt(name, group, running, unknown))
         if reason:
             found[name] = reason
     return found
 
 
-def _left_by_us(name: str, group: Group, uuids: Set[str]) -> str:
+def _left_by_us(name: str, group: Group, uuids: Set[str],
+                placed: Set[str]) -> str:
     if name == own.DEFAULT:
         # What is in it belongs to the kernel's own group then.
         return 'no guest is held by it'
@@ -112,7 +115,7 @@ def _left_by_us(name: str, group: Group, uuids: Set[str]) -> str:
     if own.is_shared(name):
         return 'no guest shares it'
     uuid = naming.own_uuid(name)
-    if uuid in uuids and name.startswith(own.MONITORS):
+    if uuid in placed or uuid in uuids and name.startswith(own.MONITORS):
         return f'guest {uuid} is in another group'
     return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
 

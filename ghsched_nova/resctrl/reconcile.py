@@ -32,6 +32,7 @@ from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import mend
+from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import survey
 
 #: How often a state is mended before it is told as one that can not be. The
@@ -224,7 +225,9 @@ class _Work:
         moved = []
         for tid in action.threads:
             try:
-                apply.write(self.files, self.root, path / 'tasks', f'{tid}\n')
+                for group in self._way(path, action):
+                    apply.write(self.files, self.root, group / 'tasks',
+                                f'{tid}\n')
             except apply.EnforcementError as error:
                 if error.errno != errno.ESRCH:
                     raise
@@ -235,6 +238,17 @@ class _Work:
                 'the threads of the guest have ended meanwhile', str(path),
                 errno=errno.ESRCH)
         return tuple(moved)
+
+    def _way(self, path: Path, action: drift.Action) -> tuple[Path, ...]:
+        """The groups that a thread is put into, one after the other.
+
+        The kernel takes the threads of a monitoring group from its own
+        control group alone (``__rdtgroup_move_task()`` in
+        fs/resctrl/rdtgroup.c). Those of a shared group have been put into it
+        before.
+        """
+        in_default = action.group.startswith(own.MONITORS)
+        return (self.root, path) if in_default else (path,)
 
     def _give_up(self, action: drift.Action,
                  error: apply.EnforcementError) -> None:

@@ -65,6 +65,10 @@ class MeasuredTestCase(testtools.TestCase):
         self.assertEqual(((), ()), (report.problems, report.foreign))
         return [(action.kind, action.group) for action in report.actions]
 
+    def move_to(self, group, *threads):
+        for thread in threads:
+            self.world.model.write(f'/{group}/tasks', f'{thread}\n')
+
     def test_it_has_a_monitoring_group_and_no_control_group(self):
         self.assertEqual([('make group', MONITOR), ('move threads', MONITOR)],
                          [step for step in self.settled()
@@ -93,6 +97,67 @@ class MeasuredTestCase(testtools.TestCase):
         self.world.model.write('/tasks', '1002\n')
         self.assertEqual([('move threads', MONITOR)], self.settled())
         self.assertEqual({1001, 1002}, self.world.measured()[MONITOR])
+
+    def test_one_in_another_control_group_is_pulled_back(self):
+        self.world.model.mkdir('/pqos')
+        for _without_and_with_its_group in range(2):
+            self.move_to('pqos', 1001, 1002, 1003)
+            report = self.world.reconcile()
+            self.assertEqual(((), ('pqos',)),
+                             (report.problems, report.foreign))
+            self.assertEqual({1001, 1002}, self.world.measured()[MONITOR])
+            self.assertEqual({1003}, self.world.tasks('pqos'))
+            self.assertEqual((), self.world.reconcile().actions)
+            self.assertEqual([], self.world.files.operations)
+
+    def test_one_in_the_group_of_a_guest_that_is_held_is_pulled_back(self):
+        self.settled()
+        held = self.world.guests[1].group
+        self.move_to(held, 1002)
+        self.assertEqual([('move threads', MONITOR)], self.settled())
+        self.assertEqual({2001, 2002}, self.world.tasks(held))
+
+    def test_on_every_kernel_one_is_pulled_back(self):
+        for dialect in machines.DIALECTS:
+            self.world = self.new_world(dialect)
+            if self.world.host.monitored:
+                self.world.model.mkdir('/pqos')
+                self.move_to('pqos', 1001, 1002)
+                self.assertEqual((), self.world.reconcile().problems, dialect)
+                self.assertEqual({MONITOR: {1001, 1002}},
+                                 self.world.measured(), dialect)
+
+    def test_its_former_control_group_is_given_back(self):
+        group = own.group_name(world.UUID.format(0))
+        self.world.model.mkdir('/' + group)
+        self.move_to(group, 1001, 1002)
+        self.assertEqual(
+            [('make group', MONITOR), ('move threads', MONITOR),
+             ('remove group', group)],
+            [step for step in self.settled() if step[1] in (MONITOR, group)])
+        self.assertEqual({MONITOR: {1001, 1002}}, self.world.measured())
+        self.assertEqual([], self.settled())
+        self.assertEqual([], self.world.files.operations)
+
+    def test_the_control_group_of_an_unknown_policy_stays(self):
+        self.world.model.mkdir('/' + own.group_name(world.UUID.format(0)))
+        wanted = self.world.wanted()
+        self.assertEqual((), drift_of(self.world, dataclasses.replace(
+            wanted, guests=())).actions)
+
+    def test_one_that_can_not_be_pulled_back_leaves_nothing_behind(self):
+        def before(what, name, _text):
+            if (what, name) == ('tasks', self.world.root.name):
+                raise OSError(errno.EINVAL, 'no')
+
+        self.world.model.mkdir('/pqos')
+        self.move_to('pqos', 1001, 1002)
+        self.world.files.before = before
+        problem, = self.world.reconcile().problems
+        self.assertIn(f'{self.world.root}/tasks: the write was refused',
+                      problem.reason)
+        self.assertEqual({}, self.world.measured())
+        self.assertEqual({1001, 1002}, self.world.tasks('pqos'))
 
     def test_it_goes_with_the_guest(self):
         self.settled()
@@ -148,6 +213,7 @@ class MeasuredTestCase(testtools.TestCase):
         self.world.files.before = before
         problem, = self.world.reconcile().problems
         self.assertEqual(world.UUID.format(0), problem.guest)
+        self.assertEqual({}, self.world.measured())
 
     def test_a_guest_without_threads_has_a_problem(self):
         self.world.end(0)
