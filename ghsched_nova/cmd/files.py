@@ -10,11 +10,27 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Files that a command writes: whole, or not at all."""
+"""Files that a command writes: whole, or not at all.
 
+A new file takes the name of the one that was there. Where that can not be,
+the one that is there is written: a device, a pipe, a file that the command
+was given open, a mount point, a file in a directory that is not writable.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import errno
 import os
 from pathlib import Path
+import secrets
+import shutil
 import stat
+from typing import TextIO
+
+#: No other file can take this name: it is a mount point, or the directory is
+#: not writable, or the owner can not be kept. See rename(2) and chown(2).
+_NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def check_writable(path: Path) -> None:
@@ -22,45 +38,96 @@ def check_writable(path: Path) -> None:
 
     :raises OSError: with the path, when nothing can be written there.
     """
-    target = path.resolve()
-    if target.exists():
-        with target.open('a', encoding='utf-8'):
-            return
-    beside = _beside(target)
-    try:
-        with beside.open('x', encoding='utf-8'):
-            pass
-        beside.unlink()
-    except OSError as error:
-        raise _of(path, error) from None
+    _either(path, _try_neighbour, _try)
 
 
 def save(path: Path, text: str) -> None:
     """Write a file; what was there stays until all is written.
 
+    It stays as far as the file can be replaced, which keeps its mode and
+    owner.
+
     :raises OSError: with the path, when it can not be written.
     """
-    target = path.resolve()
+    def replace(target: Path) -> None:
+        with _neighbour(target) as file:
+            file.write(text)
+            file.close()
+            Path(file.name).replace(target)
+
+    def write(given: Path) -> None:
+        given.write_text(text, encoding='utf-8')
+
+    _either(path, replace, write)
+
+
+def _either(path: Path, by_name: Callable[[Path], None],
+            in_place: Callable[[Path], None]) -> None:
+    """Do one or the other, the same for a check and for what it checks.
+
+    :param by_name: gets the path that links lead to.
+    :param in_place: gets the path as it is: /dev/stdout leads to a pipe, the
+        name that can be read there leads nowhere.
+    """
     try:
-        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-            # A device or a pipe takes what comes, and is no name to move.
-            target.write_text(text, encoding='utf-8')
-            return
-        beside = _beside(target)
+        if _has_name(path):
+            try:
+                by_name(path.resolve())
+                return
+            except OSError as error:
+                if error.errno not in _NAME_IS_FIXED or not path.exists():
+                    raise
+        in_place(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _has_name(path: Path) -> bool:
+    """Whether it is a regular file with a name of its own, or none yet.
+
+    What is behind a link of /proc/self/fd is open already, and whoever
+    opened it reads on there.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return True
+    while path.is_symlink():
+        if path.parent.resolve().is_relative_to('/proc'):
+            return False
+        path = path.parent / path.readlink()
+    return stat.S_ISREG(mode)
+
+
+@contextlib.contextmanager
+def _neighbour(target: Path) -> Iterator[TextIO]:
+    """A new file beside another, with the rights of that if it is there.
+
+    It is gone at the end, if it has not become the other.
+    """
+    beside = target.with_name(f'.ghsched-{secrets.token_hex(8)}')
+    with beside.open('x', encoding='utf-8') as file:
         try:
-            beside.write_text(text, encoding='utf-8')
-            beside.replace(target)
+            if target.exists():
+                _try(target)
+                owned = target.stat()
+                os.chown(file.fileno(), owned.st_uid, owned.st_gid)
+                shutil.copymode(target, beside)
+            yield file
         finally:
             beside.unlink(missing_ok=True)
-    except OSError as error:
-        raise _of(path, error) from None
 
 
-def _beside(target: Path) -> Path:
-    """A name that nobody else uses, in the same file system."""
-    return target.with_name(f'.{target.name}.{os.getpid()}')
+def _try_neighbour(target: Path) -> None:
+    with _neighbour(target):
+        pass
 
 
-def _of(path: Path, error: OSError) -> OSError:
-    """An error that names what the user named."""
-    return OSError(error.errno, error.strerror, str(path))
+def _try(path: Path) -> None:
+    """Fail if what is there can not be written."""
+    if not path.is_fifo():
+        with path.open('a', encoding='utf-8'):
+            return
+    # Its reader would take the end of the check for the end of the text.
+    if not os.access(path, os.W_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
