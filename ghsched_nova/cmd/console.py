@@ -13,36 +13,88 @@
 """How commands end when nobody reads on, or when somebody ends them."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
 import os
 import sys
+from typing import Any
+from typing import cast
+from typing import TextIO
 
 #: After an interrupt, or when standard output can not be written to.
 EXIT_ENDED = 1
 
 
+class _OutputError(Exception):
+    """Standard output can not be written; no OSError, as work may catch."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(_reason(cause))
+        self.broken_pipe = isinstance(cause, BrokenPipeError)
+
+
+class _Output:
+    """Standard output whose errors are told from all others."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with _told_apart():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with _told_apart():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _told_apart() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _OutputError(error) from error
+
+
+def _output() -> TextIO | None:
+    """There is none where it was closed before the command began."""
+    stream: TextIO | None = sys.stdout
+    return cast(TextIO, _Output(stream)) if stream else None
+
+
+def _reason(error: OSError) -> str:
+    """That of a time-out may have no words at all."""
+    return error.strerror or str(error) or repr(error)
+
+
 def carry_out(name: str, work: Callable[[], int]) -> int:
     """Do the work of a command, and end without a traceback.
 
-    All of its output is written before this returns.
+    All of its output is written before its status is returned.
 
     :param name: of the command, before what goes wrong.
     :param work: gives the exit status, which is 0 where whoever reads the
         output has seen enough.
     """
     try:
-        status = work()
-        sys.stdout.flush()
+        with contextlib.redirect_stdout(_output()):
+            status = work()
+            print(end='', flush=True)
         return status
-    except BrokenPipeError:
+    except _OutputError as error:
         drop_output()
-        return 0
+        if error.broken_pipe:
+            return 0
+        told = f'output: {error}'
     except OSError as error:
-        if not error.filename:
-            drop_output()
-        print(f'{name}: {error.filename or "output"}: {error.strerror}',
-              file=sys.stderr)
+        where = f'{error.filename}: ' if error.filename else ''
+        told = where + _reason(error)
     except KeyboardInterrupt:
-        print(f'{name}: interrupted', file=sys.stderr)
+        told = 'interrupted'
+    print(f'{name}: {told}', file=sys.stderr)
     return EXIT_ENDED
 
 

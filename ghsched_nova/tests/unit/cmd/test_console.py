@@ -16,14 +16,21 @@ import contextlib
 import io
 import subprocess
 import sys
+from unittest import mock
 
 import testtools
 
 from ghsched_nova.cmd import console
 
-#: A command that writes more than a pipe takes at once.
-LONG = ('import sys; from ghsched_nova.cmd import console; '
-        'sys.exit(console.carry_out("cmd", lambda: print("x" * 300000) or 5))')
+#: A command.
+DO = ('import sys; from ghsched_nova.cmd import console; '
+      'sys.exit(console.carry_out("cmd", lambda: {}))')
+#: One that writes more than a pipe takes at once.
+LONG = DO.format('print("x" * 300000) or 5')
+#: One that fails after its first line.
+FAILS = DO.format('print("begun") or open("/absent/file")')
+#: One that can not fail, as it writes nothing.
+SILENT = DO.format('print(end="") or 5')
 
 
 class CarryOutTest(testtools.TestCase):
@@ -47,6 +54,31 @@ class CarryOutTest(testtools.TestCase):
     def test_a_file_that_can_not_be_used_is_named(self):
         self.assertEqual((1, 'cmd: /a: full\n'),
                          self.fails(OSError(28, 'full', '/a')))
+
+    def test_an_error_of_the_work_is_none_of_the_output(self):
+        for error, told in ((ConnectionRefusedError(111, 'refused'),
+                             'refused'),
+                            (BrokenPipeError(32, 'broken'), 'broken'),
+                            (TimeoutError('timed out'), 'timed out'),
+                            (TimeoutError(), 'TimeoutError()')):
+            with mock.patch.object(console, 'drop_output') as dropped:
+                self.assertEqual((1, f'cmd: {told}\n'), self.fails(error))
+            dropped.assert_not_called()
+
+    def test_what_was_written_before_an_error_stays(self):
+        done = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c', FAILS],
+            capture_output=True, text=True, check=False)
+        self.assertEqual(
+            (1, 'begun\n', 'cmd: /absent/file: No such file or directory\n'),
+            (done.returncode, done.stdout, done.stderr))
+
+    def test_there_need_be_no_output(self):
+        done = subprocess.run(
+            ['sh', '-c', 'exec "$@" >&-', 'sh', sys.executable,
+             '-W', 'ignore', '-c', SILENT],
+            capture_output=True, text=True, check=False)
+        self.assertEqual((5, ''), (done.returncode, done.stderr))
 
     def run_long(self, **streams):
         with subprocess.Popen([sys.executable, '-W', 'ignore', '-c', LONG],
