@@ -15,6 +15,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 import os
+from pathlib import Path
 import re
 
 from ghsched_nova.bench import errors
@@ -42,14 +43,28 @@ class Server:
 def start(bench: Bench, number: int) -> Server:
     """Start the server with a number (from 1 on) and wait for it.
 
-    :raises BenchError: when it does not answer.
+    :raises BenchError: when it does not answer, or ends.
     """
     backend = bench.values.text('backend')
-    server = (_process(bench, number) if backend == 'process'
-              else _container(bench, number, backend))
-    machine.wait_until(lambda: _pings(bench, server), 20,
-                       f'redis-server {number} does not answer')
+    if backend == 'process':
+        server, running = _process(bench, number)
+    else:
+        server, running = _container(bench, number, backend), None
+
+    def answers() -> bool:
+        if running:
+            _check_alive(number, *running)
+        return _pings(bench, server)
+    machine.wait_until(answers, 20, f'redis-server {number} does not answer')
     return server
+
+
+def _check_alive(number: int, process: machine.Process, log: Path) -> None:
+    if not process.alive():
+        said = log.read_text(errors='replace').splitlines()
+        raise errors.BenchError(
+            f'redis-server {number} has ended: '
+            f'{said[-1].strip() if said else "it said nothing"}')
 
 
 def pin(pins: str, number: int) -> str:
@@ -65,7 +80,9 @@ def check_pins(pins: str) -> str:
     return f'pin: {pins!r} is not of the form 2;3;4-5'
 
 
-def _process(bench: Bench, number: int) -> Server:
+def _process(bench: Bench, number: int
+             ) -> tuple[Server, tuple[machine.Process, Path]]:
+    """A server, and what runs with the file of its output."""
     values = bench.values
     server = Server(number, values.text('address'),
                     values.integer('port') + number - 1)
@@ -74,11 +91,11 @@ def _process(bench: Bench, number: int) -> Server:
             f'a redis-server that is not ours answers on port {server.port}; '
             'choose others with --port')
     cpus = pin(values.text('pin'), number)
-    bench.start([
+    running = bench.start([
         *(['taskset', '-c', cpus] if cpus else []),
         'redis-server', '--port', str(server.port), '--bind', server.address,
         '--protected-mode', 'no', '--dir', str(bench.work), *_NO_DISK])
-    return server
+    return server, running
 
 
 def _container(bench: Bench, number: int, engine: str) -> Server:

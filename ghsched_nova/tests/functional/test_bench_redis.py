@@ -18,6 +18,7 @@ The figures mean nothing; that they are taken, checked and reported does.
 import contextlib
 import os
 from pathlib import Path
+import random
 import re
 import socket
 import subprocess
@@ -35,11 +36,13 @@ SSHD = '/usr/sbin/sshd'
 
 
 def free_ports(count):
-    """A port with so many free ones from it on, as far as one can tell."""
+    """A port with so many free ones from it on, as far as one can tell.
+
+    It is below those that the kernel gives to whoever asks for any port
+    (ip_local_port_range), as tests beside this one do.
+    """
     while True:
-        with socket.socket() as first:
-            first.bind(('127.0.0.1', 0))
-            port = first.getsockname()[1]
+        port = random.randrange(20000, 30000)  # noqa: S311
         taken = []
         try:
             for number in range(port, port + count):
@@ -146,6 +149,16 @@ class RedisDensityTest(BenchCase):
         found = self.result('redis-density', port=self.port, **{
             **self.TINY, 'up_to': 1, 'pin': '0', 'fill': True})
         self.assertEqual(1, len(self.samples(found, 'throughput')))
+
+    def test_a_server_that_can_not_have_its_port(self):
+        with socket.socket() as other:
+            other.bind(('127.0.0.1', self.port))
+            found = run.run(scenarios.named('redis-density'), {
+                'port': self.port, 'up-to': 1}, machine.Machine(),
+                lambda _text: None)
+        self.assertEqual('failed', found.status)
+        self.assertIn('redis-server 1 has ended: ', found.reasons[0])
+        self.assertIn(f'port {self.port}', found.reasons[0])
 
     def test_foreign_server_is_left_alone(self):
         work = self.useFixture(fixtures.TempDir()).path
