@@ -167,8 +167,8 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
                      for one in given for name in one.names]
             found = planner.plan_hosts(hosts, flavors, mix, settings,
                                        filling, ours)
-        told = predict(found, targets, flavors, settings, against,
-                       arguments.search, part(bar, 0.8, 1.0), ours)
+        told = predict(found, targets, flavors, settings, ours, against,
+                       arguments.search, part(bar, 0.8, 1.0))
     bar(1.0, 'done')
     return Answer(replace(found, notes=(*found.notes, *told.reasons)),
                   told.densities)

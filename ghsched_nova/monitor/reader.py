@@ -30,6 +30,7 @@ import time
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 
 #: No figure and no word in place of one is longer.
@@ -38,7 +39,6 @@ _SCHEMATA_LONGEST = 65536
 #: Seconds after which the facts of the host are read again: one mount can be
 #: followed by another of the same numbers.
 FRESH = 60.0
-_NO_GROUPS = frozenset({'info', 'mon_data', 'mon_groups'})
 
 Clock = Callable[[], float]
 #: A group, told apart from an earlier one of its name, and a domain.
@@ -160,7 +160,7 @@ def _groups(root: str) -> list[tuple[view.Group, str]]:
     """All groups with their directories."""
     found = _with_monitors(view.Group('', 0, True, '', _lines(root)), root)
     for name, number in _directories(root):
-        if name not in _NO_GROUPS:
+        if name not in naming.NOT_GROUPS:
             path = f'{root}/{name}'
             found += _with_monitors(
                 view.Group(name, number, True, '', _lines(path)), path)

@@ -228,7 +228,7 @@ class Action:
 
         No policy needs that.
         """
-        return '/mon_groups/' in self.group
+        return f'/{own.MONITORS}' in self.group
 
     def __str__(self) -> str:
         return f'{self.group}: {self.kind}{" " * bool(self.what)}{self.what}'
@@ -332,7 +332,7 @@ def members(guests: Iterable[Guest],
 
 def monitor(group: str, uuid: str) -> str:
     """The monitoring group of a guest in a control group, below the root."""
-    return f'{group}/mon_groups/{own.group_name(uuid)}'
+    return f'{group}/{own.monitor_name(uuid)}'
 
 
 def for_each(guests: Iterable[Guest],

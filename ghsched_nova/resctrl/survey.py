@@ -127,7 +127,7 @@ def _monitors(files: apply.Files, path: Path) -> dict[str, frozenset[int]]:
     """Threads in the monitoring groups of guests in a shared group."""
     if not own.is_shared(path.name):
         return {}
-    top, found = path / 'mon_groups', {}
+    top, found = path / own.MONITORS, {}
     with contextlib.suppress(OSError):      # a host without monitors
         for name in files.directories(top):
             uuid = naming.own_uuid(name)
@@ -146,7 +146,7 @@ def _monitors_of_others(files: apply.Files, root: Path,
     count = 0
     for name in ('', *names):
         with contextlib.suppress(OSError):      # one that has just gone
-            inside = files.directories(root / name / 'mon_groups')
+            inside = files.directories(root / name / own.MONITORS)
             count += sum(not (own.is_shared(name) and naming.own_uuid(one))
                          for one in inside)
     return count

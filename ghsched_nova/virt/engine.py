@@ -159,10 +159,10 @@ class HostEngine:
             policy, tuple(host_nodes[:len(policy.nodes)]), shared)
         xml = metadata.write(xml, domain)
         nodes = _tunes(settings)
-        if shared or nodes and not self._libvirt_makes_groups(host):
+        if shared or not self._libvirt_can(
+                host.libvirt_makes_groups(self.extended) if nodes
+                else host.dialect.libvirt_monitors):
             return xml      # a group of ours measures as well
-        if not nodes and not self._libvirt_monitors(host):
-            return xml      # as does a monitoring group of ours
         whole = self.process_groups and self._all_threads
         tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
                                      nodes=nodes, monitor=policy.monitor)
@@ -229,17 +229,10 @@ class HostEngine:
                         'read')
         return found
 
-    def _libvirt_makes_groups(self, host: resctrl_host.ResctrlHost) -> bool:
+    def _libvirt_can(self, detected: bool) -> bool:
+        """Whether libvirt can use resctrl, as the admin says or else so."""
         choice = self._section.memorytune_attributes
-        if choice == 'auto':
-            return host.libvirt_makes_groups(self.extended)
-        return bool(choice != 'none')
-
-    def _libvirt_monitors(self, host: resctrl_host.ResctrlHost) -> bool:
-        choice = self._section.memorytune_attributes
-        if choice == 'auto':
-            return host.dialect.libvirt_monitors
-        return bool(choice != 'none')
+        return detected if choice == 'auto' else bool(choice != 'none')
 
     # -- a running guest ------------------------------------------------------
 

@@ -125,8 +125,8 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
         found = planner.plan(
             client.placement, wanted, mix, settings,
             part(bar, 0.0, 0.8 if targets else 1.0), ours)
-        return found, predict(found, targets, wanted, settings,
-                              progress=part(bar, 0.8, 1.0), placement=ours)
+        return found, predict(found, targets, wanted, settings, ours,
+                              progress=part(bar, 0.8, 1.0))
 
 
 def read(flavor: Any) -> planned.Flavor:

@@ -73,11 +73,18 @@ class Host:
     def node_below(self) -> dict[int, int | None]:
         """Host NUMA node of every other provider but the root, by place."""
         nodes = self.node_of
+        return {place: nodes.get(above)
+                for place, above in self.parents.items()
+                if place not in nodes}
+
+    @cached_property
+    def parents(self) -> dict[int, int]:
+        """Place of the provider that each but the root is below, by place."""
         places = {provider.uuid: place
                   for place, provider in enumerate(self.providers)}
-        return {place: nodes.get(places[provider.parent])
+        return {place: places[provider.parent]
                 for place, provider in enumerate(self.providers)
-                if provider.parent and place not in nodes}
+                if provider.parent}
 
     @property
     def sockets(self) -> dict[int, int | None]:

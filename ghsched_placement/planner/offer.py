@@ -92,7 +92,6 @@ class _Offers:
             asked.groups, key=lambda group: group.suffix in self._above)}
         self._places = {suffix: self._alone(group)
                         for suffix, group in self._groups.items()}
-        self._parent = self._parents()
 
     def all(self) -> Iterator[dict[str, int]]:
         """Place of the provider by suffix, for each way."""
@@ -134,17 +133,9 @@ class _Offers:
             <= self._state.free((place, name))
             for name in self._groups[suffix].resources)
 
-    def _parents(self) -> dict[int, int]:
-        providers = self._state.host.providers
-        places = {provider.uuid: place
-                  for place, provider in enumerate(providers)}
-        return {place: places[provider.parent]
-                for place, provider in enumerate(providers)
-                if provider.parent}
-
     def _ancestors(self, place: int) -> Iterator[int]:
         """A provider and those that it is below."""
         found: int | None = place
         while found is not None:
             yield found
-            found = self._parent.get(found)
+            found = self._state.host.parents.get(found)

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 from dataclasses import dataclass
 from dataclasses import replace
 
@@ -84,30 +83,25 @@ def check(targets: Iterable[Target], against: Machine | None) -> None:
 
 def predict(plan: Plan, targets: Sequence[Target],
             flavors: Sequence[Flavor], settings: Settings,
-            against: Machine | None = None, search: bool = False,
-            progress: Progress = cloud.silent,
-            placement: PrivatePlacement | None = None) -> Predicted:
+            placement: PrivatePlacement, against: Machine | None = None,
+            search: bool = False, progress: Progress = cloud.silent,
+            ) -> Predicted:
     """Predict the densities of the published test and of each flavor.
 
     :param plan: of the flavors, in their order.
+    :param placement: the one that the plan was made with, or another.
     :param against: a machine whose density without control the others are
         compared with, see :func:`check`; its own is in the figures of each
         anyway.
     :param search: whether to look for the keys that give the most.
-    :param placement: one of the planner's own, to use it again.
     :raises PlannerError: when it ends.
     """
-    if not targets:
-        return Predicted()
-    with (contextlib.nullcontext(placement) if placement
-          else PrivatePlacement()) as ours:
-        asked = [_Asked(plan, target, flavors, settings,
-                        None if target.machine == against else against,
-                        search, ours) for target in targets]
-        told = [one for number, machine in enumerate(asked)
-                for one in machine.densities(cloud.part(
-                    progress, number / len(asked),
-                    (number + 1) / len(asked)))]
+    asked = [_Asked(plan, target, flavors, settings,
+                    None if target.machine == against else against,
+                    search, placement) for target in targets]
+    told = [one for number, machine in enumerate(asked)
+            for one in machine.densities(cloud.part(
+                progress, number / len(asked), (number + 1) / len(asked)))]
     return Predicted(
         tuple(one for one in told if isinstance(one, DensityPlan)),
         tuple(one for one in told if isinstance(one, str)))

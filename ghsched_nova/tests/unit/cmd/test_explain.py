@@ -67,6 +67,24 @@ def small(*properties, host='kunpeng920', extra=()):
     return told(host, *arguments)
 
 
+@contextlib.contextmanager
+def host_file(text):
+    """A host of this description, for as long as it is needed."""
+    with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+        file.write(text)
+        file.flush()
+        yield file.name.removesuffix('.yaml')
+
+
+def changed(changes):
+    """A host like kunpeng920 but for some words of its description."""
+    text = (HOSTS / 'kunpeng920.yaml').read_text()
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    return host_file(text)
+
+
 class GoldenTest(unittest.TestCase):
     """The whole output, for two of the hosts that are shipped."""
 
@@ -214,10 +232,8 @@ class AliasTest(unittest.TestCase):
     def explain(self, *properties, alias='nic2'):
         text = (HOSTS / 'kunpeng920-2nic.yaml').read_text()
         first, second = text.rsplit('alias: nic', 1)
-        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
-            file.write(f"{first}alias: '{alias}'{second}")
-            file.flush()
-            return small(*properties, host=file.name.removesuffix('.yaml'))
+        with host_file(f"{first}alias: '{alias}'{second}") as host:
+            return small(*properties, host=host)
 
     def test_of_one_class(self):
         status, document = self.explain('hw:numa_nodes=1',
@@ -246,22 +262,16 @@ class QueryTest(unittest.TestCase):
         return dict(document['placement_query']['parameters'])
 
     def test_a_kernel_that_libvirt_can_not_read_has_no_memorytune(self):
-        text = (HOSTS / 'kunpeng920.yaml').read_text()
-        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
-            file.write(text.replace('memorytune_attributes: extended',
-                                    'memorytune_attributes: none'))
-            file.flush()
+        with changed({'memorytune_attributes: extended':
+                      'memorytune_attributes: none'}) as host:
             for form in ('xml', 'table', 'json'):
-                out = io.StringIO()
-                with contextlib.redirect_stdout(out):
-                    status = main.main(
-                        ['explain', '--host', file.name, '--format', form,
-                         '--vcpus', '2', '--ram', '1024', '--property',
-                         'hw:numa_nodes=1', '--property',
-                         'ghsched:mem_bw_max=50'])
+                status, out, _ = run(
+                    host, '--format', form, '--vcpus', '2', '--ram', '1024',
+                    '--property', 'hw:numa_nodes=1', '--property',
+                    'ghsched:mem_bw_max=50')
                 self.assertEqual(0, status)
-                self.assertIn('control group ghsched-UUID', out.getvalue())
-                self.assertNotIn('<memorytune', out.getvalue())
+                self.assertIn('control group ghsched-UUID', out)
+                self.assertNotIn('<memorytune', out)
 
     def test_accounting_by_the_cap(self):
         got = self.parameters(
@@ -295,13 +305,11 @@ class PlaceTest(unittest.TestCase):
             self.assertEqual(nodes, self.host_nodes(document))
 
     def test_few_sockets_are_taken(self):
-        text = (HOSTS / 'kunpeng920.yaml').read_text()
-        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
-            file.write(text.replace('node: 0, vfs', 'node: 1, vfs').replace(
-                'reserved_bandwidth: {}', 'reserved_bandwidth: {1: 100}'))
-            file.flush()
+        with changed({'node: 0, vfs': 'node: 1, vfs',
+                      'reserved_bandwidth: {}': 'reserved_bandwidth: {1: 100}'
+                      }) as host:
             _, document = small('hw:numa_nodes=2', 'ghsched:mem_bw_min=10',
-                                host=file.name.removesuffix('.yaml'))
+                                host=host)
         self.assertEqual([2, 3], self.host_nodes(document))
 
     def test_the_nodes_asked_for(self):
@@ -326,21 +334,12 @@ class PlaceTest(unittest.TestCase):
         none = {'memorytune_attributes: extended':
                 'memorytune_attributes: none'}
         for changes, makes in (({}, True), (none, False), (old, False)):
-            text = (HOSTS / 'kunpeng920.yaml').read_text()
-            for before, after in changes.items():
-                self.assertIn(before, text)
-                text = text.replace(before, after)
-            with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
-                file.write(text)
-                file.flush()
-                out = io.StringIO()
-                with contextlib.redirect_stdout(out):
-                    main.main(['explain', '--host', file.name, '--format',
-                               'xml', '--vcpus', '2', '--ram', '1024',
-                               '--property', 'ghsched:monitor=true'])
-            self.assertEqual(makes, '<memorytune' in out.getvalue())
-            self.assertEqual(not makes, 'mon_groups/ghsched-UUID'
-                             in out.getvalue())
+            with changed(changes) as host:
+                _, out, _ = run(host, '--format', 'xml', '--vcpus', '2',
+                                '--ram', '1024', '--property',
+                                'ghsched:monitor=true')
+            self.assertEqual(makes, '<memorytune' in out)
+            self.assertEqual(not makes, 'mon_groups/ghsched-UUID' in out)
 
     def test_a_flavor_without_our_keys_has_no_xml(self):
         status, text, err = run('intel-2s', '--vcpus', '1', '--ram', '1',
@@ -414,12 +413,8 @@ class RefusalTest(unittest.TestCase):
                          '2 are needed', one)
 
     def test_one_guest_node_is_no_larger_than_a_host_node(self):
-        text = (HOSTS / 'kunpeng920.yaml').read_text()
-        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
-            file.write(text.replace('ram_allocation_ratio: 1.0',
-                                    'ram_allocation_ratio: 2.0'))
-            file.flush()
-            host = file.name.removesuffix('.yaml')
+        with changed({'ram_allocation_ratio: 1.0':
+                      'ram_allocation_ratio: 2.0'}) as host:
             self.refused('has 131072 MB of RAM, 131073 are needed',
                          'hw:numa_nodes=1', host=host,
                          extra=('--ram', '131073'))
