@@ -25,18 +25,18 @@ import sys
 from typing import Any
 from typing import NoReturn
 
-from ghsched_nova.bench import compare
-from ghsched_nova.bench import document
-from ghsched_nova.bench import errors
-from ghsched_nova.bench.machine import Machine
-from ghsched_nova.bench import record
-from ghsched_nova.bench import report
-from ghsched_nova.bench import run
-from ghsched_nova.bench.scenario import Parameter
-from ghsched_nova.bench.scenario import Scenario
-from ghsched_nova.bench import scenarios
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import files
+from ghsched_nova.lab.bench import compare
+from ghsched_nova.lab.bench import document
+from ghsched_nova.lab.bench import errors
+from ghsched_nova.lab.bench.machine import Machine
+from ghsched_nova.lab.bench import record
+from ghsched_nova.lab.bench import report
+from ghsched_nova.lab.bench import run
+from ghsched_nova.lab.bench.scenario import Parameter
+from ghsched_nova.lab.bench.scenario import Scenario
+from ghsched_nova.lab.bench import scenarios
 
 EXIT_DONE, EXIT_ERROR, EXIT_SKIPPED = 0, 1, 3
 

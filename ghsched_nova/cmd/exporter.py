@@ -31,8 +31,8 @@ from wsgiref import simple_server
 
 import prometheus_client
 
-from ghsched_nova.cmd import exporter_metrics
-from ghsched_nova.cmd import top_source
+from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import top_source
 
 ADDRESS = '127.0.0.1'
 PORT = 9889
@@ -54,7 +54,7 @@ class _Handler(simple_server.WSGIRequestHandler):
 def application(source: top_source.Source) -> Callable[..., Any]:
     """The WSGI application that is scraped."""
     registry = prometheus_client.CollectorRegistry()
-    registry.register(exporter_metrics.Collector(source))
+    registry.register(metrics.Collector(source))
     application: Callable[..., Any] = prometheus_client.make_wsgi_app(
         registry)
     return application

@@ -50,8 +50,8 @@ import prettytable
 
 from ghsched_nova import conf
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
@@ -137,7 +137,7 @@ def _run(arguments: argparse.Namespace,
     host = engine.HostEngine(section)
     before = host.groups()
     wanted, refused = host.wanted(running(arguments.connect), before)
-    drift.check(wanted)
+    model.check(wanted)
     report = reconcile.Report(foreign=tuple(sorted(naming.foreign(before))))
     if wanted.guests or wanted.removable:
         report = work(reconcile.Place(Path(section.resctrl_path),
@@ -188,7 +188,7 @@ def running(uri: str) -> list[desired.Running]:
 
 
 def _running(domain: Any, gone: type[Exception]) -> desired.Running:
-    found = drift.Domain(domain.UUIDString(), domain.ID(), domain.name())
+    found = model.Domain(domain.UUIDString(), domain.ID(), domain.name())
     try:
         return desired.Running(found, domain.XMLDesc(0))
     except gone:
@@ -201,12 +201,12 @@ def _running(domain: Any, gone: type[Exception]) -> desired.Running:
 
 
 def _host(host: engine.HostEngine,
-          wanted: drift.Wanted) -> resctrl_host.ResctrlHost | None:
+          wanted: model.Wanted) -> resctrl_host.ResctrlHost | None:
     """What the kernel offers; a host without a policy may offer nothing."""
     return host.host() if wanted.guests else None
 
 
-def _as_json(wanted: drift.Wanted, report: reconcile.Report,
+def _as_json(wanted: model.Wanted, report: reconcile.Report,
              host: resctrl_host.ResctrlHost | None) -> str:
     return json.dumps({
         'host': {
@@ -229,7 +229,7 @@ def _as_json(wanted: drift.Wanted, report: reconcile.Report,
     }, indent=2)
 
 
-def _as_table(wanted: drift.Wanted, report: reconcile.Report,
+def _as_table(wanted: model.Wanted, report: reconcile.Report,
               _host: resctrl_host.ResctrlHost | None) -> str:
     names = {guest.domain.uuid: guest.domain.name for guest in wanted.guests}
     parts = []

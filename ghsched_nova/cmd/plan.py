@@ -12,7 +12,7 @@
 
 """``ghsched plan``: how many more guests fit, and what stands in the way.
 
-Placement's part is :mod:`ghsched_placement.planner`; here its questions are
+Placement's part is :mod:`ghsched_nova.lab.planner`; here its questions are
 read from the command line and its answers are put together with those of the
 contention model.
 """
@@ -25,23 +25,23 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from ghsched_nova.cmd import described
 from ghsched_nova.cmd import files
-from ghsched_nova.cmd import plan_input
-from ghsched_nova.cmd import plan_output
-from ghsched_nova.cmd import plan_picture
-from ghsched_placement.planner.client import PlannerError
-from ghsched_placement.planner.cloud import part
-from ghsched_placement.planner.density import DensityPlan
-from ghsched_placement.planner.flavors import parse_mix
-from ghsched_placement.planner import plan as planner
-from ghsched_placement.planner.plan import Plan
-from ghsched_placement.planner.plan import Settings
-from ghsched_placement.planner.predict import check
-from ghsched_placement.planner.predict import predict
-from ghsched_placement.planner.predict import Target
-from ghsched_placement.planner.private import PrivatePlacement
-from ghsched_placement.planner.progress import Bar
+from ghsched_nova.lab import described
+from ghsched_nova.lab.planner.client import PlannerError
+from ghsched_nova.lab.planner.cloud import part
+from ghsched_nova.lab.planner.density import DensityPlan
+from ghsched_nova.lab.planner.flavors import parse_mix
+from ghsched_nova.lab.planner import inputs
+from ghsched_nova.lab.planner import output
+from ghsched_nova.lab.planner import plan as planner
+from ghsched_nova.lab.planner.plan import Plan
+from ghsched_nova.lab.planner.plan import Settings
+from ghsched_nova.lab.planner import plan_picture
+from ghsched_nova.lab.planner.predict import check
+from ghsched_nova.lab.planner.predict import predict
+from ghsched_nova.lab.planner.predict import Target
+from ghsched_nova.lab.planner.private import PrivatePlacement
+from ghsched_nova.lab.planner.progress import Bar
 
 #: No guest of any flavor fits; wrong usage ends with 1.
 EXIT_FULL = 2
@@ -137,30 +137,30 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == 'svg':
         print(picture)
     else:
-        print(plan_output.FORMATS[arguments.format](answer.plan,
-                                                    answer.densities))
+        print(output.FORMATS[arguments.format](answer.plan,
+                                               answer.densities))
     fits = any(flavor.guests for flavor in answer.plan.flavors)
     return 0 if fits else EXIT_FULL
 
 
 def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
-    given = plan_input.described(arguments.hosts or ())
-    connection = (plan_input.connect(arguments.cloud) if arguments.cloud
+    given = inputs.described(arguments.hosts or ())
+    connection = (inputs.connect(arguments.cloud) if arguments.cloud
                   else None)
-    flavors = plan_input.wanted(arguments.flavors, connection)
+    flavors = inputs.wanted(arguments.flavors, connection)
     mix = (parse_mix(arguments.mix, {one.name: one for one in flavors})
            if arguments.mix else None)
     settings = Settings(arguments.accounting,
-                        plan_input.aliases(given, arguments.aliases, flavors),
+                        inputs.aliases(given, arguments.aliases, flavors),
                         arguments.more)
     targets = _targets(arguments, given)
-    against = (plan_input.target(arguments.against).machine
+    against = (inputs.target(arguments.against).machine
                if arguments.against else None)
     check(targets, against)
     filling = part(bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
-            found = planner.plan(plan_input.placement(connection), flavors,
+            found = planner.plan(inputs.placement(connection), flavors,
                                  mix, settings, filling, ours)
         else:
             hosts = [described.planned(one.file, name)
@@ -175,10 +175,10 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
 
 
 def _targets(arguments: argparse.Namespace,
-             files: Sequence[plan_input.Described]) -> tuple[Target, ...]:
+             files: Sequence[inputs.Described]) -> tuple[Target, ...]:
     if arguments.machines:
-        return plan_input.targets(arguments.machines, files)
-    found = tuple(plan_input.target_of(one) for one in files
+        return inputs.targets(arguments.machines, files)
+    found = tuple(inputs.target_of(one) for one in files
                   if one.file.contention)
     for option in ('search', 'against'):
         if getattr(arguments, option) and not found:

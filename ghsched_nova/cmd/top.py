@@ -34,8 +34,8 @@ from typing import Any
 from typing import NoReturn
 
 from ghsched_nova.cmd import console
-from ghsched_nova.cmd import top_output
-from ghsched_nova.cmd import top_source
+from ghsched_nova.monitor import top_output
+from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 

@@ -21,17 +21,17 @@ IOMMU group is in one control group at most; the default group lists none.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import model
 
 
-def completed(plan: drift.Plan, actual: drift.Actual,
-              wanted: drift.Wanted) -> drift.Plan:
+def completed(plan: model.Plan, actual: model.Actual,
+              wanted: model.Wanted) -> model.Plan:
     """A plan with what is to be done for devices.
 
     They leave a group before it is removed, and come into one after the
     threads of the guest.
     """
-    groups = {guest.domain.uuid: drift.group_of(guest, actual.groups)
+    groups = {guest.domain.uuid: model.group_of(guest, actual.groups)
               or guest.group for guest in wanted.guests}
     removed = {action.group for action in plan.actions
                if action.kind == 'remove group'}
@@ -46,19 +46,19 @@ def completed(plan: drift.Plan, actual: drift.Actual,
           for action in _given(guest, groups[guest.domain.uuid], actual))))
 
 
-def _given(guest: drift.Guest, name: str,
-           actual: drift.Actual) -> Iterator[drift.Action]:
-    missing = guest.devices - actual.groups.get(name, drift.Group()).devices
+def _given(guest: model.Guest, name: str,
+           actual: model.Actual) -> Iterator[model.Action]:
+    missing = guest.devices - actual.groups.get(name, model.Group()).devices
     if missing:
-        yield drift.Action(
+        yield model.Action(
             'move devices', name,
             f'passthrough devices of the guest are not in it '
             f'({_named(missing)})', guest.domain.uuid,
             devices=tuple(sorted(missing)))
 
 
-def _released(actual: drift.Actual, wanted: drift.Wanted,
-              groups: set[str]) -> Iterator[drift.Action]:
+def _released(actual: model.Actual, wanted: model.Wanted,
+              groups: set[str]) -> Iterator[model.Action]:
     """Devices that belong to no guest any more.
 
     Also before a group is removed: the hardware's number of it is given to
@@ -69,7 +69,7 @@ def _released(actual: drift.Actual, wanted: drift.Wanted,
     for name in sorted(groups & actual.groups.keys()):
         left = actual.groups[name].devices - used
         if left:
-            yield drift.Action(
+            yield model.Action(
                 'release devices', name,
                 f'no guest that runs has them ({_named(left)})',
                 devices=tuple(sorted(left)))

@@ -11,427 +11,308 @@
 # under the License.
 
 
-"""From a guest's policy to the lines to write, without touching a host.
+"""What is to be done so that resctrl holds what guests want (pure).
 
-A guest has one control group, which holds all of its vCPUs. Each host NUMA
-node that backs a guest node has its own values in that group, because the
-domains of a schemata line are per node (or per L3 cache of a node).
-
-Where a node has several domains, a cap in percent is the same on each: it is
-a share of what that domain can deliver. A cap that is a bandwidth is divided
-among them, so that they add up to the cap of the node. That asks for vCPUs on
-all of the node's L3 caches, which is what Nova does with a guest that is not
-pinned; a guest on one of the caches alone has its part of the cap.
+:func:`make_plan` compares the two states of
+:mod:`ghsched_nova.resctrl.model`. A state that is right gives a plan without
+an action.
 """
 
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Set
-from dataclasses import dataclass
-from dataclasses import replace
-from types import MappingProxyType
 
-from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl import steps
-from ghsched_placement import keys
-from ghsched_placement import policy as guest_policy
-
-#: Values by line name and domain.
-Desired = Mapping[str, Mapping[int, int]]
-
-#: The value of every domain that Desired does not name, by line name.
-Others = Mapping[str, int]
-
-_NONE: Others = MappingProxyType({})
-_EXACT: Set[str] = frozenset()
+from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl.model import Action
+from ghsched_nova.resctrl.model import Domain
+from ghsched_nova.resctrl.model import Group
+from ghsched_nova.resctrl.model import Guest
+from ghsched_nova.resctrl.model import Problem
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import resolve
 
 
-class PolicyNotHeld(Exception):  # noqa: N818
-    """This host can not hold a policy; names the key and the host's fact."""
+def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
+    """The steps from the actual state to the desired one."""
+    members = model.members(wanted.guests, actual.groups)
+    actions = [
+        Action('remove group', name, reason) for name, reason in
+        sorted(_leaked(actual, wanted, members.keys()).items())]
+    taken = members.keys() | {action.group for action in actions}
+    at_home = frozenset(tid for threads in actual.threads.values()
+                        for tid in threads)
+    problems: list[Problem] = []
+    for name, guests in members.items():
+        problems += _reach(_for_group(name, guests, actual, wanted), actions)
+        problems += _strangers(guests, name, actual, at_home)
+    there = actual.groups.keys() | {action.group for action in actions}
+    actions += _measure({name: guests for name, guests in members.items()
+                         if own.is_shared(name) and name in there},
+                        actual, wanted)
+    running = _by_id(wanted.domains)
+    return model.Plan(tuple(actions), tuple(problems), tuple(sorted(
+        name for name in actual.groups if name not in taken
+        and _is_foreign(name, running))))
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+
+def _reach(steps: Iterable[Action | Problem],
+           actions: list[Action]) -> Iterator[Problem]:
+    """Sort what is to be done from what keeps it from being done."""
+    for step in steps:
+        if isinstance(step, Action):
+            actions.append(step)
+        else:
+            yield step
 
 
-@dataclass(frozen=True)
-class DomainSetting:
-    """What one domain holds for one guest.
+def _by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
+    return {domain.id: domain for domain in domains}
 
-    None stands for a knob that the host has not.
 
-    :param domain: id in the schemata lines.
-    :param host_node: host NUMA node of the domain.
-    :param guest_node: guest NUMA node that the host node backs.
-    :param asked: what the flavor asked for.
-    :param maximum: effective cap, in the unit of the dialect.
-    :param minimum: effective guarantee, percent.
-    :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: the higher wins.
-    :param scale: how many percent of what the host node can deliver one unit
-        of the cap on this domain stands for, with the caps of the node's
-        other domains.
+def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
+    """Also one that libvirt made for a running domain without a policy."""
+    if naming.is_ours(name):
+        return False
+    machine = naming.machine(name)
+    if machine is None:
+        return True
+    return machine[0] in running and model.is_of(machine, running[machine[0]])
+
+
+# -- groups that nobody needs -------------------------------------------------
+
+
+def _leaked(actual: model.Actual, wanted: model.Wanted,
+            needed: Set[str]) -> dict[str, str]:
+    """Groups to remove, and why."""
+    uuids = {domain.uuid for domain in wanted.domains}
+    # It is known which group these need; the others may need theirs.
+    placed = {guest.domain.uuid for guest in wanted.guests}
+    running = _by_id(wanted.domains)
+    # A process whose domain is not known is that of a guest that starts.
+    unknown = actual.processes - {domain.name for domain in wanted.domains}
+    found = {}
+    for name in (wanted.removable & actual.groups.keys()) - needed:
+        group = actual.groups[name]
+        reason = (_left_by_us(name, group, uuids, placed)
+                  or _left_by_libvirt(name, group, running, unknown))
+        if reason:
+            found[name] = reason
+    return found
+
+
+def _left_by_us(name: str, group: Group, uuids: Set[str],
+                placed: Set[str]) -> str:
+    if name == own.DEFAULT:
+        # What is in it belongs to the kernel's own group then.
+        return 'no guest is held by it'
+    if group.vcpu_threads or group.error:
+        return ''
+    if own.is_shared(name):
+        return 'no guest shares it'
+    uuid = naming.own_uuid(name)
+    if uuid in placed or uuid in uuids and name.startswith(own.MONITORS):
+        return f'guest {uuid} is in another group'
+    return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
+
+
+def _left_by_libvirt(name: str, group: Group, running: Mapping[int, Domain],
+                     unknown: Set[str]) -> str:
+    machine = naming.machine(name)
+    if machine is None or group.tasks or group.error:
+        return ''
+    number, part = machine
+    if number in running and model.is_of(machine, running[number]):
+        return ''
+    if any(naming.alike(part, name) for name in unknown):
+        return ''
+    return f'libvirt left it: no domain {number} of this name runs'
+
+
+# -- one group ----------------------------------------------------------------
+
+
+class _CanNot(Exception):  # noqa: N818
+    """A group can not be mended; says why."""
+
+
+def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
+               wanted: model.Wanted) -> Iterator[Action | Problem]:
+    """Have a group with its values, and the threads of its guests in it.
+
+    :param guests: at least one, and more than one only if they share it.
     """
+    uuids = [guest.domain.uuid for guest in guests]
+    missing = [_missing(guest, actual) for guest in guests]
+    group = actual.groups.get(name)
+    try:
+        if group is not None:
+            if not guests[0].only_measured:
+                yield from _mend(guests[0], name, group, wanted)
+            elif group.error:
+                raise _CanNot(group.error)
+        elif not all(missing):
+            yield from _make(guests[0], name)
+    except _CanNot as error:
+        yield from (Problem(uuid, name, str(error)) for uuid in uuids)
+        return
+    if group is None and all(missing):
+        yield from (Problem(uuid, name, 'the control group is not there, and '
+                                        + text)
+                    for uuid, text in zip(uuids, missing, strict=True))
+        return
+    for guest, text in zip(guests, missing, strict=True):
+        yield from _move(guest, name, (group or Group()).tasks, actual,
+                         wanted.all_threads)
+        if text:
+            yield Problem(guest.domain.uuid, name, text)
 
-    domain: int
-    host_node: int
-    guest_node: int
-    asked: guest_policy.NodePolicy
-    maximum: int
-    minimum: int | None
-    hardlimit: bool | None
-    priority: int | None
-    scale: float = 1.0
 
-    @property
-    def maximum_percent(self) -> int | float:
-        """The effective cap as a share of the host node, percent.
-
-        Not below what was asked for; 100 where the cap is none.
-        """
-        if self.scale == 1:
-            return min(100, self.maximum)
-        return min(100, round(self.maximum * self.scale, 2))
-
-    def value(self, role: dialects.Role) -> int | None:
-        """The number that the line of one role holds."""
-        value = getattr(self, role)
-        return None if value is None else int(value)
+def _vcpus(guest: Guest, actual: model.Actual) -> dict[int, int]:
+    """Thread ids by vCPU, of those that belong into the group."""
+    found = {}
+    for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
+        vcpu = groups.vcpu_of(name)
+        if vcpu is not None and vcpu in guest.vcpus:
+            found[vcpu] = tid
+    return found
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One value that is not as it should be.
+def _missing(guest: Guest, actual: model.Actual) -> str:
+    """What of a guest is not to be found; empty when all is there."""
+    vcpus = _vcpus(guest, actual)
+    if len(vcpus) >= guest.online:
+        return ''
+    if not vcpus:
+        return 'no thread of a vCPU of the guest can be found'
+    return (f'the guest has threads of {len(vcpus)} vCPUs, '
+            f'{guest.online} are expected')
 
-    :param line: name of the schemata line.
-    :param domain: id of the domain.
-    :param wanted: the value it should have.
-    :param found: the value as it stands in the file, None when the line or
-        the domain is not there.
+
+def _make(guest: Guest, name: str) -> Iterator[Action]:
+    uuid = '' if guest.shared else guest.domain.uuid
+    yield Action('make group', name,
+                 'guests are to share it' if guest.shared
+                 else 'the guest is to be measured' if guest.only_measured
+                 else 'the guest has no control group', uuid)
+    for line, values in guest.desired.items():
+        text = ';'.join(f'{domain}={value}'
+                        for domain, value in sorted(values.items()))
+        yield Action('write line', name, 'the group is new', uuid,
+                     line=f'{line}:{text}\n')
+
+
+def _mend(guest: Guest, name: str, group: Group,
+          wanted: model.Wanted) -> Iterator[Action]:
+    if group.schemata is None:
+        raise _CanNot(group.error or 'its schemata was not read')
+    wrong = resolve.differences(group.schemata, guest.desired, wanted.others,
+                                wanted.lossy)
+    if not wrong:
+        return
+    try:
+        lines = resolve.plan_writes(group.schemata, guest.desired,
+                                    wanted.others, wanted.lossy)
+    except resolve.PolicyNotHeld as error:
+        raise _CanNot(error.reason) from error
+    for line in lines:
+        reason = '; '.join(str(difference) for difference in wrong
+                           if difference.line == line.partition(':')[0])
+        yield Action('write line', name, reason,
+                     '' if guest.shared else guest.domain.uuid, line=line)
+
+
+def _belonging(guest: Guest, actual: model.Actual,
+               all_threads: bool) -> dict[int, str]:
+    """Threads that belong into the group of a guest: what each is, by id."""
+    found = {tid: f'{vcpu}' for vcpu, tid in _vcpus(guest, actual).items()}
+    if all_threads or guest.maker == 'libvirt-process':
+        others = actual.threads.get(guest.domain.uuid, {})
+        found = {**dict.fromkeys(others, ''), **found}
+    return found
+
+
+def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
+          all_threads: bool) -> Iterator[Action]:
+    belong = _belonging(guest, actual, all_threads)
+    moved = sorted(belong.keys() - inside)
+    if not moved:
+        return
+    vcpus = [int(belong[tid]) for tid in moved if belong[tid]]
+    reasons = []
+    if vcpus:
+        reasons.append(f'vCPUs {groups.canonical_list(vcpus)}')
+    if len(moved) > len(vcpus):
+        reasons.append(f'{len(moved) - len(vcpus)} other threads')
+    yield Action('move threads', name,
+                 ' and '.join(reasons) + ' of the guest are not in it',
+                 guest.domain.uuid, threads=tuple(moved))
+
+
+def _strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
+               at_home: Set[int]) -> Iterator[Problem]:
+    """vCPUs of a guest that has no group of its own to go back to."""
+    group = actual.groups.get(name)
+    strange = group.vcpu_threads - at_home if group else None
+    if strange:
+        for guest in guests:
+            yield Problem(guest.domain.uuid, name,
+                          'threads of vCPUs of another guest are in it: '
+                          + ', '.join(map(str, sorted(strange))))
+
+
+# -- measuring guests that share ----------------------------------------------
+
+
+def _measure(shared: Mapping[str, Sequence[Guest]], actual: model.Actual,
+             wanted: model.Wanted) -> Iterator[Action]:
+    """A monitoring group for each guest in a shared one, if there are some.
+
+    Those of guests that have left go first, to make room, and guests without
+    a policy come last.
+
+    :param shared: guests by the control group that they share.
     """
-
-    line: str
-    domain: int
-    wanted: int
-    found: str | None
-
-    def __str__(self) -> str:
-        found = 'is missing' if self.found is None else f'is {self.found}'
-        return (f'{self.line} of domain {self.domain} {found}, wanted is '
-                f'{self.wanted}')
-
-
-# -- policy -> settings -------------------------------------------------------
-
-
-def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
-            host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
-    """What each domain of a host must hold for a guest.
-
-    Values that the host can not hold exactly go to the side that breaks no
-    promise to the guest: guarantee and cap are rounded up.
-
-    :param host: what the host can hold.
-    :param policy: what the guest asks for.
-    :param host_nodes: the host NUMA node of each guest NUMA node.
-    :returns: one setting per domain, ascending; empty for a guest that asks
-        for no control.
-    :raises PolicyNotHeld: when the host can not keep the policy.
-    """
-    if not policy.nodes:
-        return ()
-    if len(host_nodes) != len(policy.nodes):
-        raise PolicyNotHeld(
-            f'the guest has {len(policy.nodes)} NUMA nodes, and host NUMA '
-            f'nodes are given for {len(host_nodes)}')
-    settings: dict[int, DomainSetting] = {}
-    for guest_node, host_node in enumerate(host_nodes):
-        for setting in _node_settings(host, policy.nodes[guest_node],
-                                      guest_node, host_node):
-            first = settings.get(setting.domain)
-            settings[setting.domain] = (
-                setting if first is None else _joined(host, first, setting))
-    return tuple(settings[domain] for domain in sorted(settings))
+    spare = wanted.monitors - actual.monitors_of_others - sum(
+        guest.only_measured and guest.group not in actual.groups
+        for guest in wanted.guests)
+    for name, guests in shared.items():
+        here = {guest.domain.uuid for guest in guests}
+        for uuid in sorted(_monitors(actual, name).keys() - here):
+            yield Action('remove group', model.monitor(name, uuid),
+                         f'guest {uuid} does not share the group')
+        spare -= len(_monitors(actual, name).keys() & here)
+    for name, guests in sorted(shared.items(),
+                               key=lambda item: item[0] == own.DEFAULT):
+        there = _monitors(actual, name)
+        room = min(spare, wanted.monitors_per_group - len(there))
+        for guest in _chosen(guests, there.keys(), room):
+            uuid = guest.domain.uuid
+            path = model.monitor(name, uuid)
+            if not _vcpus(guest, actual):
+                continue
+            if uuid not in there:
+                spare -= 1
+                yield Action('make group', path,
+                             'the guest is to be measured', uuid)
+            yield from _move(guest, path, there.get(uuid, frozenset()),
+                             actual, wanted.all_threads)
 
 
-def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
-             guests: int) -> guest_policy.GuestPolicy:
-    """What one group must hold for several guests of one policy.
-
-    Where a value holds for all threads of the group together, guarantees and
-    caps add up, to all of the node at most. Where it holds for each core,
-    nothing changes.
-    """
-    if host.dialect.per_core:
-        return policy
-    return replace(policy, nodes=tuple(
-        replace(node, minimum=min(100, guests * node.minimum),
-                maximum=min(100, guests * node.maximum))
-        for node in policy.nodes))
+def _chosen(guests: Iterable[Guest], there: Set[str],
+            room: int) -> list[Guest]:
+    """Those that are measured already, those that asked for it, the rest."""
+    have = [guest for guest in guests if guest.domain.uuid in there]
+    new = sorted((guest for guest in guests
+                  if guest.domain.uuid not in there),
+                 key=lambda guest: not guest.monitor)
+    return have + new[:max(0, room)]
 
 
-def default_class(host: resctrl_host.ResctrlHost, maximum: int
-                  ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """What the guests that ask for nothing are held to, and where.
-
-    A cap on each node, hard if the host can, and the lowest priority.
-
-    :param maximum: percent.
-    :raises PolicyNotHeld: when nobody has said how the host holds a cap.
-    """
-    held = host.capabilities()
-    if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
-        raise PolicyNotHeld(
-            'a cap for guests without a policy can not be held: '
-            f'[ghsched]bandwidth_cap must say how the {host.dialect.title} '
-            'of this host holds one')
-    priority = host.dialect.knob('priority')
-    node = guest_policy.NodePolicy(
-        maximum=maximum, hardlimit='MEM_BW_HARDLIMIT' in held,
-        priority=priority.minimum if priority else None)
-    nodes = tuple(sorted(host.domains_by_node))
-    return guest_policy.GuestPolicy(nodes=(node,) * len(nodes)), nodes
-
-
-def _node_settings(host: resctrl_host.ResctrlHost,
-                   asked: guest_policy.NodePolicy, guest_node: int,
-                   host_node: int) -> list[DomainSetting]:
-    domains = host.domains_by_node.get(host_node)
-    if not domains:
-        reason = host.left_out.get(host_node, 'it has no domain in the MB '
-                                              'line')
-        raise PolicyNotHeld(
-            f'ghsched:mem_bw_* of guest NUMA node {guest_node} can not be '
-            f'held on host NUMA node {host_node}: {reason}')
-    _check_knobs(host.dialect, asked)
-    return [DomainSetting(
-        domain=domain, host_node=host_node, guest_node=guest_node,
-        asked=asked, maximum=_maximum(host, asked, host_node),
-        minimum=_minimum(host, asked),
-        hardlimit=(asked.hardlimit if host.dialect.knob('hardlimit')
-                   else None),
-        priority=_priority(host, asked),
-        scale=_scale(host, host_node)) for domain in domains]
-
-
-def _check_knobs(dialect: dialects.Dialect,
-                 asked: guest_policy.NodePolicy) -> None:
-    capabilities = dialect.capabilities()
-    limit = 'MEM_BW_HARDLIMIT' if asked.hardlimit else 'MEM_BW_SOFTLIMIT'
-    needs = (
-        (asked.minimum > 0, 'MEM_BW_MIN', keys.MEM_BW_MIN, asked.minimum,
-         'knows no guaranteed share'),
-        (asked.capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, asked.maximum,
-         'knows no cap'),
-        (asked.capped, limit, keys.MEM_BW_HARDLIMIT,
-         str(asked.hardlimit).lower(),
-         'can not hold a cap while bandwidth is idle' if asked.hardlimit
-         else 'can not let a guest exceed its cap'),
-        (asked.priority is not None, 'MEM_BW_PRIORITY', keys.MEM_BW_PRIORITY,
-         asked.priority, 'knows no priority'),
-    )
-    for needed, capability, key, value, why in needs:
-        if needed and capability not in capabilities:
-            raise PolicyNotHeld(f'{key.extra_spec}={value} can not be held: '
-                                f'the {dialect.title} of this host {why}')
-
-
-def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
-            second: DomainSetting) -> DomainSetting:
-    """Two guest nodes in one domain have but one set of values there.
-
-    That is right only where the domain spans two host nodes and both guest
-    nodes ask for the same share of theirs. A cap that is a bandwidth is then
-    that of both.
-    """
-    where = (f'guest NUMA nodes {first.guest_node} and {second.guest_node} '
-             f'are both in domain {second.domain} of the host')
-    if first.host_node == second.host_node:
-        raise PolicyNotHeld(f'{where}, on host NUMA node {first.host_node}; '
-                            'ghsched:mem_bw_* needs a host NUMA node for '
-                            'each')
-    if first.asked != second.asked:
-        raise PolicyNotHeld(f'{where}, which has one set of limits; '
-                            'ghsched:mem_bw_* must be the same for both')
-    if not host.dialect.absolute:
-        return first
-    return replace(
-        first, maximum=min(first.maximum + second.maximum, host.no_cap),
-        scale=1 / (1 / first.scale + 1 / second.scale))
-
-
-def _step(host: resctrl_host.ResctrlHost, knob: dialects.Knob, value: int,
-          floor: int = 0) -> int:
-    """The least value of a line that is not below another."""
-    value = max(value, floor, knob.minimum)
-    if knob.fraction:
-        return next(percent for percent in steps.fractions(
-            host.granularity, host.min_bandwidth) if percent >= value)
-    if knob.stepped:
-        # A multiple, not floor + N steps: libvirt refuses anything else,
-        # and the kernel rounds up to one.
-        value = steps.multiple(value, host.granularity)
-    return min(value, knob.maximum)
-
-
-def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
-             host_node: int) -> int:
-    knob = host.dialect.knob('maximum')
-    if knob is None:
-        return asked.maximum
-    if not host.dialect.absolute:
-        return _step(host, knob, asked.maximum, host.min_bandwidth)
-    if not asked.capped:
-        return host.no_cap
-    size, domains = _divided(host, host_node)
-    wanted = -(-asked.maximum * host.node_bandwidth[host_node]
-               // (100 * size * domains))
-    return min(_step(host, knob, wanted, host.min_bandwidth), host.no_cap)
-
-
-def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
-    if not host.dialect.absolute:
-        return 1.0
-    size, domains = _divided(host, host_node)
-    return 100 * size * domains / host.node_bandwidth[host_node]
-
-
-def _divided(host: resctrl_host.ResctrlHost,
-             host_node: int) -> tuple[int, int]:
-    """Bytes per second of the unit, and the domains of a node."""
-    return (host.dialect.unit.size or 1,
-            len(host.domains_by_node[host_node]))
-
-
-def _minimum(host: resctrl_host.ResctrlHost,
-             asked: guest_policy.NodePolicy) -> int | None:
-    knob = host.dialect.knob('minimum')
-    if knob is None:
-        return None
-    return _step(host, knob, asked.minimum)
-
-
-def _priority(host: resctrl_host.ResctrlHost,
-              asked: guest_policy.NodePolicy) -> int | None:
-    knob = host.dialect.knob('priority')
-    if knob is None:
-        return None
-    if asked.priority is None:
-        return _default(host, knob)
-    if not knob.minimum <= asked.priority <= knob.maximum:
-        raise PolicyNotHeld(
-            f'{keys.MEM_BW_PRIORITY.extra_spec}={asked.priority} can not be '
-            f'held: the {host.dialect.title} of this host has priorities '
-            f'{knob.minimum}..{knob.maximum}')
-    return asked.priority
-
-
-# -- settings -> values -------------------------------------------------------
-
-
-def desired_lines(host: resctrl_host.ResctrlHost,
-                  settings: Sequence[DomainSetting]) -> Desired:
-    """The values of a guest's group, by line and domain.
-
-    Lines are in the order in which they are to be written.
-    """
-    desired: dict[str, dict[int, int]] = {}
-    for knob in host.dialect.knobs:
-        for setting in settings:
-            value = setting.value(knob.role)
-            if value is not None:
-                desired.setdefault(knob.line, {})[setting.domain] = value
-    return desired
-
-
-def other_domains(host: resctrl_host.ResctrlHost) -> Others:
-    """What the domains that the guest does not use must hold in its group.
-
-    A group that holds a guest must leave the other domains alone, but whoever
-    made the group may not have: libvirt reuses a directory that is there
-    already, with all it holds, and reads the lines of the root group by the
-    beginning of their names. A line of which nobody knows what a fresh group
-    holds is not named: it is left as it is.
-    """
-    values = {knob.line: _default(host, knob) for knob in host.dialect.knobs}
-    return {line: value for line, value in values.items()
-            if value is not None}
-
-
-def _default(host: resctrl_host.ResctrlHost,
-             knob: dialects.Knob) -> int | None:
-    if knob.role == 'maximum':
-        return host.no_cap
-    if knob.role == 'priority' and host.priority_default is not None:
-        return host.priority_default
-    return knob.default
-
-
-# -- values -> writes ---------------------------------------------------------
-
-
-def differences(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, lossy: Set[str] = _EXACT
-                ) -> tuple[Difference, ...]:
-    """What a group holds otherwise than it should.
-
-    :param current: what the group holds.
-    :param desired: values of the guest's own domains.
-    :param others: value, by line, of all further domains that the line has;
-        a line that is not named keeps what it has there, and a line that the
-        group has not is passed over.
-    :param lossy: :attr:`dialects.Dialect.lossy` of the host.
-    """
-    found = []
-    for name in (*desired, *(name for name in others if name not in desired)):
-        line = current.line(name)
-        values = dict(line.values) if line else {}
-        wanted = (dict.fromkeys(values, others[name])
-                  if name in others else {})
-        wanted.update(desired.get(name, {}))
-        found += [Difference(name, domain, value, values.get(domain))
-                  for domain, value in sorted(wanted.items())
-                  if not _same(values.get(domain), value, name in lossy)]
-    return tuple(found)
-
-
-def plan_writes(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, lossy: Set[str] = _EXACT
-                ) -> tuple[str, ...]:
-    """The schemata lines to write; empty when nothing differs.
-
-    Each names only the domains that differ and ends with the newline that
-    the kernel insists on. Parameters are those of :func:`differences`.
-
-    :raises PolicyNotHeld: when the group lacks a line or a domain, or shows
-        something there that is no number: this is not the kernel that it was
-        taken for.
-    """
-    by_line: dict[str, list[tuple[int, str]]] = {}
-    for difference in differences(current, desired, others, lossy):
-        if difference.found is None:
-            raise PolicyNotHeld(
-                f'the group has no {difference.line} of domain '
-                f'{difference.domain} to hold {difference.wanted}')
-        if _number(difference.found) is None:
-            raise PolicyNotHeld(
-                f'the group shows {difference.found!r} as {difference.line} '
-                f'of domain {difference.domain}, which is no number')
-        by_line.setdefault(difference.line, []).append(
-            (difference.domain, str(difference.wanted)))
-    return tuple(f'{name}:{schemata.render_values(tuple(values))}\n'
-                 for name, values in by_line.items())
-
-
-def _same(text: str | None, value: int, lossy: bool) -> bool:
-    # The kernel pads with zeros; text that is no number equals nothing.
-    found = None if text is None else _number(text)
-    return found == value or (lossy and found is not None
-                              and found in steps.shown_instead(value))
-
-
-def _number(text: str) -> int | None:
-    return int(text) if (text.isascii() and text.isdigit()
-                         and len(text) < 20) else None
+def _monitors(actual: model.Actual, name: str) -> Mapping[str, frozenset[int]]:
+    group = actual.groups.get(name)
+    return group.monitors if group else {}

@@ -24,23 +24,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile as reconciling
+from ghsched_nova.resctrl import resolve
 
 #: Desired as it crosses: [line, [[domain, value], ...]], in order.
 _Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
 _Domain = tuple[str, int, str]
 #: The fields of drift.Guest, in order.
-_Guest = tuple[_Domain, Sequence[int], int, _Values, drift.Maker,
+_Guest = tuple[_Domain, Sequence[int], int, _Values, model.Maker,
                Sequence[int], str, bool]
 #: The fields of drift.Wanted, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
                 dict[str, int], bool, bool, int, int, Sequence[str]]
 #: The fields of reconcile.Report, of drift.Action and drift.Problem in order.
-_Report = tuple[Sequence[tuple[drift.Kind, str, str, str, str,
+_Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
                 Sequence[tuple[str, str, str]], Sequence[str]]
 
@@ -55,7 +55,7 @@ def remove_own(root: Path, uuid: str) -> bool:
 
 
 def reconcile(root: Path, run_path: Path,
-              wanted: drift.Wanted) -> reconciling.Report:
+              wanted: model.Wanted) -> reconciling.Report:
     """:func:`reconcile.reconcile` of a whole host, done as root in one call.
 
     :raises apply.EnforcementError: as there.
@@ -64,18 +64,18 @@ def reconcile(root: Path, run_path: Path,
     actions, problems, foreign = _reconcile(
         str(root), str(run_path), _packed_wanted(wanted))
     return reconciling.Report(
-        tuple(drift.Action(kind, group, reason, guest, line, tuple(threads),
+        tuple(model.Action(kind, group, reason, guest, line, tuple(threads),
                            tuple(devices))
               for kind, group, reason, guest, line, threads, devices
               in actions),
-        tuple(drift.Problem(*problem) for problem in problems),
+        tuple(model.Problem(*problem) for problem in problems),
         tuple(foreign))
 
 
 @privsep.context.entrypoint
 def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
     wanted = _unpacked_wanted(packed)
-    drift.check(wanted)
+    model.check(wanted)
     report = reconciling.reconcile(
         reconciling.Place(Path(root), Path(run_path)), wanted)
     return ([(one.kind, one.group, one.reason, one.guest, one.line,
@@ -93,7 +93,8 @@ def _remove_own(root: str, uuid: str) -> bool:
     return own.remove(Path(root), uuid)
 
 
-def _packed(desired: plan.Desired) -> list[tuple[str, list[tuple[int, int]]]]:
+def _packed(desired: resolve.Desired
+            ) -> list[tuple[str, list[tuple[int, int]]]]:
     return [(line, list(values.items())) for line, values in desired.items()]
 
 
@@ -101,7 +102,7 @@ def _unpacked(desired: _Values) -> dict[str, dict[int, int]]:
     return {line: dict(values) for line, values in desired}
 
 
-def _packed_wanted(wanted: drift.Wanted) -> _Wanted:
+def _packed_wanted(wanted: model.Wanted) -> _Wanted:
     return ([(_packed_domain(guest.domain), sorted(guest.vcpus),
               guest.online, _packed(guest.desired), guest.maker,
               sorted(guest.devices), guest.shared, guest.monitor)
@@ -112,19 +113,19 @@ def _packed_wanted(wanted: drift.Wanted) -> _Wanted:
             wanted.monitors_per_group, sorted(wanted.lossy))
 
 
-def _packed_domain(domain: drift.Domain) -> _Domain:
+def _packed_domain(domain: model.Domain) -> _Domain:
     return (domain.uuid, domain.id, domain.name)
 
 
-def _unpacked_wanted(packed: _Wanted) -> drift.Wanted:
+def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
      per_group, lossy) = packed
-    return drift.Wanted(
-        tuple(drift.Guest(drift.Domain(*domain), frozenset(vcpus), online,
+    return model.Wanted(
+        tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
                           _unpacked(desired), maker, frozenset(mine), shared,
                           monitor)
               for domain, vcpus, online, desired, maker, mine, shared, monitor
               in guests),
-        tuple(drift.Domain(*domain) for domain in domains),
+        tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
         per_group, frozenset(lossy))

@@ -30,9 +30,9 @@ from pathlib import Path
 
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import devices
-from ghsched_nova.resctrl import drift
-from ghsched_nova.resctrl import mend
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import survey
 
 #: How often a state is mended before it is told as one that can not be. The
@@ -42,10 +42,10 @@ _ROUNDS = 2
 
 _PROC = Path('/proc')
 
-_RELEASE: drift.Kind = 'release devices'
+_RELEASE: model.Kind = 'release devices'
 #: What a device that does not leave a group keeps from being done. The number
 #: of a group that is removed goes to another one.
-_EMPTYING: tuple[drift.Kind, ...] = (_RELEASE, 'remove group')
+_EMPTYING: tuple[model.Kind, ...] = (_RELEASE, 'remove group')
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Report:
     :param foreign: control groups that are nobody's here.
     """
 
-    actions: tuple[drift.Action, ...] = ()
-    problems: tuple[drift.Problem, ...] = ()
+    actions: tuple[model.Action, ...] = ()
+    problems: tuple[model.Problem, ...] = ()
     foreign: tuple[str, ...] = ()
 
 
@@ -78,7 +78,7 @@ class Place:
     lock_timeout: float = apply.LOCK_TIMEOUT
 
 
-def look(place: Place, wanted: drift.Wanted,
+def look(place: Place, wanted: model.Wanted,
          files: apply.Files | None = None) -> Report:
     """What :func:`reconcile` would do; writes nothing.
 
@@ -90,7 +90,7 @@ def look(place: Place, wanted: drift.Wanted,
     return Report(plan.actions, plan.problems, plan.foreign)
 
 
-def reconcile(place: Place, wanted: drift.Wanted,
+def reconcile(place: Place, wanted: model.Wanted,
               files: apply.Files | None = None) -> Report:
     """Do what is to be done, and prove it.
 
@@ -109,7 +109,7 @@ def reconcile(place: Place, wanted: drift.Wanted,
                 break
             work.carry_out(left)
             plan = _plan(files, place, wanted)
-    return Report(tuple(work.done), tuple(drift.for_each(wanted.guests, (
+    return Report(tuple(work.done), tuple(model.for_each(wanted.guests, (
         *work.problems,
         *(problem for problem in plan.problems if not work.gave_up(problem)),
         *(_undone(action) for action in plan.actions
@@ -118,14 +118,14 @@ def reconcile(place: Place, wanted: drift.Wanted,
 
 
 def _plan(files: apply.Files, place: Place,
-          wanted: drift.Wanted) -> drift.Plan:
+          wanted: model.Wanted) -> model.Plan:
     actual = survey.survey(files, place.root, wanted, place.run_path,
                            place.proc)
-    return devices.completed(mend.make_plan(actual, wanted), actual, wanted)
+    return devices.completed(plan.make_plan(actual, wanted), actual, wanted)
 
 
-def _undone(action: drift.Action) -> drift.Problem:
-    return drift.Problem(
+def _undone(action: model.Action) -> model.Problem:
+    return model.Problem(
         action.guest, action.group,
         f'{action.kind} was done, and is still needed: {action.reason}')
 
@@ -156,13 +156,13 @@ class _Work:
 
     files: apply.Files
     root: Path
-    done: list[drift.Action] = field(default_factory=list)
-    problems: list[drift.Problem] = field(default_factory=list)
+    done: list[model.Action] = field(default_factory=list)
+    problems: list[model.Problem] = field(default_factory=list)
     failed: set[tuple[str, str]] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     inhabited: set[str] = field(default_factory=set)
 
-    def carry_out(self, actions: Iterable[drift.Action]) -> None:
+    def carry_out(self, actions: Iterable[model.Action]) -> None:
         for action in actions:
             if self.gave_up(action):
                 continue
@@ -173,13 +173,13 @@ class _Work:
         for group in sorted(self.made - self.inhabited):
             self._take_back(group)
 
-    def gave_up(self, what: drift.Action | drift.Problem) -> bool:
+    def gave_up(self, what: model.Action | model.Problem) -> bool:
         needed = {'', what.guest}
-        if isinstance(what, drift.Action) and what.kind in _EMPTYING:
+        if isinstance(what, model.Action) and what.kind in _EMPTYING:
             needed.add(_RELEASE)
         return any((what.group, one) in self.failed for one in needed)
 
-    def _do(self, action: drift.Action) -> None:
+    def _do(self, action: model.Action) -> None:
         path = self.root / action.group
         if action.kind == 'make group':
             self._make(path)
@@ -220,7 +220,7 @@ class _Work:
         except OSError as exc:
             raise apply.os_error('can not be removed', path, exc) from exc
 
-    def _move(self, path: Path, action: drift.Action) -> tuple[int, ...]:
+    def _move(self, path: Path, action: model.Action) -> tuple[int, ...]:
         """Those that were moved; threads that have just ended are not."""
         moved = []
         for tid in action.threads:
@@ -239,7 +239,7 @@ class _Work:
                 errno=errno.ESRCH)
         return tuple(moved)
 
-    def _way(self, path: Path, action: drift.Action) -> tuple[Path, ...]:
+    def _way(self, path: Path, action: model.Action) -> tuple[Path, ...]:
         """The groups that a thread is put into, one after the other.
 
         The kernel takes the threads of a monitoring group from its own
@@ -250,14 +250,14 @@ class _Work:
         in_default = action.group.startswith(own.MONITORS)
         return (self.root, path) if in_default else (path,)
 
-    def _give_up(self, action: drift.Action,
+    def _give_up(self, action: model.Action,
                  error: apply.EnforcementError) -> None:
         moving = action.kind in ('move threads', 'move devices')
         self.failed.add((action.group, (
             _RELEASE if action.kind == _RELEASE
             else action.guest if moving else '')))
         if not action.measures_only:
-            self.problems.append(drift.Problem(
+            self.problems.append(model.Problem(
                 action.guest, action.group,
                 _within(self.root / action.group, error)))
         if action.group in self.made and not moving:
@@ -269,5 +269,5 @@ class _Work:
         # It may have gone with the whole file system.
         with contextlib.suppress(apply.EnforcementError):
             self._remove(self.root / group)
-            self.done.append(drift.Action(
+            self.done.append(model.Action(
                 'remove group', group, 'it could not be completed'))

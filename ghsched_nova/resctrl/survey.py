@@ -25,15 +25,15 @@ import os
 from pathlib import Path
 
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import schemata
 
 
-def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
-           run_path: Path, proc: Path) -> drift.Actual:
+def survey(files: apply.Files, root: Path, wanted: model.Wanted,
+           run_path: Path, proc: Path) -> model.Actual:
     """What resctrl and procfs hold of guests and their groups.
 
     :param root: where resctrl is mounted; the lock must be held.
@@ -47,13 +47,13 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
     except OSError as exc:
         raise apply.os_error('can not be listed', root, exc) from exc
     names |= dict.fromkeys(_measuring(files, root, wanted))
-    found = dict.fromkeys(names, drift.Group())
+    found = dict.fromkeys(names, model.Group())
     threads: dict[str, Mapping[int, str]] = {}
     others = _helpers(proc) if wanted.all_threads else {}
-    members = drift.members(wanted.guests, names)
+    members = model.members(wanted.guests, names)
     for name, guests in members.items():
         there = name in names
-        group = _group(files, root / name) if there else drift.Group()
+        group = _group(files, root / name) if there else model.Group()
         mine: dict[int, str] = {}
         for guest in guests:
             of_guest = _of_guest(guest, group.tasks, run_path, proc, others)
@@ -64,14 +64,14 @@ def survey(files: apply.Files, root: Path, wanted: drift.Wanted,
     loose = (wanted.removable & names.keys()) - members.keys()
     for name in loose:
         found[name] = _loose(files, root / name, proc)
-    return drift.Actual(found, threads,
+    return model.Actual(found, threads,
                         _living(run_path, proc) if loose else frozenset(),
                         _monitors_of_others(files, root, names)
                         if wanted.one_supply else 0)
 
 
 def _measuring(files: apply.Files, root: Path,
-               wanted: drift.Wanted) -> list[str]:
+               wanted: model.Wanted) -> list[str]:
     """Monitoring groups of the default group that matter, and are there."""
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known if name.startswith(own.MONITORS)
@@ -86,7 +86,7 @@ def _measuring(files: apply.Files, root: Path,
             if own.MONITORS + name in known]
 
 
-def _of_guest(guest: drift.Guest, inside: Iterable[int], run_path: Path,
+def _of_guest(guest: model.Guest, inside: Iterable[int], run_path: Path,
               proc: Path, others: Mapping[int, Mapping[int, str]]
               ) -> dict[int, str]:
     """Names by id of the threads of a guest, kernel threads among them.
@@ -102,21 +102,21 @@ def _of_guest(guest: drift.Guest, inside: Iterable[int], run_path: Path,
     return mine
 
 
-def _group(files: apply.Files, path: Path) -> drift.Group:
+def _group(files: apply.Files, path: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
         tasks = groups.threads(listed)
         devices = groups.iommu_groups(listed)
         if _is_monitor(path):
-            return drift.Group(tasks, devices=devices)
+            return model.Group(tasks, devices=devices)
         text = files.read(path / 'schemata')
-        return drift.Group(tasks, schemata.read(text),
+        return model.Group(tasks, schemata.read(text),
                            devices=devices, monitors=_monitors(files, path))
     except schemata.SchemataError as exc:
-        return drift.Group(tasks, error=f'schemata: {exc}',
+        return model.Group(tasks, error=f'schemata: {exc}',
                            devices=devices)
     except OSError as exc:
-        return drift.Group(error=f'can not be read: {exc.strerror or exc}')
+        return model.Group(error=f'can not be read: {exc.strerror or exc}')
 
 
 def _is_monitor(path: Path) -> bool:
@@ -152,18 +152,18 @@ def _monitors_of_others(files: apply.Files, root: Path,
     return count
 
 
-def _loose(files: apply.Files, path: Path, proc: Path) -> drift.Group:
+def _loose(files: apply.Files, path: Path, proc: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
     except OSError as exc:
-        return drift.Group(error=f'can not be read: {exc.strerror or exc}')
+        return model.Group(error=f'can not be read: {exc.strerror or exc}')
     tasks = groups.threads(listed)
-    return drift.Group(tasks, vcpu_threads=groups.vcpu_threads(tasks, proc),
+    return model.Group(tasks, vcpu_threads=groups.vcpu_threads(tasks, proc),
                        devices=groups.iommu_groups(listed))
 
 
-def _with_strangers(group: drift.Group, mine: Mapping[int, str],
-                    proc: Path) -> drift.Group:
+def _with_strangers(group: model.Group, mine: Mapping[int, str],
+                    proc: Path) -> model.Group:
     strange = group.tasks - mine.keys()
     if not strange or not mine:
         return group

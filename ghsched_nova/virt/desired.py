@@ -24,10 +24,10 @@ from lxml import etree
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 from ghsched_placement import cpulist
 from ghsched_placement import names
 
@@ -38,7 +38,8 @@ class DomainError(ValueError):
 
 #: Why a guest can have no desired state.
 NOT_DESIRED = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
-               plan.PolicyNotHeld, pci_topology.DeviceNumaError, DomainError)
+               resolve.PolicyNotHeld, pci_topology.DeviceNumaError,
+               DomainError)
 
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
@@ -51,7 +52,7 @@ class Running:
     :param xml: its live XML; empty when it has no policy.
     """
 
-    domain: drift.Domain
+    domain: model.Domain
     xml: str = ''
 
 
@@ -142,7 +143,7 @@ def sharers(domains: Iterable[Running]) -> Mapping[str, int]:
 
 
 def read(host: resctrl_host.ResctrlHost, running: Running,
-         together: Mapping[str, int] = _NOBODY) -> drift.Guest:
+         together: Mapping[str, int] = _NOBODY) -> model.Guest:
     """The desired state of a domain that needs a group.
 
     That is one that :func:`controlled` or :func:`measured` is true of.
@@ -158,14 +159,14 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
     group = shared_group(running.xml) if maker == 'ghsched' else ''
     held = policy.policy
     if group:
-        held = plan.together(host, held, together.get(group, 1))
-    settings = plan.resolve(host, held, policy.host_nodes)
+        held = resolve.together(host, held, together.get(group, 1))
+    settings = resolve.resolve(host, held, policy.host_nodes)
     most, online = _vcpus(root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
         raise DomainError('the domain has no vCPU to control')
-    return drift.Guest(running.domain, vcpus, min(online, len(vcpus)),
-                       plan.desired_lines(host, settings), maker,
+    return model.Guest(running.domain, vcpus, min(online, len(vcpus)),
+                       resolve.desired_lines(host, settings), maker,
                        shared=group, monitor=policy.policy.monitor)
 
 
@@ -184,7 +185,7 @@ def iommu_group(sysfs: Path, address: str) -> int:
 
 
 def unclassed(host: resctrl_host.ResctrlHost, running: Running,
-              maximum: int) -> drift.Guest | None:
+              maximum: int) -> model.Guest | None:
     """The desired state of a domain without a policy that is capped.
 
     :param maximum: percent, for all of them together.
@@ -195,12 +196,12 @@ def unclassed(host: resctrl_host.ResctrlHost, running: Running,
     if (root.find('cputune/memorytune/node') is not None
             or root.find('cputune/cachetune/cache') is not None):
         return None
-    policy, nodes = plan.default_class(host, maximum)
-    settings = plan.resolve(host, policy, nodes)
+    policy, nodes = resolve.default_class(host, maximum)
+    settings = resolve.resolve(host, policy, nodes)
     most, online = _vcpus(root)
-    return drift.Guest(
+    return model.Guest(
         running.domain, frozenset(range(most)), online,
-        plan.desired_lines(host, settings), 'ghsched', shared=own.DEFAULT,
+        resolve.desired_lines(host, settings), 'ghsched', shared=own.DEFAULT,
         monitor=_is_monitored(running.xml))
 
 
@@ -210,7 +211,7 @@ def _is_monitored(xml: str) -> bool:
 
 
 def _maker(root: etree._Element
-           ) -> tuple[drift.Maker, frozenset[int] | None]:
+           ) -> tuple[model.Maker, frozenset[int] | None]:
     """Who made the group, and for which vCPUs; None for all.
 
     From 12.8 on libvirt takes a <memorytune> without vcpus for the whole

@@ -42,9 +42,9 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import bandwidth_use
@@ -65,7 +65,7 @@ pci_requests.register_compute()
 compat.steer_fit()
 
 #: What keeps a policy from being held, as our modules raise it.
-NOT_HELD = (resctrl_host.ResctrlUnavailable, plan.PolicyNotHeld,
+NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
             apply.EnforcementError, metadata.MetadataError,
             memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
             desired.DomainError, policies.PolicyError)
@@ -410,7 +410,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def _running(self, guest: Any) -> desired.Running:
         """A guest with its XML, if it has a policy that needs a group."""
-        domain = drift.Domain(guest.uuid, guest.id, guest.name)
+        domain = model.Domain(guest.uuid, guest.id, guest.name)
         known = guest.uuid, guest.id
         if known in self._without_policy and not self._ghsched.caps_all:
             return desired.Running(domain)

@@ -12,7 +12,7 @@
 
 """From a guest's policy to its XML, and to resctrl once it runs.
 
-Joins the pure parts (:mod:`ghsched_nova.resctrl.plan`,
+Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
 :mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
 """
 
@@ -34,13 +34,13 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile as reconciling
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_nova.virt import desired
 from ghsched_placement.host import HostDescription
@@ -153,7 +153,7 @@ class HostEngine:
         if not policy.controlled and not policy.monitor:
             return metadata.write(xml, metadata.DomainPolicy(policy, ()))
         host = self.host()
-        settings = plan.resolve(host, policy, host_nodes)
+        settings = resolve.resolve(host, policy, host_nodes)
         shared = self.shares and policy.controlled
         domain = metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared)
@@ -179,8 +179,8 @@ class HostEngine:
         if domain is None or not domain.policy.controlled:
             return xml
         return memorytune.retune(
-            xml, _tunes(plan.resolve(self.host(), domain.policy,
-                                     domain.host_nodes)), self.extended)
+            xml, _tunes(resolve.resolve(self.host(), domain.policy,
+                                        domain.host_nodes)), self.extended)
 
     def place_devices(self, xml: str, policy: GuestPolicy,
                       devices: Sequence[device_numa.Device],
@@ -249,7 +249,7 @@ class HostEngine:
         :raises EnforcementError: when the kernel refused, with its reason.
         """
         root = etree.fromstring(xml)
-        domain = drift.Domain(root.findtext('uuid') or '', domain_id,
+        domain = model.Domain(root.findtext('uuid') or '', domain_id,
                               root.findtext('name') or '')
         running = desired.Running(domain, xml)
         controlled = desired.controlled(xml)
@@ -267,10 +267,10 @@ class HostEngine:
         """One guest with a group, or a monitoring group, of its own."""
         host = self.host()
         report = privileged.reconcile(
-            self._root, self._run_path, drift.Wanted(
+            self._root, self._run_path, model.Wanted(
                 (self._with_devices(host, running,
                                     desired.read(host, running)),),
-                (running.domain,), others=plan.other_domains(host),
+                (running.domain,), others=resolve.other_domains(host),
                 all_threads=self._all_threads,
                 lossy=host.dialect.lossy))
         _tell_actions(report)
@@ -281,7 +281,7 @@ class HostEngine:
 
     def _with_devices(self, host: resctrl_host.ResctrlHost,
                       running: desired.Running,
-                      guest: drift.Guest) -> drift.Guest:
+                      guest: model.Guest) -> model.Guest:
         """The desired state of a domain, with its passthrough devices.
 
         :raises NOT_DESIRED: when one can not be controlled.
@@ -329,7 +329,7 @@ class HostEngine:
 
     def wanted(self, running: Iterable[desired.Running],
                before: Iterable[str]
-               ) -> tuple[drift.Wanted, list[drift.Problem]]:
+               ) -> tuple[model.Wanted, list[model.Problem]]:
         """The desired state, and the guests that can have none.
 
         :param running: all domains that run.
@@ -338,8 +338,8 @@ class HostEngine:
         # One that has ended since it was listed has no number any more.
         running = [domain for domain in running if domain.domain.id >= 0]
         together = desired.sharers(running)
-        guests: list[drift.Guest] = []
-        problems: list[drift.Problem] = []
+        guests: list[model.Guest] = []
+        problems: list[model.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:
             promised = self.promises(domain.xml)
@@ -355,20 +355,20 @@ class HostEngine:
                     guests.append(self._with_devices(host, domain, guest))
             except desired.NOT_DESIRED as error:
                 problems.append(
-                    drift.Problem(domain.domain.uuid, '', str(error))
+                    model.Problem(domain.domain.uuid, '', str(error))
                     if promised else
-                    drift.Problem('', own.DEFAULT, str(error)))
-        return drift.Wanted(
+                    model.Problem('', own.DEFAULT, str(error)))
+        return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guests, before)),
-            plan.other_domains(host) if host else {},
+            resolve.other_domains(host) if host else {},
             self._all_threads, bool(self._section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
             host.dialect.lossy if host else frozenset()), list(
                 dict.fromkeys(problems))
 
-    def reconcile(self) -> tuple[drift.Problem, ...]:
+    def reconcile(self) -> tuple[model.Problem, ...]:
         """Make resctrl hold the policy of every guest, in one call as root.
 
         Also removes the groups of guests that are gone.
@@ -379,7 +379,7 @@ class HostEngine:
         return problems
 
     def _reconcile_running(self, known: desired.Running | None = None
-                           ) -> tuple[tuple[drift.Problem, ...], bool]:
+                           ) -> tuple[tuple[model.Problem, ...], bool]:
         """Why policies do not hold, and whether anything was done.
 
         :param known: one that runs, whether libvirt lists and describes it at
@@ -401,7 +401,7 @@ class HostEngine:
                                               wanted)
             except apply.EnforcementError as error:
                 return (*problems, *(
-                    drift.Problem(guest.domain.uuid, '', str(error))
+                    model.Problem(guest.domain.uuid, '', str(error))
                     for guest in wanted.guests)), False
             _tell_actions(report)
             self._foreign = frozenset(report.foreign)
@@ -491,7 +491,7 @@ def _tell_actions(report: reconciling.Report) -> None:
                  {'action': action, 'reason': action.reason})
 
 
-def _tunes(settings: Iterable[plan.DomainSetting]
+def _tunes(settings: Iterable[resolve.DomainSetting]
            ) -> tuple[memorytune.NodeTune, ...]:
     return tuple(
         memorytune.NodeTune(

@@ -28,7 +28,7 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
@@ -83,7 +83,7 @@ class GuestDiagnostics:
         try:
             host = self._host.host()
             if told.shared and policy.controlled:
-                policy = plan.together(host, policy, self._host.together(
+                policy = resolve.together(host, policy, self._host.together(
                     usage.guest.uuid, policy, told.host_nodes))
             return as_wanted(host, policy, told.host_nodes, usage)
         except desired.NOT_DESIRED:
@@ -99,10 +99,11 @@ def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
     :returns: by host NUMA node; empty when there is no group.
     :raises PolicyNotHeld: when the host can not hold the policy.
     """
-    wanted = plan.desired_lines(host, plan.resolve(host, policy, host_nodes))
+    wanted = resolve.desired_lines(
+        host, resolve.resolve(host, policy, host_nodes))
     lines = [group.lines for group in usage.held if group.lines is not None]
     wrong = {difference.domain for one in lines for difference
-             in plan.differences(one, wanted, lossy=host.dialect.lossy)}
+             in resolve.differences(one, wanted, lossy=host.dialect.lossy)}
     return {node: wrong.isdisjoint(host.domains_by_node[node])
             for node in host_nodes} if lines else {}
 

@@ -28,7 +28,7 @@ from oslo_log import log as logging
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.live import messages
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
@@ -93,10 +93,10 @@ def effective(host: engine.HostEngine, policy: Sequence[messages.Node],
     """
     nodes, host_nodes = messages.unpack(policy)
     asked, found = GuestPolicy(nodes=nodes), host.host()
-    settings = plan.resolve(found, asked, host_nodes)
+    settings = resolve.resolve(found, asked, host_nodes)
     if guests > 1:
-        settings = plan.resolve(found, plan.together(found, asked, guests),
-                                host_nodes)
+        settings = resolve.resolve(
+            found, resolve.together(found, asked, guests), host_nodes)
     return [_entry(setting) for setting in settings]
 
 
@@ -118,7 +118,7 @@ def guests_together(host: engine.HostEngine, uuid: str, live: str | None,
     return host.together(uuid, GuestPolicy(nodes=nodes), host_nodes)
 
 
-def _entry(setting: plan.DomainSetting) -> dict[str, Any]:
+def _entry(setting: resolve.DomainSetting) -> dict[str, Any]:
     return {
         'guest_node': setting.guest_node, 'host_node': setting.host_node,
         'domain': setting.domain, 'min': setting.minimum,

@@ -27,7 +27,7 @@ from lxml import etree
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 
 
 def check_numbering(host: resctrl_host.ResctrlHost) -> None:
@@ -40,7 +40,7 @@ def check_numbering(host: resctrl_host.ResctrlHost) -> None:
     """
     for node, domains in host.domains_by_node.items():
         if tuple(domains) != (node,):
-            raise plan.PolicyNotHeld(
+            raise resolve.PolicyNotHeld(
                 'guests with memory bandwidth limits can not be live '
                 f'migrated from or to this host: the resctrl domains of '
                 f'NUMA node {node} are numbered {list(domains)}')

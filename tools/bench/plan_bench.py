@@ -33,16 +33,15 @@ import time
 
 import simulated_placement
 
-from ghsched_nova.cmd import described
-from ghsched_nova.cmd import plan_input
-from ghsched_placement.planner.flavors import Flavor
-from ghsched_placement.planner.flavors import parse
-from ghsched_placement.planner.hosts import Host
-from ghsched_placement.planner import need as needs
-from ghsched_placement.planner import plan
-from ghsched_placement.planner.private import PrivatePlacement
-from ghsched_placement.planner.stage import Stage
-from ghsched_placement.planner.state import State
+from ghsched_nova.lab import described
+from ghsched_nova.lab.planner.flavors import Flavor
+from ghsched_nova.lab.planner.flavors import parse
+from ghsched_nova.lab.planner.hosts import Host
+from ghsched_nova.lab.planner import need as needs
+from ghsched_nova.lab.planner import plan
+from ghsched_nova.lab.planner.private import PrivatePlacement
+from ghsched_nova.lab.planner.stage import Stage
+from ghsched_nova.lab.planner.state import State
 
 #: Seconds that a plan may take.
 LIMIT = 30.0
@@ -58,7 +57,7 @@ MIX = {'bw20': 3, 'wide': 1, 'small': 4}
 
 def hosts(path: str, count: int, alike: bool) -> list[Host]:
     """Hosts of a file: empty, or each with other guests."""
-    (known,) = plan_input.described([f'{path}*{count}'])
+    (known,) = input.described([f'{path}*{count}'])
     chance = random.Random(7)  # noqa: S311
     found = [described.planned(known.file, name) for name in known.names]
     return found if alike else [_used(host, chance) for host in found]
@@ -112,8 +111,8 @@ def main() -> int:
     parser.add_argument('--plain', type=int, default=5, metavar='N',
                         help='guests that the baseline is measured on (5)')
     arguments = parser.parse_args()
-    (known,) = plan_input.described([arguments.file])
-    aliases = plan_input.aliases([known])
+    (known,) = input.described([arguments.file])
+    aliases = input.aliases([known])
     flavors = [parse(text) for text in FLAVORS]
     print(f'Python {platform.python_version()}, '
           f'{simulated_placement.processor()}; {arguments.hosts} simulated '

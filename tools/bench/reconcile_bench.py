@@ -42,10 +42,10 @@ _AT_START = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 from ghsched_nova.guest import metadata  # noqa: E402
 from ghsched_nova.resctrl import apply  # noqa: E402
 from ghsched_nova.resctrl import dialects  # noqa: E402
-from ghsched_nova.resctrl import drift  # noqa: E402
 from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
-from ghsched_nova.resctrl import plan  # noqa: E402
+from ghsched_nova.resctrl import model  # noqa: E402
 from ghsched_nova.resctrl import reconcile  # noqa: E402
+from ghsched_nova.resctrl import resolve  # noqa: E402
 from ghsched_nova.virt import desired  # noqa: E402
 from ghsched_placement.policy import GuestPolicy  # noqa: E402
 from ghsched_placement.policy import NodePolicy  # noqa: E402
@@ -136,7 +136,7 @@ class Host:
 
     def _start(self, number: int,
                policy: metadata.DomainPolicy) -> desired.Running:
-        domain = drift.Domain(str(uuid.uuid5(uuid.NAMESPACE_DNS,
+        domain = model.Domain(str(uuid.uuid5(uuid.NAMESPACE_DNS,
                                              str(number))),
                               number + 1, f'instance-{number:08x}')
         process = 100000 + 100 * number
@@ -153,14 +153,14 @@ class Host:
             f'<vcpu>{VCPUS}</vcpu></domain>', policy)
         return desired.Running(domain, xml)
 
-    def wanted(self) -> drift.Wanted:
+    def wanted(self) -> model.Wanted:
         """From the XML of all guests."""
         guests = tuple(desired.read(self.resctrl, one)
                        for one in self.running if desired.controlled(one.xml))
-        return drift.Wanted(
+        return model.Wanted(
             guests, tuple(one.domain for one in self.running),
             frozenset(self.files.directories(self.place.root)),
-            plan.other_domains(self.resctrl))
+            resolve.other_domains(self.resctrl))
 
     def reconcile(self) -> int:
         """Once; how much was written."""

@@ -34,7 +34,7 @@ import statistics
 import time
 
 from ghsched_nova.cmd import top
-from ghsched_nova.cmd import top_source
+from ghsched_nova.monitor import top_source
 from ghsched_nova.tests.unit.monitor import trees
 
 WARM_UP = 3

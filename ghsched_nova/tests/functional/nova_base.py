@@ -35,7 +35,7 @@ import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_placement import names
@@ -206,7 +206,7 @@ class FakeKernel(fixtures.Fixture):
 
     def _reconcile(self, root, run_path, wanted):
         """As the real one, of which the groups made here are what is left."""
-        drift.check(wanted)
+        model.check(wanted)
         self.reconciled += 1
         problems = []
         for guest in wanted.guests:
@@ -218,7 +218,7 @@ class FakeKernel(fixtures.Fixture):
                 self._enforce(guest.domain.uuid if ours
                               else guest.domain.id, guest)
             except apply.EnforcementError as error:
-                problems.append(drift.Problem(guest.domain.uuid, guest.group,
+                problems.append(model.Problem(guest.domain.uuid, guest.group,
                                               str(error)))
         uuids = {domain.uuid for domain in wanted.domains}
         shared = {guest.shared for guest in wanted.guests}

@@ -26,11 +26,11 @@ import subprocess
 import fixtures
 import testtools
 
-from ghsched_nova.bench import machine
-from ghsched_nova.bench import record
-from ghsched_nova.bench import run
-from ghsched_nova.bench import scenarios
 from ghsched_nova.cmd import bench
+from ghsched_nova.lab.bench import machine
+from ghsched_nova.lab.bench import record
+from ghsched_nova.lab.bench import run
+from ghsched_nova.lab.bench import scenarios
 
 SSHD = '/usr/sbin/sshd'
 

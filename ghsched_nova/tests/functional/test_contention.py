@@ -26,10 +26,10 @@ import time
 
 import testtools
 
+from ghsched_nova.lab.emulator import fixtures
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import topology
 from ghsched_nova.monitor import reader
-from ghsched_nova.testing import fixtures
-from ghsched_nova.testing import machines
-from ghsched_nova.testing import topology
 
 LOAD = {'capacity_mb': 100000,
         'groups': {'noisy': {'0': 400000}, 'victim': {'0': 20000}}}

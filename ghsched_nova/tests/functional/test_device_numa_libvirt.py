@@ -33,7 +33,7 @@ import testtools
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.testing import testhost
+from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import nova_guest
 
 REASON = testhost.missing()

@@ -18,14 +18,14 @@ import tempfile
 
 import testtools
 
-from ghsched_nova.resctrl import drift
+from ghsched_nova.lab.emulator import fixtures
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import topology
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.testing import fixtures
-from ghsched_nova.testing import machines
-from ghsched_nova.testing import topology
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.functional import test_host_engine
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -59,16 +59,16 @@ class OwnGroupTestCase(testtools.TestCase):
         host = resctrl_host.read_host(
             root, self._sysfs(machine), resctrl_host.Told(
                 node_bandwidth={0: 100000, 1: 100000}, cap='hard'))
-        desired = plan.desired_lines(
-            host, plan.resolve(host, self._policy(host), (1,)))
+        desired = resolve.desired_lines(
+            host, resolve.resolve(host, self._policy(host), (1,)))
         threads = test_host_engine.VcpuThreads(VCPUS)
         self.addCleanup(threads.end)
         (self.top / f'{machine.dialect}.pid').write_text(f'{threads.pid}\n')
-        domain = drift.Domain(UUID, 1, machine.dialect)
-        wanted = drift.Wanted(
-            (drift.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
+        domain = model.Domain(UUID, 1, machine.dialect)
+        wanted = model.Wanted(
+            (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'ghsched'),), (domain,),
-            others=plan.other_domains(host), lossy=host.dialect.lossy)
+            others=resolve.other_domains(host), lossy=host.dialect.lossy)
         place = reconcile.Place(root, self.top)
         first = reconcile.reconcile(place, wanted)
         self.assertEqual((), first.problems)

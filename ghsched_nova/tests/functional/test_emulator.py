@@ -23,8 +23,8 @@ import unittest
 
 import testtools
 
-from ghsched_nova.testing import fixtures as ghsched_fixtures
-from ghsched_nova.testing import machines
+from ghsched_nova.lab.emulator import fixtures as ghsched_fixtures
+from ghsched_nova.lab.emulator import machines
 
 REASON = ghsched_fixtures.missing()
 

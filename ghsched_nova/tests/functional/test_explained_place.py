@@ -16,12 +16,12 @@
 import dataclasses
 import itertools
 
-from ghsched_nova.cmd import described
-from ghsched_nova.cmd import explain
-from ghsched_nova.cmd import hostfile
+from ghsched_nova.lab import described
+from ghsched_nova.lab.explain import explanation
+from ghsched_nova.lab import hostfile
+from ghsched_nova.lab.planner.stage import Stage
+from ghsched_nova.lab.planner.state import State
 from ghsched_nova.tests.functional import test_planner
-from ghsched_placement.planner.stage import Stage
-from ghsched_placement.planner.state import State
 from ghsched_placement import tree
 
 KUNPENG, TWO_NICS, INTEL, EPYC = (
@@ -71,7 +71,7 @@ def questions():
         if number % 11 == 0:
             ours = {f'ghsched:{key}': value
                     for part in parts[:-1] for key, value in part.items()}
-            yield explain.Question(
+            yield explanation.Question(
                 host, 8, 16384 * nodes if number % 2 else 1024, flavor_specs={
                     'hw:numa_nodes': str(nodes), **ours, **parts[-1]})
 
@@ -92,7 +92,7 @@ class ExplainedPlaceTest(test_planner.PlacementCase):
     def test_host_nodes_and_query_are_the_same(self):
         placed = refused = 0
         for question in questions():
-            told = explain.explain(question)
+            told = explanation.explain(question)
             if told.need is None:
                 continue        # an alias that the host has not
             found = self.taken(told.need, described.planned(

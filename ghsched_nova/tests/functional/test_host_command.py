@@ -22,8 +22,8 @@ import time
 import uuid
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.resctrl import own
-from ghsched_nova.testing import testhost
 from ghsched_nova.tests.functional import test_testhost
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy

@@ -35,19 +35,19 @@ import testtools
 
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
+from ghsched_nova.lab.emulator import fixtures
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import topology
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.testing import fixtures
-from ghsched_nova.testing import machines
-from ghsched_nova.testing import topology
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
@@ -126,18 +126,18 @@ class _OnEmulator(testtools.TestCase):
         return group
 
     def desired(self, *nodes, host_nodes=None):
-        return plan.desired_lines(self.host, plan.resolve(
+        return resolve.desired_lines(self.host, resolve.resolve(
             self.host, GuestPolicy(nodes=nodes),
             host_nodes or range(len(nodes))))
 
     def wanted(self, desired):
         """One guest, whose group is libvirt's."""
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
-        domain = drift.Domain(UUID, DOMAIN, NAME)
-        return drift.Wanted(
-            (drift.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
+        domain = model.Domain(UUID, DOMAIN, NAME)
+        return model.Wanted(
+            (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'libvirt'),), (domain,),
-            others=plan.other_domains(self.host))
+            others=resolve.other_domains(self.host))
 
     def reconcile_one(self, desired, files=None,
                       lock_timeout=apply.LOCK_TIMEOUT):
@@ -299,14 +299,14 @@ class ReconcileTestCase(_OnEmulator):
 
     def guest(self, uuid, number, name, maker, threads):
         (self.sysfs / f'{name}.pid').write_text(str(threads.pid))
-        return drift.Guest(drift.Domain(uuid, number, name),
+        return model.Guest(model.Domain(uuid, number, name),
                            frozenset(VCPUS), 2, self.desired(ALL_FOUR), maker)
 
     def wanted(self, guests=None):
         guests = self.guests if guests is None else guests
-        return drift.Wanted(
+        return model.Wanted(
             guests, tuple(guest.domain for guest in guests),
-            frozenset(os.listdir(self.root)), plan.other_domains(self.host))
+            frozenset(os.listdir(self.root)), resolve.other_domains(self.host))
 
     def reconcile(self, guests=None):
         return reconcile.reconcile(
@@ -498,7 +498,7 @@ class EngineTestCase(_OnEmulator):
         xml = (f'<domain><name>{NAME}</name><uuid>{UUID}</uuid>'
                f'<vcpu>{len(VCPUS)}</vcpu></domain>')
         return desired.Running(
-            drift.Domain(UUID, DOMAIN, NAME),
+            model.Domain(UUID, DOMAIN, NAME),
             metadata.write(xml, metadata.DomainPolicy(
                 GuestPolicy(nodes=(ALL_FOUR,)), (0,))))
 

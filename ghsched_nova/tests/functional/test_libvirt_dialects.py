@@ -17,7 +17,7 @@
 nova-compute makes the control groups itself.
 """
 
-from ghsched_nova.testing import testhost
+from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import test_testhost
 
 TUNE = "<node id='{}' bandwidth='{}'/>"

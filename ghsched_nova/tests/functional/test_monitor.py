@@ -26,12 +26,12 @@ import time
 
 import testtools
 
+from ghsched_nova.lab.emulator import fixtures
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import topology
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import view
-from ghsched_nova.testing import fixtures
-from ghsched_nova.testing import kernel
-from ghsched_nova.testing import machines
-from ghsched_nova.testing import topology
 
 GROUP = 'qemu-7-instance-00000001-vcpus_0'
 _BUSY = """

@@ -31,22 +31,22 @@ from keystoneauth1 import session
 from openstack import connection
 import testtools
 
-from ghsched_nova.cmd import described
-from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd import main
-from ghsched_nova.cmd import osc_density
-from ghsched_nova.cmd import plan_input
-from ghsched_placement.planner import client
-from ghsched_placement.planner import cloud
-from ghsched_placement.planner import density
-from ghsched_placement.planner import fill
-from ghsched_placement.planner import flavors
-from ghsched_placement.planner import limits
-from ghsched_placement.planner import need as needs
-from ghsched_placement.planner import plan
-from ghsched_placement.planner import private
-from ghsched_placement.planner.stage import Stage
-from ghsched_placement.planner.state import State
+from ghsched_nova.lab import described
+from ghsched_nova.lab import hostfile
+from ghsched_nova.lab.planner import client
+from ghsched_nova.lab.planner import cloud
+from ghsched_nova.lab.planner import density
+from ghsched_nova.lab.planner import fill
+from ghsched_nova.lab.planner import flavors
+from ghsched_nova.lab.planner import inputs
+from ghsched_nova.lab.planner import limits
+from ghsched_nova.lab.planner import need as needs
+from ghsched_nova.lab.planner import osc
+from ghsched_nova.lab.planner import plan
+from ghsched_nova.lab.planner import private
+from ghsched_nova.lab.planner.stage import Stage
+from ghsched_nova.lab.planner.state import State
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
 ALIASES = {'nic': 'CUSTOM_PCI_19E5_375E'}
@@ -492,7 +492,7 @@ class SdkTest(PlacementCase):
 
     def run_plan(self, *arguments):
         out = io.StringIO()
-        with mock.patch.object(plan_input, 'connect',
+        with mock.patch.object(inputs, 'connect',
                                return_value=self.connection), (
                 contextlib.redirect_stdout(out)):
             status = main.main(['plan', '--cloud', 'lab', '--flavor',
@@ -524,7 +524,7 @@ class SdkTest(PlacementCase):
                 extra_specs={'hw:numa_nodes': '1',
                              'ghsched:mem_bw_min': '60'}))
         out = io.StringIO()
-        command = osc_density.PlanDensity(types.SimpleNamespace(
+        command = osc.PlanDensity(types.SimpleNamespace(
             stdout=out, client_manager=types.SimpleNamespace(
                 ghsched=asked)), None)
         told = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))

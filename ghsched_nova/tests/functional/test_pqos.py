@@ -27,7 +27,7 @@ import unittest
 
 import testtools
 
-from ghsched_nova.testing import testhost
+from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import test_testhost
 
 REASON = test_testhost.REASON

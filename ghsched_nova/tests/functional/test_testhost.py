@@ -30,8 +30,8 @@ import fixtures
 from lxml import etree
 import testtools
 
-from ghsched_nova.testing import resctrl
-from ghsched_nova.testing import testhost
+from ghsched_nova.lab.emulator import resctrl
+from ghsched_nova.lab.emulator import testhost
 
 REASON = testhost.missing()
 if not REASON and len(os.sched_getaffinity(0)) < 2:
@@ -422,7 +422,7 @@ class DownTest(testtools.TestCase):
         host = testhost.Host(STATE)
         self.addCleanup(host.down)
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.testing.testhost.RESCTRL', '/nonexistent/dir'
+            'ghsched_nova.lab.emulator.testhost.RESCTRL', '/nonexistent/dir'
         ))
         exc = self.assertRaises(
             testhost.HostError, host.up, testhost.Settings()

@@ -19,7 +19,7 @@ from pathlib import Path
 import sys
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.testing import testhost
+from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import test_testhost
 
 TOP = Path(__file__).parents[3]

@@ -36,10 +36,19 @@ NOVA_SIDE = frozenset(
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('bench', 'guest', 'icon', 'resctrl', 'testing'))
+    for name in ('guest', 'icon', 'lab.bench', 'lab.emulator', 'resctrl',
+                 'threads'))
 
 #: What joins the pure parts and knows no Nova; they do not know of it.
 JOINING = frozenset({'ghsched_nova.monitor'})
+
+#: What is not the runtime of a cloud. Of the runtime only the commands that
+#: open it may import it.
+LABORATORY = 'ghsched_nova.lab'
+OPENS_LABORATORY = frozenset(
+    f'ghsched_nova.{name}'
+    for name in ('cmd.bench', 'cmd.explain', 'cmd.main', 'cmd.plan', 'lab',
+                 'tests'))
 
 
 def modules(package: str) -> Iterator[tuple[str, pathlib.Path]]:
@@ -88,6 +97,9 @@ def forbidden(module: str) -> set[str]:
     for part in PURE:
         if belongs(module, part):
             taboo |= PURE - {part} | JOINING
+    if belongs(module, 'ghsched_nova') and not any(
+            belongs(module, opens) for opens in OPENS_LABORATORY):
+        taboo.add(LABORATORY)
     return taboo
 
 
@@ -141,12 +153,14 @@ class TestRuleMachinery(base.BaseTestCase):
     @ddt.data(
         ('ghsched_placement.policy', 'ghsched_nova.conf'),
         ('ghsched_placement.tests.test_tree', 'nova'),
-        ('ghsched_nova.resctrl.plan', 'ghsched_nova.guest'),
-        ('ghsched_nova.resctrl.plan', 'nova'),
-        ('ghsched_nova.resctrl.plan', 'ghsched_nova.compat'),
+        ('ghsched_nova.resctrl.resolve', 'ghsched_nova.guest'),
+        ('ghsched_nova.resctrl.resolve', 'nova'),
+        ('ghsched_nova.resctrl.resolve', 'ghsched_nova.compat'),
         ('ghsched_nova.conf', 'nova'),
         ('ghsched_nova.monitor.view', 'nova'),
-        ('ghsched_nova.resctrl.plan', 'ghsched_nova.monitor'),
+        ('ghsched_nova.resctrl.resolve', 'ghsched_nova.monitor'),
+        ('ghsched_nova.virt.driver', 'ghsched_nova.lab.emulator'),
+        ('ghsched_nova.cmd.host', 'ghsched_nova.lab.hostfile'),
         ('ghsched_nova.virt.driver', 'eventlet'))
     @ddt.unpack
     def test_forbidden(self, module, name):
@@ -155,8 +169,9 @@ class TestRuleMachinery(base.BaseTestCase):
     @ddt.data(
         ('ghsched_nova.virt.driver', 'nova'),
         ('ghsched_nova.virt.driver', 'ghsched_nova.resctrl'),
-        ('ghsched_nova.resctrl.plan', 'ghsched_placement'),
+        ('ghsched_nova.resctrl.resolve', 'ghsched_placement'),
         ('ghsched_nova.monitor.view', 'ghsched_nova.resctrl.own'),
+        ('ghsched_nova.cmd.plan', 'ghsched_nova.lab.planner.plan'),
         ('ghsched_nova.conf', 'novaclient'))
     @ddt.unpack
     def test_allowed(self, module, name):

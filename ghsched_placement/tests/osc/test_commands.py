@@ -13,13 +13,9 @@
 """The pure parts of the commands: what goes in, what is shown."""
 
 import argparse
-import contextlib
-import dataclasses
-import io
 import json
 import types
 import unittest
-from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,22 +26,12 @@ from ghsched_placement import diagnostics
 from ghsched_placement import fitting
 from ghsched_placement import names
 from ghsched_placement.osc import capacity
-from ghsched_placement.osc import density
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
-from ghsched_placement.planner.client import PlannerError
-from ghsched_placement.planner import density as predicted
-from ghsched_placement.planner import flavors as planned
-from ghsched_placement.planner import limits
-from ghsched_placement.planner import more
-from ghsched_placement.planner import plan as planner
-from ghsched_placement.planner import predict
-from ghsched_placement.planner import progress
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import clouds
-from ghsched_placement.tests.contention import base
 
 
 def plain(values):
@@ -264,131 +250,3 @@ class FlavorTest(unittest.TestCase):
         if '=CUSTOM_' not in text:
             with self.assertRaises(argparse.ArgumentTypeError):
                 flavor.vf_class(text)
-
-
-class DensityTest(unittest.TestCase):
-
-    FLAVOR = types.SimpleNamespace(
-        name='bw30', vcpus=2, ram=512, disk=1, ephemeral=2, swap=None,
-        extra_specs={'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '30'})
-
-    def plan(self, mix=None):
-        host = planner.HostPlan(
-            ('a', 'b'), 6, 2, 2, 0, (limits.Lack(0, limits.BANDWIDTH, 10, 30),
-                                     limits.Lack(None, 'VCPU', 0, 2)),
-            (), 6, (more.More(0, 'a_NUMA0', limits.BANDWIDTH, 10, 0),
-                    more.More(1, 'a_NUMA1', limits.BANDWIDTH, 20, 1)))
-        return planner.Plan(2, 1, (planner.FlavorPlan(
-            density.read(self.FLAVOR), 12, (host,)),), mix and
-            planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
-
-    def run_command(self, plan, terminal=True, told=None):
-        """What is shown of a plan, and what a terminal gets meanwhile."""
-        client = types.SimpleNamespace(
-            flavor=lambda _name: self.FLAVOR, placement=None)
-        stream = io.StringIO()
-        stream.isatty = lambda: terminal
-        command = density.PlanDensity(None, None)
-        asked = command.get_parser('plan').parse_args(['--flavor', 'bw30'])
-        with mock.patch.object(density.clients, 'of', return_value=client), \
-                mock.patch.object(density, 'PrivatePlacement'), \
-                mock.patch.object(density.planner, 'plan', plan), \
-                mock.patch.object(command, 'targets', return_value=(
-                    ('machine',) if told else ())), \
-                mock.patch.object(density, 'predict', return_value=(
-                    told or predict.Predicted())), \
-                mock.patch.object(progress, 'DELAY', -1), \
-                contextlib.redirect_stderr(stream):
-            try:
-                return command.take_action(asked), stream.getvalue()
-            except exceptions.CommandError as error:
-                return str(error), stream.getvalue()
-
-    def test_a_bar_is_shown_meanwhile_and_wiped(self):
-        def plan(_cloud, _wanted, _mix, _settings, bar, _ours):
-            bar(0.5, 'half')
-            return self.plan()
-        (columns, rows), text = self.run_command(plan)
-        self.assertEqual((density.COLUMNS, 1), (columns, len(rows)))
-        self.assertIn('50 % half', text)
-        drawn, _note, _text = text.partition(density.NO_MACHINE)
-        self.assertTrue(drawn.endswith(' \r'))
-        self.assertNotIn('\r', self.run_command(plan, terminal=False)[1])
-
-    def answer(self, *_arguments):
-        return self.plan()
-
-    def logged(self, *args, **kwargs):
-        with self.assertLogs(level='WARNING') as logs:
-            self.result, _text = self.run_command(*args, **kwargs)
-        return [record.getMessage() for record in logs.records]
-
-    def test_without_a_machine_it_is_said_that_none_is_predicted(self):
-        self.assertEqual([density.NO_MACHINE], self.logged(self.answer))
-        columns, rows = self.result
-        self.assertEqual((density.COLUMNS, 1), (columns, len(rows)))
-
-    def test_what_is_predicted_of_a_machine(self):
-        found = dataclasses.replace(predicted.published(base.machine()),
-                                    notes=('a caveat',))
-        reason, caveat, fitted = self.logged(
-            self.answer, told=predict.Predicted((found, found), ('none',)))
-        self.assertEqual(('none', 'published test: a caveat'),
-                         (reason, caveat))
-        for words in ('(simulated)', 'far_latency 1.45', 'demand_mb 340'):
-            self.assertIn(words, fitted)
-        columns, (of_cloud, row, _again) = self.result
-        self.assertEqual((*density.COLUMNS, density.PREDICTED), columns)
-        self.assertEqual('-', of_cloud[-1].human_readable())
-        self.assertEqual({len(columns)}, {len(of_cloud), len(row)})
-        self.assertEqual(('published test', 'host (simulated)', 2), (
-            row[0], row[1].human_readable(), row[2]))
-        self.assertRegex(row[-1].human_readable(),
-                         r'^no control: \d+ containers, p99 1\.0\d+, latency'
-                         r'\nbest static bind: .*\nghsched: ')
-        none, *_others = json.loads(json.dumps(plain(row)))[-1]
-        curve = found.report.curves[0]
-        self.assertEqual((curve.density, curve.first_failing, True), (
-            none['density'], none['first_failing'], none['simulated']))
-
-    def test_a_bar_does_not_stay_before_an_error(self):
-        def plan(_cloud, _wanted, _mix, _settings, bar, _ours):
-            bar(0.5, 'half')
-            raise PlannerError('no host')
-        told, text = self.run_command(plan)
-        self.assertEqual('no host', told)
-        self.assertTrue(text.endswith(' \r'))
-
-    def test_a_flavor_of_the_cloud(self):
-        self.assertEqual(
-            planned.Flavor('bw30', 2, 512, 3, 0, self.FLAVOR.extra_specs),
-            density.read(self.FLAVOR))
-
-    def test_a_row_for_each_kind_of_host(self):
-        row, = density.rows(self.plan())
-        json.dumps(plain(row))
-        self.assertEqual(
-            ['bw30', ['a', 'b'], 6, 12, 6, '2 -> 0 of 2'], plain(row)[:6])
-        self.assertEqual(
-            ('node 0: 10 % of memory bandwidth free, 30 needed\n'
-             'host: 0 VCPU free, 2 needed',
-             'node 1: +20 % of memory bandwidth: +1 guests'),
-            (row[6].human_readable(), row[7].human_readable()))
-        self.assertEqual(len(density.COLUMNS), len(row))
-
-    def test_the_mix_by_host_and_by_flavor(self):
-        rows = list(density.rows(self.plan(mix=True)))
-        self.assertEqual(
-            [('bw30', 12), ('(mix)', 12), ('(mix) bw30', 12)],
-            [(row[0], row[3]) for row in rows])
-
-    def test_only_vfs_make_the_cloud_be_asked_for_their_class(self):
-        self.assertEqual({}, density.classes(
-            None, [density.read(self.FLAVOR)]))
-        with_vfs = planned.Flavor('v', 1, 512, extra_specs={
-            'hw:numa_nodes': '1', 'ghsched:vfs': 'nic:2'})
-        found = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
-        self.assertEqual({'nic': clouds.VF}, density.classes(
-            types.SimpleNamespace(hosts=lambda: (found,)), [with_vfs]))
-        with self.assertRaisesRegex(exceptions.CommandError, 'no host of'):
-            density.classes(types.SimpleNamespace(hosts=tuple), [with_vfs])

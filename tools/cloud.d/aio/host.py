@@ -13,8 +13,8 @@
 
 """The simulated compute host, in a mount namespace of its own.
 
-All of it is :mod:`ghsched_nova.testing.testhost`: two NUMA nodes, an emulated
-resctrl file system, and Debian's unmodified libvirtd and QEMU.
+All of it is :mod:`ghsched_nova.lab.emulator.testhost`: two NUMA nodes, an
+emulated resctrl file system, and Debian's unmodified libvirtd and QEMU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ import subprocess
 
 from aio.settings import CloudError
 from aio.settings import Settings
-from ghsched_nova.testing import kernel
+from ghsched_nova.lab.emulator import kernel
 
 DIALECT = 'openeuler66'
 NODES = 2
@@ -46,7 +46,7 @@ def node_bandwidth(cpus: int | None = None) -> str:
 def _testhost(settings: Settings, command: str, *arguments: str
               ) -> tuple[str, ...]:
     return (f'{settings.venv}/bin/python', '-m',
-            'ghsched_nova.testing.testhost', command,
+            'ghsched_nova.lab.emulator.testhost', command,
             '--state', str(settings.host_state), *arguments)
 
 

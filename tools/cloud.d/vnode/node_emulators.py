@@ -17,7 +17,9 @@ libvirt finds emulators that run KVM guests on TCG, a device that looks like
 KVM's, a directory to mount the emulated resctrl on, and one level 3 cache per
 node.
 
-usage: node_emulators.py DIALECT NODES    as for ghsched_nova.testing.resctrl
+usage: node_emulators.py DIALECT NODES
+
+as for ghsched_nova.lab.emulator.resctrl
 """
 
 import os
@@ -25,9 +27,9 @@ from pathlib import Path
 import subprocess
 import sys
 
-from ghsched_nova.testing import cpusets
-from ghsched_nova.testing import machines
-from ghsched_nova.testing import namespace
+from ghsched_nova.lab.emulator import cpusets
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import namespace
 
 _STATE = '/var/lib/vnode'
 

@@ -22,12 +22,12 @@ import lxml.etree
 import lxml.html
 from oslotest import base
 
-from ghsched_nova.bench import plots
-from ghsched_nova.bench import record
-from ghsched_nova.bench.record import Finding
-from ghsched_nova.bench.record import Series
 from ghsched_nova.cmd import bench
-from ghsched_nova.tests.unit.bench import samples
+from ghsched_nova.lab.bench import plots
+from ghsched_nova.lab.bench import record
+from ghsched_nova.lab.bench.record import Finding
+from ghsched_nova.lab.bench.record import Series
+from ghsched_nova.tests.unit.lab.bench import samples
 
 
 def curve(n, *values):

@@ -14,8 +14,8 @@ import dataclasses
 from pathlib import Path
 import unittest
 
-from ghsched_nova.cmd import described
-from ghsched_nova.cmd import hostfile
+from ghsched_nova.lab import described
+from ghsched_nova.lab import hostfile
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 

@@ -29,10 +29,10 @@ import requests
 import testtools
 
 from ghsched_nova.cmd import exporter
-from ghsched_nova.cmd import exporter_metrics
-from ghsched_nova.cmd import top_source
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import guests
+from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import top_source
 from ghsched_nova.resctrl import own
 from ghsched_nova.tests.unit.monitor import test_view
 from ghsched_nova.tests.unit.monitor import trees
@@ -281,7 +281,7 @@ class DashboardTestCase(_Case):
             source = top_source.Source(host.reader, guests.Libvirt(
                 'test:///', test_view.Module(test_view.Domain(
                     7, test_view.LibvirtTestCase.ELEMENT))))
-            for family in exporter_metrics.Collector(source).collect():
+            for family in metrics.Collector(source).collect():
                 found |= {sample.name for sample in family.samples}
         return found
 

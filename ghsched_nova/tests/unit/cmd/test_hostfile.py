@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 import yaml
 
-from ghsched_nova.cmd import host_pfs
-from ghsched_nova.cmd import hostfile
+from ghsched_nova.lab import host_pfs
+from ghsched_nova.lab import hostfile
 
 GOOD = {
     'name': 'h',

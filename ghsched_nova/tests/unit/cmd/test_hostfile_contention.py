@@ -16,11 +16,11 @@ import ddt
 from oslotest import base
 import yaml
 
-from ghsched_nova.cmd import hostfile
+from ghsched_nova.lab.contention import calibrate
+from ghsched_nova.lab.contention import tables
+from ghsched_nova.lab import hostfile
 from ghsched_nova.tests.unit.cmd import test_hostfile
-from ghsched_placement.contention import calibrate
-from ghsched_placement.contention import tables
-from ghsched_placement.tests.contention import base as contention
+from ghsched_nova.tests.unit.lab.contention import base as contention
 
 HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 

@@ -23,20 +23,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from ghsched_nova.cmd import hostfile
 from ghsched_nova.cmd import main
-from ghsched_nova.cmd import plan_input
-from ghsched_nova.cmd import plan_output
-from ghsched_nova.cmd import plan_picture
-from ghsched_placement.planner.client import PlannerError
-from ghsched_placement.planner import density
-from ghsched_placement.planner.flavors import Flavor
-from ghsched_placement.planner import limits
-from ghsched_placement.planner.more import More
-from ghsched_placement.planner import need as needs
-from ghsched_placement.planner import plan
-from ghsched_placement.planner import private
-from ghsched_placement.planner import progress
+from ghsched_nova.lab import hostfile
+from ghsched_nova.lab.planner.client import PlannerError
+from ghsched_nova.lab.planner import density
+from ghsched_nova.lab.planner.flavors import Flavor
+from ghsched_nova.lab.planner import inputs
+from ghsched_nova.lab.planner import limits
+from ghsched_nova.lab.planner.more import More
+from ghsched_nova.lab.planner import need as needs
+from ghsched_nova.lab.planner import output
+from ghsched_nova.lab.planner import plan
+from ghsched_nova.lab.planner import plan_picture
+from ghsched_nova.lab.planner import private
+from ghsched_nova.lab.planner import progress
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 KUNPENG = str(HOSTS / 'kunpeng920.yaml')
@@ -75,58 +75,58 @@ def example(kinds=1):
 class InputTest(unittest.TestCase):
 
     def test_copies_of_a_host(self):
-        found = plan_input.described([f'{KUNPENG}*2', EPYC])
+        found = inputs.described([f'{KUNPENG}*2', EPYC])
         self.assertEqual([('kunpeng920-1', 'kunpeng920-2'),
                           ('amd-epyc9755',)], [one.names for one in found])
 
     def test_a_name_can_not_be_there_twice(self):
         with self.assertRaisesRegex(PlannerError, r'write .*\*N for N hosts'):
-            plan_input.described([KUNPENG, KUNPENG])
+            inputs.described([KUNPENG, KUNPENG])
 
     def test_what_follows_a_star_is_a_number(self):
         for end in ('*', '*0', '*100000'):
             with self.assertRaisesRegex(PlannerError, 'FILE.*from 1 to'):
-                plan_input.described([KUNPENG + end])
+                inputs.described([KUNPENG + end])
 
     def test_machines_are_there_once_and_of_one_host(self):
-        self.assertEqual(2, len(plan_input.targets([KUNPENG, EPYC])))
+        self.assertEqual(2, len(inputs.targets([KUNPENG, EPYC])))
         with self.assertRaisesRegex(PlannerError, 'kunpeng920 already'):
-            plan_input.targets([KUNPENG, KUNPENG])
+            inputs.targets([KUNPENG, KUNPENG])
         with self.assertRaisesRegex(PlannerError, 'of one host'):
-            plan_input.target(f'{KUNPENG}*2')
+            inputs.target(f'{KUNPENG}*2')
 
     def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
-        hosts = plan_input.described([f'{KUNPENG}*2', EPYC])
+        hosts = inputs.described([f'{KUNPENG}*2', EPYC])
         self.assertEqual(hosts[0].names,
-                         plan_input.target(KUNPENG, hosts).counted)
-        self.assertEqual((), plan_input.target(KUNPENG, hosts[1:]).counted)
+                         inputs.target(KUNPENG, hosts).counted)
+        self.assertEqual((), inputs.target(KUNPENG, hosts[1:]).counted)
 
     def test_a_bad_file_is_told(self):
         with self.assertRaisesRegex(PlannerError, 'No such file'):
-            plan_input.described(['/nowhere.yaml*3'])
+            inputs.described(['/nowhere.yaml*3'])
 
     def test_an_alias_is_one_resource_class(self):
-        hosts = plan_input.described([KUNPENG])
+        hosts = inputs.described([KUNPENG])
         self.assertEqual({'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
-                         plan_input.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
+                         inputs.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
 
     def test_an_alias_that_is_two_must_be_told_if_a_flavor_needs_vfs(self):
-        hosts = plan_input.described([KUNPENG, EPYC])
+        hosts = inputs.described([KUNPENG, EPYC])
         plain = Flavor('a', 1, 1)
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
-        self.assertEqual({}, plan_input.aliases(hosts, wanted=[plain]))
+        self.assertEqual({}, inputs.aliases(hosts, wanted=[plain]))
         with self.assertRaisesRegex(PlannerError, '--alias nic=CLASS'):
-            plan_input.aliases(hosts, wanted=[plain, vfs])
-        self.assertEqual({'nic': 'CUSTOM_X'}, plan_input.aliases(
+            inputs.aliases(hosts, wanted=[plain, vfs])
+        self.assertEqual({'nic': 'CUSTOM_X'}, inputs.aliases(
             hosts, [('nic', 'CUSTOM_X')], [vfs]))
         with self.assertRaisesRegex(PlannerError, 'A and B'):
-            plan_input.aliases((), [('nic', 'A'), ('nic', 'B')])
+            inputs.aliases((), [('nic', 'A'), ('nic', 'B')])
 
     def flavors(self, text, suffix='.yaml'):
         with tempfile.NamedTemporaryFile('w', suffix=suffix) as file:
             file.write(text)
             file.flush()
-            return plan_input.wanted([file.name])
+            return inputs.wanted([file.name])
 
     def test_flavors_of_a_file(self):
         self.assertEqual(
@@ -153,19 +153,19 @@ class InputTest(unittest.TestCase):
 
     def test_a_name_alone_needs_a_cloud(self):
         with self.assertRaisesRegex(PlannerError, 'those of a cloud'):
-            plan_input.wanted(['m1.small'])
+            inputs.wanted(['m1.small'])
 
     def test_a_flavor_of_a_cloud(self):
         connection = mock.Mock()
         connection.compute.find_flavor.return_value = mock.Mock(
             vcpus=2, ram=64, disk=5, ephemeral=3, swap=0,
             extra_specs={'hw:numa_nodes': '1'})
-        (found,) = plan_input.wanted(['m1'], connection)
+        (found,) = inputs.wanted(['m1'], connection)
         self.assertEqual((2, 64, 8, {'hw:numa_nodes': '1'}), (
             found.vcpus, found.ram, found.disk, found.extra_specs))
         connection.compute.find_flavor.return_value = None
         with self.assertRaisesRegex(PlannerError, 'none of that name'):
-            plan_input.wanted(['m1'], connection)
+            inputs.wanted(['m1'], connection)
 
 
 class DensityTest(unittest.TestCase):
@@ -280,7 +280,7 @@ class DensityTest(unittest.TestCase):
 class OutputTest(unittest.TestCase):
 
     def test_nodes_that_lack_the_same_are_on_one_line(self):
-        text = plan_output.as_table(example(), ())
+        text = output.as_table(example(), ())
         self.assertIn('node 0-1,3: % of memory bandwidth, 40 of 60', text)
         self.assertIn('Flavor bw60: 8 more guests', text)
         self.assertIn('Mix 1 bw60: 3 bw60; then there is no host for bw60',
@@ -290,18 +290,18 @@ class OutputTest(unittest.TestCase):
 
     def test_one_of_something_is_not_many(self):
         self.assertIn('| 1 control group ',
-                      plan_output.as_table(example(), ()))
+                      output.as_table(example(), ()))
         self.assertEqual('1 VF of nic', limits.counted(1, 'VFs of nic'))
         self.assertEqual('10 % of memory bandwidth',
                          limits.counted(10, limits.BANDWIDTH))
 
     def test_a_table_is_not_longer_than_people_read(self):
-        text = plan_output.as_table(example(kinds=200), ())
+        text = output.as_table(example(kinds=200), ())
         self.assertLess(len(text.splitlines()), 150)
         self.assertIn('188 more kinds of hosts; JSON has them all', text)
 
     def test_json_has_all(self):
-        document = json.loads(plan_output.as_json(example(kinds=200), ()))
+        document = json.loads(output.as_json(example(kinds=200), ()))
         (flavor,) = document['flavors']
         self.assertEqual(200, len(flavor['hosts']))
         self.assertEqual({'node': 0, 'resource': limits.BANDWIDTH,
@@ -313,7 +313,7 @@ class OutputTest(unittest.TestCase):
 
     def test_every_figure_of_the_model_is_labelled(self):
         found = density.published(machine(KUNPENG), machine(EPYC), True)
-        text = plan_output.as_table(example(), [found])
+        text = output.as_table(example(), [found])
         titles = [line for line in text.splitlines()
                   if line.startswith(('Density', 'ghsched on', 'Ratios',
                                       'Best keys'))]
@@ -322,7 +322,7 @@ class OutputTest(unittest.TestCase):
             self.assertIn('(simulated)', title)
         self.assertIn('without control the p99 of redis fails at 28', text)
         self.assertIn('| 28 (the first that fails) |', text)
-        document = json.loads(plan_output.as_json(example(), [found]))
+        document = json.loads(output.as_json(example(), [found]))
         (told,) = document['densities']
         self.assertIs(True, told['simulated'])
         self.assertEqual(6, len(told['sensitivity']))
@@ -333,25 +333,25 @@ class OutputTest(unittest.TestCase):
     def test_what_is_fitted_is_told_in_full_once(self):
         first = density.published(machine(KUNPENG))
         second = dataclasses.replace(first, subject='a', notes=('a caveat',))
-        text = plan_output.as_table(example(), [first, second])
+        text = output.as_table(example(), [first, second])
         self.assertEqual(1, text.count('| fitted to '))
         self.assertIn('Fitted parameters: far_latency of kunpeng920', text)
         self.assertIn('"Density of published test on kunpeng920"',
                       ' '.join(text.split()))
         self.assertIn('\n- a caveat', text)
-        document = json.loads(plan_output.as_json(example(), [second]))
+        document = json.loads(output.as_json(example(), [second]))
         self.assertEqual(['a caveat'], document['densities'][0]['notes'])
 
     def test_how_many_guests_a_density_is_of(self):
         found = density.published(machine(KUNPENG))
         self.assertEqual({2}, set(found.guests.values()))
-        text = plan_output.as_table(example(), [dataclasses.replace(
+        text = output.as_table(example(), [dataclasses.replace(
             found, guests={'none': 4, 'static': 3, 'ghsched': 1})])
         self.assertIn('8192 MB in 1 guest (3 without the keys), keys:', text)
 
     def test_whether_a_goal_is_reached_is_said(self):
         found = density.published(machine(KUNPENG), machine(EPYC))
-        text = plan_output.as_table(example(), [found])
+        text = output.as_table(example(), [found])
         for ratio, goal in density.goals(found):
             if goal is not None:
                 reached = ratio.value >= goal

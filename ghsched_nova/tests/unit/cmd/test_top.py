@@ -30,9 +30,9 @@ from hypothesis import strategies as st
 import testtools
 
 from ghsched_nova.cmd import top
-from ghsched_nova.cmd import top_output
-from ghsched_nova.cmd import top_source
 from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import top_output
+from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.unit.monitor import trees
 

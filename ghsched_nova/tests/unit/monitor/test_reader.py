@@ -24,12 +24,12 @@ from unittest import mock
 
 import testtools
 
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
-from ghsched_nova.testing import kernel
-from ghsched_nova.testing import machines
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_nova.tests.unit.resctrl import base
 

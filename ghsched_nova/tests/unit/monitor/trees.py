@@ -13,7 +13,7 @@
 
 """Emulated machines with threads that are as busy as a test says.
 
-All figures are simulated, see ghsched_nova.testing.kernel.
+All figures are simulated, see ghsched_nova.lab.emulator.kernel.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ import shutil
 import tempfile
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import topology
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import view
-from ghsched_nova.testing import kernel
-from ghsched_nova.testing import machines
-from ghsched_nova.testing import topology
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 

@@ -16,10 +16,10 @@
 import contextlib
 from pathlib import Path
 
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import topology
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.testing import kernel
-from ghsched_nova.testing import machines
-from ghsched_nova.testing import topology
 
 #: Four CPUs a node, and a node of memory alone.
 NODES = '0=0-3;1=4-7;2='

@@ -19,7 +19,7 @@ import testtools
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import steps
 from ghsched_nova.tests.unit.resctrl import base
@@ -78,17 +78,18 @@ class CapturedTestCase(testtools.TestCase):
             st.sampled_from(sorted(host.domains_by_node)), min_size=1,
             max_size=2, unique=True))
         nodes = [data.draw(base.policies_of(host))] * len(places)
-        desired = plan.desired_lines(host, plan.resolve(
+        desired = resolve.desired_lines(host, resolve.resolve(
             host, GuestPolicy(nodes=tuple(nodes)), places))
-        defaults = plan.other_domains(host)
+        defaults = resolve.other_domains(host)
         after = text
-        for line in plan.plan_writes(schemata.read(text), desired, defaults):
+        for line in resolve.plan_writes(schemata.read(text), desired,
+                                        defaults):
             self.check_line(host, schemata.parse(line).lines[0])
             after = _written(after, line)
-        self.assertEqual((), plan.differences(schemata.read(after), desired,
-                                              defaults))
-        self.assertEqual((), plan.plan_writes(schemata.read(after), desired,
-                                              defaults))
+        self.assertEqual((), resolve.differences(schemata.read(after), desired,
+                                                 defaults))
+        self.assertEqual((), resolve.plan_writes(schemata.read(after), desired,
+                                                 defaults))
         self.assertEqual(_others(text, host), _others(after, host))
 
     def check_line(self, host, line):

@@ -19,11 +19,11 @@ import tempfile
 
 import testtools
 
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
-from ghsched_nova.testing import machines
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.tests.unit.resctrl import world
 
@@ -46,15 +46,15 @@ class DefaultWorld(world.World):
                 [self.capped(guest) for guest in others])
         self.guests = [promised, *(held or others)]
         wanted = super().wanted(without, **more)
-        return drift.Wanted(
+        return model.Wanted(
             wanted.guests if held else wanted.guests[:1], wanted.domains,
             wanted.removable, wanted.others, lossy=wanted.lossy, **more)
 
     def capped(self, guest):
-        policy, nodes = plan.default_class(self.host, self.maximum)
-        return drift.Guest(
-            guest.domain, guest.vcpus, guest.online, plan.desired_lines(
-                self.host, plan.resolve(self.host, policy, nodes)),
+        policy, nodes = resolve.default_class(self.host, self.maximum)
+        return model.Guest(
+            guest.domain, guest.vcpus, guest.online, resolve.desired_lines(
+                self.host, resolve.resolve(self.host, policy, nodes)),
             'ghsched', shared=own.DEFAULT)
 
 
@@ -130,6 +130,6 @@ class DefaultClassTestCase(testtools.TestCase):
 
     def test_how_a_cap_is_held_must_be_known(self):
         host = base.openeuler(dialect=dialects.MPAM)
-        error = self.assertRaises(plan.PolicyNotHeld, plan.default_class,
+        error = self.assertRaises(resolve.PolicyNotHeld, resolve.default_class,
                                   host, 30)
         self.assertIn('[ghsched]bandwidth_cap', error.reason)

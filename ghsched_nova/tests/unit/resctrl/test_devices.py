@@ -26,8 +26,8 @@ import testtools
 
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
 from ghsched_nova.tests.unit.resctrl import world
 
@@ -196,12 +196,12 @@ class DevicesTestCase(_Base):
 
     def test_no_iommu_group_is_below_0(self):
         self.has(0, -1)
-        self.assertRaises(ValueError, drift.check, self.world.wanted())
+        self.assertRaises(ValueError, model.check, self.world.wanted())
 
     def test_nothing_to_add_is_the_plan_as_it_was(self):
-        plan = drift.Plan(foreign=('pqos',))
+        plan = model.Plan(foreign=('pqos',))
         self.assertEqual(plan, devices.completed(
-            plan, drift.Actual({}), drift.Wanted(devices=True)))
+            plan, model.Actual({}), model.Wanted(devices=True)))
 
 
 class PropertyTestCase(_Base):

@@ -24,12 +24,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import testtools
 
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.testing import machines
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.tests.unit.resctrl import emulated
 from ghsched_nova.tests.unit.resctrl import world
@@ -165,12 +165,12 @@ class RoundTripTestCase(_OneGuest):
         _disorder(data, held.model, GROUP)
         knobs = _lines(host)
         others = _other_lines(held.model, GROUP, knobs)
-        settings_ = plan.resolve(host, GuestPolicy(nodes=tuple(nodes)),
-                                 places)
-        desired = plan.desired_lines(host, settings_)
+        settings_ = resolve.resolve(host, GuestPolicy(nodes=tuple(nodes)),
+                                    places)
+        desired = resolve.desired_lines(host, settings_)
         self._hold(held, desired)
-        self.assertEqual((), plan.differences(
-            held.schemata(GROUP), desired, plan.other_domains(host),
+        self.assertEqual((), resolve.differences(
+            held.schemata(GROUP), desired, resolve.other_domains(host),
             host.dialect.lossy))
         for setting in settings_:
             self.assertGreaterEqual(setting.maximum_percent,
@@ -201,7 +201,7 @@ class RoundTripTestCase(_OneGuest):
             least = 'MEM_BW_MIN' in host.capabilities()
             for share in range(1, 101):
                 asked = NodePolicy(maximum=share, minimum=share * least)
-                desired = plan.desired_lines(host, plan.resolve(
+                desired = resolve.desired_lines(host, resolve.resolve(
                     host, GuestPolicy(nodes=(asked,)), (1,)))
                 self._hold(held, desired)
 
@@ -212,7 +212,7 @@ class RoundTripTestCase(_OneGuest):
                 continue
             held = self._world(dialect)
             for share in (20, 33, 50):
-                desired = plan.desired_lines(host, plan.resolve(
+                desired = resolve.desired_lines(host, resolve.resolve(
                     host, GuestPolicy(nodes=(NodePolicy(maximum=share),)),
                     (1,)))
                 self._hold(held, desired)
@@ -239,7 +239,7 @@ class RoundTripTestCase(_OneGuest):
             held = self._world(dialect)
             held.model.write(f'/{GROUP}/schemata', line)
             before = _other_lines(held.model, GROUP, _lines(host))
-            desired = plan.desired_lines(host, plan.resolve(
+            desired = resolve.desired_lines(host, resolve.resolve(
                 host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
             self._hold(held, desired)
             self.assertEqual(before, _other_lines(held.model, GROUP,
@@ -297,7 +297,7 @@ class FuzzTestCase(_OneGuest):
             self.assertTrue(exc.reason)
         else:
             self.assertGreaterEqual(host.description().control_groups, 0)
-            plan.other_domains(host)
+            resolve.other_domains(host)
 
     @settings(deadline=None, max_examples=200)
     @given(st.sampled_from(sorted(SPEAKS)), _JUNK)
@@ -305,7 +305,7 @@ class FuzzTestCase(_OneGuest):
         host = read(dialect)
         held = self._world(dialect)
         text = junk.decode(errors='replace')
-        desired = plan.desired_lines(host, plan.resolve(
+        desired = resolve.desired_lines(host, resolve.resolve(
             host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
         assume(not _whole(text, desired))
         held.guests[0] = replace(held.guests[0], desired=desired)

@@ -22,7 +22,7 @@ import testtools
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_placement import names
@@ -181,8 +181,8 @@ class MachinesTestCase(testtools.TestCase):
             except resctrl_host.ResctrlUnavailable:
                 continue
             text = (base.MACHINES / machine / 'resctrl/schemata').read_text()
-            self.assertEqual((), plan.plan_writes(
-                schemata.read(text), {}, plan.other_domains(host)), machine)
+            self.assertEqual((), resolve.plan_writes(
+                schemata.read(text), {}, resolve.other_domains(host)), machine)
 
     def test_a_refusal_names_the_file_system(self):
         for machine in ('intel-5.4', 'broken-binary', 'broken-empty'):

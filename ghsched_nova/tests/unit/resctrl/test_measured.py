@@ -21,9 +21,9 @@ import tempfile
 
 import testtools
 
-from ghsched_nova.resctrl import drift
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
-from ghsched_nova.testing import machines
 from ghsched_nova.tests.unit.resctrl import world
 
 MONITOR = own.monitor_name(world.UUID.format(0))
@@ -233,8 +233,8 @@ class MeasuredTestCase(testtools.TestCase):
     def test_what_is_done_for_it_is_for_its_policy(self):
         for group, measures_only in (
                 (MONITOR, False), ('ghsched-' + world.UUID.format(0), False),
-                (drift.monitor(own.DEFAULT, world.UUID.format(0)), True)):
-            self.assertEqual(measures_only, drift.Action(
+                (model.monitor(own.DEFAULT, world.UUID.format(0)), True)):
+            self.assertEqual(measures_only, model.Action(
                 'make group', group, 'why').measures_only)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import testtools
 
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import steps
 from ghsched_nova.tests.unit.resctrl import base
@@ -29,25 +29,25 @@ ALL_FOUR = NodePolicy(minimum=20, maximum=60, hardlimit=False, priority=5)
 
 
 def _lines(host, policy, *host_nodes):
-    return plan.desired_lines(
-        host, plan.resolve(host, GuestPolicy(nodes=policy), host_nodes))
+    return resolve.desired_lines(
+        host, resolve.resolve(host, GuestPolicy(nodes=policy), host_nodes))
 
 
 class ResolveTestCase(testtools.TestCase):
 
     def _refused(self, host, policy, *host_nodes):
         return self.assertRaises(
-            plan.PolicyNotHeld, plan.resolve, host,
+            resolve.PolicyNotHeld, resolve.resolve, host,
             GuestPolicy(nodes=policy), host_nodes).reason
 
     def test_all_four_on_openeuler(self):
         host = base.openeuler()
-        setting, = plan.resolve(host, GuestPolicy(nodes=(ALL_FOUR,)), [1])
+        setting, = resolve.resolve(host, GuestPolicy(nodes=(ALL_FOUR,)), [1])
         self.assertEqual(
-            plan.DomainSetting(domain=1, host_node=1, guest_node=0,
-                               asked=ALL_FOUR, maximum=60, minimum=20,
-                               hardlimit=False, priority=5), setting)
-        desired = plan.desired_lines(host, [setting])
+            resolve.DomainSetting(domain=1, host_node=1, guest_node=0,
+                                  asked=ALL_FOUR, maximum=60, minimum=20,
+                                  hardlimit=False, priority=5), setting)
+        desired = resolve.desired_lines(host, [setting])
         self.assertEqual({'MB': {1: 60}, 'MBHDL': {1: 0}, 'MBPRI': {1: 5},
                           'MBMIN': {1: 20}}, desired)
         self.assertEqual(['MB', 'MBHDL', 'MBPRI', 'MBMIN'], list(desired))
@@ -70,7 +70,7 @@ class ResolveTestCase(testtools.TestCase):
                          _lines(host, (NodePolicy(maximum=40),), 1))
 
     def test_intel_has_no_value_for_what_it_has_no_line_for(self):
-        setting, = plan.resolve(
+        setting, = resolve.resolve(
             base.intel(), GuestPolicy(nodes=(NodePolicy(maximum=40),)), [0])
         self.assertEqual(
             (40, None, None, None),
@@ -92,7 +92,7 @@ class ResolveTestCase(testtools.TestCase):
                                         (NodePolicy(),), 0)['MBMIN'])
 
     def test_no_policy_no_setting(self):
-        self.assertEqual((), plan.resolve(base.intel(), GuestPolicy(), [7]))
+        self.assertEqual((), resolve.resolve(base.intel(), GuestPolicy(), [7]))
 
     def test_missing_knobs_are_named(self):
         for asked, key, fact in (
@@ -146,7 +146,7 @@ class BandwidthTestCase(testtools.TestCase):
     """Caps that are a bandwidth, and no share of one."""
 
     def _settings(self, host, policy, *host_nodes):
-        return plan.resolve(host, GuestPolicy(nodes=policy), host_nodes)
+        return resolve.resolve(host, GuestPolicy(nodes=policy), host_nodes)
 
     def test_amd_divides_among_the_caches_of_a_node(self):
         # 219726 MiB/s are 1843 eighths of a GB/s; 30 % are 552.96, and a
@@ -157,7 +157,7 @@ class BandwidthTestCase(testtools.TestCase):
                          {x.domain: x.maximum for x in settings})
         self.assertEqual({30.11}, {x.maximum_percent for x in settings})
         self.assertEqual({'MB': {8: 185, 9: 185, 10: 185}},
-                         plan.desired_lines(host, settings))
+                         resolve.desired_lines(host, settings))
 
     def test_no_cap_is_the_highest_value(self):
         for machine, highest in (('amd-epyc', 2048),
@@ -166,7 +166,7 @@ class BandwidthTestCase(testtools.TestCase):
             setting = self._settings(host, (NodePolicy(),), 0)[0]
             self.assertEqual((highest, 100), (setting.maximum,
                                               setting.maximum_percent))
-            self.assertEqual({'MB': highest}, plan.other_domains(host))
+            self.assertEqual({'MB': highest}, resolve.other_domains(host))
 
     def test_a_cap_is_not_above_the_highest_value(self):
         host = base.read_machine('amd-epyc-milan',
@@ -215,7 +215,7 @@ class FractionTestCase(testtools.TestCase):
     def test_a_cap_goes_up_to_what_the_hardware_shows(self):
         host = base.read_machine('arm-mainline-7.1', cap='hard')
         for asked, held in ((1, 3), (3, 3), (4, 16), (17, 19), (92, 100)):
-            setting, = plan.resolve(
+            setting, = resolve.resolve(
                 host, GuestPolicy(nodes=(NodePolicy(maximum=asked),)), (0,))
             self.assertEqual((held, held), (setting.maximum,
                                             setting.maximum_percent))
@@ -224,7 +224,7 @@ class FractionTestCase(testtools.TestCase):
         host = base.read_machine('arm-mainline')
         for hardlimit in (True, False):
             asked = NodePolicy(maximum=50, hardlimit=hardlimit)
-            self.assertRaises(plan.PolicyNotHeld, plan.resolve, host,
+            self.assertRaises(resolve.PolicyNotHeld, resolve.resolve, host,
                               GuestPolicy(nodes=(asked,)), (0,))
 
     def test_nvidia_says_which(self):
@@ -235,7 +235,7 @@ class FractionTestCase(testtools.TestCase):
             self.assertEqual({'MB': {1: 50}, 'MB_HLIM': {1: int(hardlimit)}},
                              desired)
         # What a fresh group holds there is not documented.
-        self.assertEqual({'MB': 100}, plan.other_domains(host))
+        self.assertEqual({'MB': 100}, resolve.other_domains(host))
 
 
 class OpenEuler510TestCase(testtools.TestCase):
@@ -253,7 +253,7 @@ class OpenEuler510TestCase(testtools.TestCase):
             if knob.role == 'priority' else knob
             for knob in host.dialect.knobs))
         exc = self.assertRaises(
-            plan.PolicyNotHeld, plan.resolve,
+            resolve.PolicyNotHeld, resolve.resolve,
             dataclasses.replace(host, dialect=narrow),
             GuestPolicy(nodes=(NodePolicy(priority=4),)), (0,))
         self.assertIn('has priorities 0..3', exc.reason)
@@ -267,35 +267,35 @@ class WritesTestCase(testtools.TestCase):
     def test_one_line_each_with_what_differs_alone(self):
         self.assertEqual(
             ('MB:1=60\n', 'MBPRI:0=7;1=5\n'),
-            plan.plan_writes(self.CURRENT, {'MB': {0: 100, 1: 60},
-                                            'MBPRI': {1: 5, 0: 7}}))
+            resolve.plan_writes(self.CURRENT, {'MB': {0: 100, 1: 60},
+                                               'MBPRI': {1: 5, 0: 7}}))
 
     def test_nothing_differs_nothing_is_written(self):
-        self.assertEqual((), plan.plan_writes(
+        self.assertEqual((), resolve.plan_writes(
             self.CURRENT, {'MB': {0: 100}, 'MBPRI': {1: 3}}))
 
     def test_other_domains_are_left_alone_or_held(self):
         current = schemata.parse('MB:0=3;1=100;7=3\nMBPRI:0=3;1=3;7=3\n')
         desired = {'MB': {1: 60}}
-        self.assertEqual(('MB:1=60\n',), plan.plan_writes(current, desired))
+        self.assertEqual(('MB:1=60\n',), resolve.plan_writes(current, desired))
         self.assertEqual(
             ('MB:0=100;1=60;7=100\n',),
-            plan.plan_writes(current, desired,
-                             {'MB': 100, 'MBPRI': 3, 'MBHDL': 1}))
+            resolve.plan_writes(current, desired,
+                                {'MB': 100, 'MBPRI': 3, 'MBHDL': 1}))
 
     def test_a_line_or_domain_that_is_not_there_is_named(self):
         for desired in ({'MBHDL': {0: 1}}, {'MB': {4: 1}}):
             line, = desired
-            exc = self.assertRaises(plan.PolicyNotHeld, plan.plan_writes,
+            exc = self.assertRaises(resolve.PolicyNotHeld, resolve.plan_writes,
                                     self.CURRENT, desired)
             self.assertIn(f'no {line} of domain', exc.reason)
 
     def test_a_value_that_is_no_number_is_not_written_over(self):
         for text in ('unset', '1x', '9' * 5000):
             current = schemata.parse(f'MB:0={text}\n')
-            wrong, = plan.differences(current, {'MB': {0: 1}})
+            wrong, = resolve.differences(current, {'MB': {0: 1}})
             self.assertEqual(text, wrong.found)
-            exc = self.assertRaises(plan.PolicyNotHeld, plan.plan_writes,
+            exc = self.assertRaises(resolve.PolicyNotHeld, resolve.plan_writes,
                                     current, {'MB': {0: 1}})
             self.assertIn('is no number', exc.reason)
 
@@ -305,8 +305,8 @@ class LossyTestCase(testtools.TestCase):
 
     def _written(self, line, found, wanted,
                  lossy=dialects.OPENEULER_66.lossy):
-        return plan.plan_writes(schemata.parse(f'{line}:0={found}\n'),
-                                {line: {0: wanted}}, lossy=lossy)
+        return resolve.plan_writes(schemata.parse(f'{line}:0={found}\n'),
+                                   {line: {0: wanted}}, lossy=lossy)
 
     def test_a_little_less_is_not_written_again(self):
         for line in ('MB', 'MBMIN'):
@@ -341,17 +341,19 @@ class ConvergenceTestCase(testtools.TestCase):
     def _converges(self, host, nodes, start):
         host_nodes = list(range(len(nodes)))[::-1]
         policy = GuestPolicy(nodes=tuple(nodes))
-        desired = plan.desired_lines(
-            host, plan.resolve(host, policy, host_nodes))
-        others = plan.other_domains(host)
+        desired = resolve.desired_lines(
+            host, resolve.resolve(host, policy, host_nodes))
+        others = resolve.other_domains(host)
         model = base.Model(host, self.DOMAINS, start)
-        for line in plan.plan_writes(schemata.parse(model.text()), desired,
-                                     others, host.dialect.lossy):
+        for line in resolve.plan_writes(schemata.parse(model.text()), desired,
+                                        others, host.dialect.lossy):
             model.write(line)
         after = schemata.parse(model.text())
         lossy = host.dialect.lossy
-        self.assertEqual((), plan.plan_writes(after, desired, others, lossy))
-        self.assertEqual((), plan.differences(after, desired, others, lossy))
+        self.assertEqual(
+            (), resolve.plan_writes(after, desired, others, lossy))
+        self.assertEqual(
+            (), resolve.differences(after, desired, others, lossy))
         for line, held in model.held.items():
             wanted = (dict.fromkeys(self.DOMAINS, others[line])
                       | desired[line])

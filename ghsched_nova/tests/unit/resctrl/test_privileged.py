@@ -21,7 +21,7 @@ import testtools
 
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
@@ -56,18 +56,18 @@ class PrivilegedTestCase(testtools.TestCase):
         self.addCleanup(patch.stop)
 
     def _wanted(self, **more):
-        domain = drift.Domain(UUID, 3, 'x')
-        guest = drift.Guest(domain, frozenset({0, 1}), 1, DESIRED, 'libvirt',
+        domain = model.Domain(UUID, 3, 'x')
+        guest = model.Guest(domain, frozenset({0, 1}), 1, DESIRED, 'libvirt',
                             frozenset({7}))
-        return drift.Wanted((guest,), (domain,), frozenset({'qemu-1-y'}),
+        return model.Wanted((guest,), (domain,), frozenset({'qemu-1-y'}),
                             {'MB': 100}, **more)
 
     def test_reconcile_crosses_whole(self):
         report = reconcile.Report(
-            (drift.Action('move threads', 'g', 'why', 'u', threads=(1, 2)),
-             drift.Action('write line', 'g', 'why', 'u', 'MB:0=1\n'),
-             drift.Action('move devices', 'g', 'why', 'u', devices=(7,))),
-            (drift.Problem('u', 'g', 'no'),), ('pqos',))
+            (model.Action('move threads', 'g', 'why', 'u', threads=(1, 2)),
+             model.Action('write line', 'g', 'why', 'u', 'MB:0=1\n'),
+             model.Action('move devices', 'g', 'why', 'u', devices=(7,))),
+            (model.Problem('u', 'g', 'no'),), ('pqos',))
         wanted = self._wanted(all_threads=True, devices=True,
                               lossy=frozenset({'MB', 'MBMIN'}))
         with mock.patch.object(reconcile, 'reconcile',
@@ -88,11 +88,11 @@ class PrivilegedTestCase(testtools.TestCase):
 
     def test_what_makes_no_sense_does_not_reach_root(self):
         wanted = self._wanted()
-        bad = drift.Domain(wanted.domains[0].uuid, 3, '../../etc/x')
+        bad = model.Domain(wanted.domains[0].uuid, 3, '../../etc/x')
         with mock.patch.object(reconcile, 'reconcile') as call:
             self.assertRaises(
                 ValueError, privileged.reconcile, ROOT, Path('/run'),
-                drift.Wanted(wanted.guests, (bad,)))
+                model.Wanted(wanted.guests, (bad,)))
         call.assert_not_called()
 
     def test_only_the_group_of_a_guest_is_removed(self):

@@ -25,14 +25,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import testtools
 
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
-from ghsched_nova.resctrl import mend
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.testing import kernel
-from ghsched_nova.testing import machines
 from ghsched_nova.tests.unit.resctrl import world
 
 OLD = 'qemu-9-instance-000000ff-vcpus_0-1'
@@ -110,7 +110,7 @@ class DriftTestCase(_Base):
         self.assertIn('vCPUs 1', action.reason)
 
     def test_a_vcpu_that_was_plugged_in_is_added(self):
-        self.world.guests[1] = drift.Guest(
+        self.world.guests[1] = model.Guest(
             self.world.guests[1].domain, frozenset(range(4)), 3,
             self.world.guests[1].desired, 'libvirt')
         self.world.model.rmdir('/' + self.groups[1])
@@ -223,9 +223,9 @@ class LeakTestCase(_Base):
     def test_the_group_of_a_domain_without_a_policy_is_foreign(self):
         self.world.model.mkdir('/' + OLD)
         wanted = self.world.wanted()
-        domain = drift.Domain(world.UUID.format(99), 9, 'instance-000000ff')
+        domain = model.Domain(world.UUID.format(99), 9, 'instance-000000ff')
         report = reconcile.reconcile(
-            self.world.place, drift.Wanted(
+            self.world.place, model.Wanted(
                 wanted.guests, (*wanted.domains, domain), wanted.removable,
                 wanted.others), self.world.files)
         self.assertEqual(((), (OLD,)), (report.actions, report.foreign))
@@ -461,7 +461,7 @@ def _names():
 class NamesTestCase(testtools.TestCase):
 
     def guest(self, name, maker='libvirt', number=7):
-        return drift.Guest(drift.Domain(world.UUID.format(1), number, name),
+        return model.Guest(model.Domain(world.UUID.format(1), number, name),
                            frozenset({0, 1, 2, 5}), 4, {}, maker)
 
     def test_as_libvirt_makes_them(self):
@@ -476,25 +476,25 @@ class NamesTestCase(testtools.TestCase):
                                       'ghsched']))
     def test_a_guest_finds_its_group_and_nobody_takes_it(self, name, maker):
         guest = self.guest(name, maker)
-        self.assertEqual(guest.group, drift.group_of(
+        self.assertEqual(guest.group, model.group_of(
             guest, ['other', guest.group]))
         self.assertTrue(naming.is_guests(guest.group))
-        wanted = drift.Wanted((), (guest.domain,), frozenset({guest.group}))
-        plan = mend.make_plan(
-            drift.Actual({guest.group: drift.Group()}), wanted)
-        self.assertEqual((), plan.actions)
+        wanted = model.Wanted((), (guest.domain,), frozenset({guest.group}))
+        made = plan.make_plan(
+            model.Actual({guest.group: model.Group()}), wanted)
+        self.assertEqual((), made.actions)
 
     def test_what_is_no_desired_state_is_refused(self):
         good = self.guest('x')
-        drift.check(drift.Wanted((good,), (good.domain,)))
+        model.check(model.Wanted((good,), (good.domain,)))
         for bad in (self.guest('../x'), self.guest('x', number=-1),
                     self.guest('x', 'me'),
-                    drift.Guest(good.domain, frozenset(), 0, {}, 'libvirt'),
-                    drift.Guest(good.domain, good.vcpus, 1,
+                    model.Guest(good.domain, frozenset(), 0, {}, 'libvirt'),
+                    model.Guest(good.domain, good.vcpus, 1,
                                 {'MB:0=1\nMB': {0: 1}}, 'libvirt'),
-                    drift.Guest(good.domain, good.vcpus, 1,
+                    model.Guest(good.domain, good.vcpus, 1,
                                 {'MB': {0: -1}}, 'libvirt'),
-                    drift.Guest(drift.Domain('../..', 1, 'x'), good.vcpus, 1,
+                    model.Guest(model.Domain('../..', 1, 'x'), good.vcpus, 1,
                                 {}, 'ghsched')):
-            self.assertRaises(ValueError, drift.check,
-                              drift.Wanted((bad,)))
+            self.assertRaises(ValueError, model.check,
+                              model.Wanted((bad,)))

@@ -26,10 +26,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import testtools
 
-from ghsched_nova.resctrl import drift
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import plan
-from ghsched_nova.testing import machines
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
 
@@ -68,10 +68,11 @@ class SharingWorld(world.World):
                          if number not in without)
         for number, guest in enumerate(self.guests):
             policy, node = self.policies[number]
-            held = plan.together(self.host, policy, counts[guest.shared] or 1)
+            held = resolve.together(self.host, policy,
+                                    counts[guest.shared] or 1)
             self.guests[number] = dataclasses.replace(
-                guest, desired=plan.desired_lines(
-                    self.host, plan.resolve(self.host, held, [node])))
+                guest, desired=resolve.desired_lines(
+                    self.host, resolve.resolve(self.host, held, [node])))
         more.setdefault('monitors', self.host.spare_monitors)
         more.setdefault('monitors_per_group', self.host.monitors_per_group)
         return super().wanted(without, **more)
@@ -361,11 +362,11 @@ class EveryDialectTestCase(_Base):
         for dialect in machines.DIALECTS:
             self.world = self.new_world(dialect, guests=1)
             host, (policy, node) = self.world.host, self.world.policies[0]
-            one, = plan.resolve(host, policy, [node])[:1]
-            two, = plan.resolve(host, plan.together(host, policy, 2),
-                                [node])[:1]
-            many, = plan.resolve(host, plan.together(host, policy, 99),
-                                 [node])[:1]
+            one, = resolve.resolve(host, policy, [node])[:1]
+            two, = resolve.resolve(host, resolve.together(host, policy, 2),
+                                   [node])[:1]
+            many, = resolve.resolve(host, resolve.together(host, policy, 99),
+                                    [node])[:1]
             if host.dialect.per_core:
                 self.assertEqual([one.maximum] * 2,
                                  [two.maximum, many.maximum])
@@ -397,9 +398,9 @@ class NameTestCase(testtools.TestCase):
                             own.shared_name([first, second], [1, 0]))
 
     def test_what_is_no_shared_group_does_not_reach_root(self):
-        domain = drift.Domain(world.UUID.format(1), 1, 'g')
+        domain = model.Domain(world.UUID.format(1), 1, 'g')
         for name in ('pqos', '../x', 'ghsched-' + domain.uuid):
-            guest = drift.Guest(domain, frozenset({0}), 1, {}, 'ghsched',
+            guest = model.Guest(domain, frozenset({0}), 1, {}, 'ghsched',
                                 shared=name)
-            self.assertRaises(ValueError, drift.check,
-                              drift.Wanted((guest,)))
+            self.assertRaises(ValueError, model.check,
+                              model.Wanted((guest,)))

@@ -21,16 +21,16 @@ from pathlib import Path
 import shutil
 import tempfile
 
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.testing import kernel
-from ghsched_nova.testing import machines
 from ghsched_nova.tests.unit.resctrl import emulated
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -146,7 +146,7 @@ class World:
             path.mkdir(parents=True)
         self.files = Files(self.model, self.root)
         self.place = reconcile.Place(self.root, self.run, self.proc)
-        self.guests: list[drift.Guest] = []
+        self.guests: list[model.Guest] = []
         for number, maker in enumerate(makers):
             self.add(number, maker)
 
@@ -157,11 +157,11 @@ class World:
             priority=5 if 'MEM_BW_PRIORITY' in held else None),))
 
     def add(self, number, maker, vcpus=2):
-        domain = drift.Domain(UUID.format(number), number + 1,
+        domain = model.Domain(UUID.format(number), number + 1,
                               f'instance-{number:08x}')
-        desired = plan.desired_lines(self.host, plan.resolve(
+        desired = resolve.desired_lines(self.host, resolve.resolve(
             self.host, self.policy(), (number % 2,)))
-        self.guests.append(drift.Guest(
+        self.guests.append(model.Guest(
             domain, frozenset(range(vcpus)), vcpus, desired, maker))
         self.start(number, ['qemu-system-x86', 'CPU 0/KVM', 'CPU 1/KVM',
                             'IO mon_iothread'])
@@ -195,9 +195,9 @@ class World:
     def wanted(self, without=(), **more):
         guests = tuple(guest for number, guest in enumerate(self.guests)
                        if number not in without)
-        return drift.Wanted(
+        return model.Wanted(
             guests, tuple(guest.domain for guest in guests),
-            frozenset(self.groups()), plan.other_domains(self.host),
+            frozenset(self.groups()), resolve.other_domains(self.host),
             lossy=self.host.dialect.lossy, **more)
 
     def look(self, **more):
@@ -226,16 +226,16 @@ class World:
 
     def wrong(self, without=()):
         """Guests whose group is not as it should be, by looking there."""
-        others = plan.other_domains(self.host)
+        others = resolve.other_domains(self.host)
         found = []
         for number, guest in enumerate(self.guests):
             if number in without:
                 continue
             process = self.process(number)
             if (guest.group not in self.groups()
-                    or plan.differences(self.schemata(guest.group),
-                                        guest.desired, others,
-                                        self.host.dialect.lossy)
+                    or resolve.differences(self.schemata(guest.group),
+                                           guest.desired, others,
+                                           self.host.dialect.lossy)
                     or not {process + 1, process + 2}
                     <= self.tasks(guest.group)):
                 found.append(guest.group)

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import testtools
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import model
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.virt import desired
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
-DOMAIN = drift.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 4, 'g')
+DOMAIN = model.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 4, 'g')
 POLICY = GuestPolicy(nodes=(NodePolicy(minimum=20, maximum=60),))
 
 
@@ -109,4 +109,4 @@ class DesiredTestCase(testtools.TestCase):
                                  desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return
-        drift.check(drift.Wanted((guest,)))
+        model.check(model.Wanted((guest,)))

@@ -23,8 +23,8 @@ from ghsched_nova import conf
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import drift
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.unit.resctrl import base
@@ -40,7 +40,7 @@ PRIVILEGED = 'ghsched_nova.virt.engine.privileged.'
 
 def running(number=1, policy=True, minimum=20, domain_id=None,
             shared=False):
-    domain = drift.Domain(UUID.format(number), number
+    domain = model.Domain(UUID.format(number), number
                           if domain_id is None else domain_id, f'g{number}')
     xml = (f'<domain><name>{domain.name}</name><uuid>{domain.uuid}</uuid>'
            '<vcpu>2</vcpu></domain>')
@@ -109,8 +109,8 @@ class EngineTestCase(testtools.TestCase):
 
     def test_what_was_done_is_logged_with_its_reason(self):
         self.call.return_value = reconcile.Report(
-            (drift.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),
-             drift.Action('move threads', 'g', 'away', 'u',
+            (model.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),
+             model.Action('move threads', 'g', 'away', 'u',
                           threads=(7, 8))))
         self.reconcile([running()], [])
         self.assertEqual(
@@ -236,7 +236,7 @@ class EngineTestCase(testtools.TestCase):
         self.assertEqual(128 - 32, wanted.monitors)
         self.assertEqual(3, wanted.monitors_per_group)
         self.call.return_value = reconcile.Report(
-            problems=(drift.Problem(UUID.format(1), 'g', 'no room'),))
+            problems=(model.Problem(UUID.format(1), 'g', 'no room'),))
         self.engine.enforce(2, others[1].xml)
         error = self.assertRaises(apply.EnforcementError,
                                   self.engine.enforce, 1, others[0].xml)
@@ -365,7 +365,7 @@ class EngineTestCase(testtools.TestCase):
                          ([one.group for one in wanted.guests],
                           wanted.removable))
         self.call.return_value = reconcile.Report(problems=(
-            drift.Problem(UUID.format(1), 'g', 'no monitoring group'),))
+            model.Problem(UUID.format(1), 'g', 'no monitoring group'),))
         self.assertRaises(apply.EnforcementError, self.engine.enforce, 1,
                           guest.xml)
         self.assertEqual(1, len(self.reconcile([guest])))
@@ -460,11 +460,11 @@ class EngineTestCase(testtools.TestCase):
     def test_all_threads_are_moved_when_a_guest_starts(self):
         self.option('control_threads', 'all')
         self.call.return_value = reconcile.Report(
-            (drift.Action('make group', 'g', 'none'),))
+            (model.Action('make group', 'g', 'none'),))
         self.assertTrue(self.engine.enforce(1, running().xml))
         self.assertTrue(self.call.call_args.args[2].all_threads)
         self.call.return_value = reconcile.Report(
-            problems=(drift.Problem('u', 'g', 'no room'),))
+            problems=(model.Problem('u', 'g', 'no room'),))
         error = self.assertRaises(apply.EnforcementError,
                                   self.engine.enforce, 1, running().xml)
         self.assertIn('no room', str(error))

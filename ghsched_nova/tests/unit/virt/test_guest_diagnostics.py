@@ -18,7 +18,7 @@ import fixtures
 import testtools
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.resctrl import drift
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import own
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_nova.tests.unit.virt import test_bandwidth_use
@@ -56,7 +56,7 @@ class GuestDiagnosticsTest(testtools.TestCase):
             sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard')
         own_engine = engine.HostEngine(section)
         own_engine.running = lambda: [
-            desired.Running(drift.Domain(f'{number}', number, 'x'), self.xml)
+            desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)
             for number in range(1, guests)]
         return diagnostics.read(guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(section), own_engine).added_to(

@@ -29,10 +29,10 @@ import testtools
 from ghsched_nova import conf
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
+from ghsched_nova.lab.emulator import faults
 from ghsched_nova.live import messages
-from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.testing import faults
+from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import live
@@ -118,8 +118,8 @@ class LiveTestCase(testtools.TestCase):
         xml = metadata.write(PLAIN.format(guest.domain),
                              metadata.DomainPolicy(self.world.policy(), (0,)))
         if maker != 'ghsched':
-            cap = next(iter(plan.resolve(self.host, self.world.policy(),
-                                         (0,)))).maximum
+            cap = next(iter(resolve.resolve(self.host, self.world.policy(),
+                                            (0,)))).maximum
             xml = memorytune.render(xml, memorytune.MemoryTune(
                 frozenset({0, 1}), tuple(
                     memorytune.NodeTune(one, cap)
@@ -158,7 +158,7 @@ class LiveTestCase(testtools.TestCase):
 
     def wanted(self, **values):
         nodes, hosts = messages.unpack(self.packed(**values))
-        return [one.maximum for one in plan.resolve(
+        return [one.maximum for one in resolve.resolve(
             self.host, GuestPolicy(nodes=nodes), hosts)]
 
     @ddt.data(*((dialect, maker) for dialect in (
@@ -237,7 +237,7 @@ class LiveTestCase(testtools.TestCase):
 
     def test_what_the_host_can_not_hold_is_not_begun(self):
         self.use('intel')
-        self.assertRaises(plan.PolicyNotHeld, self.change, minimum=20)
+        self.assertRaises(resolve.PolicyNotHeld, self.change, minimum=20)
         self.assertEqual([], self.guest.calls)
 
     def test_a_guest_that_has_moved_or_has_no_policy(self):
@@ -270,5 +270,5 @@ class LiveTestCase(testtools.TestCase):
     def test_what_no_guest_can_have_many_can_not_either(self):
         """Together they may have no cap, which any host can hold."""
         self.use('intel')
-        self.assertRaises(plan.PolicyNotHeld, live.effective, self.engine,
+        self.assertRaises(resolve.PolicyNotHeld, live.effective, self.engine,
                           self.packed(maximum=60, hardlimit=False), 2)

@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Find the fitted figures of a machine from what was published (pure).
+
+``demand_mb`` of a machine with a published density is the demand at which the
+line is crossed half-way between the last number that passes and the first
+that does not. ``far_latency`` is the one at which binding a single instance
+gives the published gain.
+"""
+
+from collections.abc import Callable
+
+from ghsched_nova.lab.contention import density
+from ghsched_nova.lab.contention.machine import Machine
+from ghsched_nova.lab.contention import traffic
+from ghsched_nova.lab.contention.workload import REFERENCE
+from ghsched_nova.lab.contention.workload import Workload
+
+#: redis-benchmark on Kunpeng with all threads bound to one node against the
+#: kernel's own choice: set +32.2 %, get +27.9 % (NUMA-ICON, CLK 2024).
+BIND_GAIN = (1.322 + 1.279) / 2
+
+_TURNS = 40
+
+
+def demand(machine: Machine, workload: Workload = REFERENCE) -> float:
+    """``demand_mb`` that gives the machine's published density.
+
+    :raises ValueError: no density of the machine was published.
+    """
+    if machine.fit is None:
+        raise ValueError(f'{machine.name}: there is no density to fit to')
+    failing = machine.fit.containers + machine.fit.passes
+
+    def over(value: float) -> bool:
+        moved = machine.with_value('demand_mb', value)
+        return sum(density.p99(moved, 'none', number, workload=workload)
+                   for number in (failing - 1, failing)) / 2 > density.LINE
+
+    return _threshold(over, max(machine['dma_mb'], 0.001),
+                      machine['capacity_mb'])
+
+
+def fitted(machine: Machine, workload: Workload = REFERENCE) -> Machine:
+    """The machine with the demand that gives its published density.
+
+    :raises ValueError: no density of the machine was published.
+    """
+    return machine.with_value('demand_mb', demand(machine, workload))
+
+
+def far_latency(machine: Machine, gain: float = BIND_GAIN) -> float:
+    """``far_latency`` at which one bound instance gains so much."""
+    def over(value: float) -> bool:
+        return bind_gain(machine.with_value('far_latency', value)) > gain
+
+    return _threshold(over, 1.0, 10.0)
+
+
+def bind_gain(machine: Machine) -> float:
+    """How much faster local accesses are than those of no control, idle."""
+    numbers = [node.id for node in machine.nodes]
+    return sum(traffic.distance(machine, here, there)
+               for here in numbers for there in numbers) / len(numbers) ** 2
+
+
+def _threshold(over: Callable[[float], bool], low: float,
+               high: float) -> float:
+    for _turn in range(_TURNS):
+        middle = (low + high) / 2
+        if over(middle):
+            high = middle
+        else:
+            low = middle
+    return (low + high) / 2

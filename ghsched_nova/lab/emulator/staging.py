@@ -1,0 +1,256 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Writes to ``schemata`` as fs/resctrl parses them: all lines or none.
+
+Follows ``rdtgroup_schemata_write()``, ``parse_line()``, ``parse_bw()`` and
+``parse_cbm()`` of fs/resctrl/ctrlmondata.c, texts of ``last_cmd_status``
+included.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import errno
+import re
+
+from ghsched_nova.lab.emulator import machines
+
+#: Line name -> domain id -> value: what a control group holds.
+Values = dict[str, dict[int, int]]
+
+
+class ResctrlError(Exception):
+    """A file operation that the kernel refuses.
+
+    :param number: the errno.
+    :param status: what ``info/last_cmd_status`` says afterwards; None where
+        the kernel returns before it clears the former text.
+    """
+
+    def __init__(self, number: int, status: str | None = ''):
+        super().__init__(f'{errno.errorcode[number]}: {status or ""}'.strip())
+        self.number = number
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Another control group, for the rules on exclusive cache portions."""
+
+    exclusive: bool
+    values: Values = field(default_factory=dict)
+
+
+def defaults(machine: machines.Machine) -> Values:
+    """What a group holds before anybody wrote to it."""
+    return {
+        line.name: dict.fromkeys(machine.domains(line.scope), line.default)
+        for line in machine.lines
+    }
+
+
+def show(machine: machines.Machine, values: Values) -> str:
+    """``schemata`` as the kernel prints it."""
+    return ''.join(
+        f'{line.label}:' + ';'.join(
+            f'{domain}={line.show(value)}'
+            for domain, value in sorted(values[line.name].items())
+        ) + '\n'
+        for line in machine.lines
+    )
+
+
+def sizes(machine: machines.Machine, values: Values) -> str:
+    """``size``: bytes of cache portions, other values as they are."""
+    return ''.join(
+        f'{line.label}:' + ';'.join(
+            f'{domain}={_size(line, value)}'
+            for domain, value in sorted(values[line.name].items())
+        ) + '\n'
+        for line in machine.lines
+    )
+
+
+def _size(line: machines.Line, value: int) -> int:
+    return value.bit_count() * line.unit_bytes if line.base == 16 else value
+
+
+def line_names(text: str) -> list[str]:
+    """Names of the lines that a write carries, whether valid or not."""
+    return [row.partition(':')[0].strip() for row in text.splitlines()]
+
+
+def stage(
+    machine: machines.Machine,
+    text: str,
+    exclusive: bool = False,
+    neighbours: Sequence[Neighbour] = (),
+) -> Values:
+    """The values that a write asks for, rounded, by line and domain.
+
+    :param text: the bytes of one write().
+    :param exclusive: whether the written group's mode is ``exclusive``.
+    :param neighbours: the other control groups.
+    :raises ResctrlError: EINVAL; nothing may be applied then.
+    """
+    if not text.endswith('\n'):
+        raise ResctrlError(errno.EINVAL, None)
+    staged: Values = {}
+    for row in text[:-1].split('\n'):
+        name, colon, rest = row.partition(':')
+        name = name.strip()
+        if not colon:
+            raise ResctrlError(errno.EINVAL, "Missing ':'\n")
+        if not rest:
+            raise ResctrlError(errno.EINVAL, f"Missing '{name}' value\n")
+        line = machine.line(name)
+        if line is None:
+            raise ResctrlError(errno.EINVAL, _unknown(machine, name))
+        _stage_row(machine, line, rest, staged.setdefault(name, {}))
+    _check_overlaps(machine, staged, exclusive, neighbours)
+    return staged
+
+
+def _unknown(machine: machines.Machine, name: str) -> str:
+    if machine.old_layout:
+        return f"unknown/unsupported resource name '{name}'\n"
+    return f"Unknown or unsupported resource name '{name}'\n"
+
+
+def _stage_row(
+    machine: machines.Machine,
+    line: machines.Line,
+    rest: str,
+    staged: dict[int, int],
+) -> None:
+    while rest:
+        item, _, rest = rest.partition(';')
+        number, equals, value = item.partition('=')
+        if not equals or not re.fullmatch(r'\+?[0-9]+', number):
+            raise ResctrlError(
+                errno.EINVAL, "Missing '=' or non-numeric domain\n"
+            )
+        domain = int(number)
+        if domain not in machine.domains(line.scope):
+            raise ResctrlError(errno.EINVAL)  # the kernel gives no reason
+        if domain in staged:
+            raise ResctrlError(
+                errno.EINVAL, 'duplicate domain\n' if machine.old_layout
+                else f'Duplicate domain {domain}\n'
+            )
+        parse = _mask if line.base == 16 else _number
+        staged[domain] = parse(line, value.strip())
+
+
+def _number(line: machines.Line, text: str) -> int:
+    if line.rounding == 'openeuler510':
+        return _number_510(line, text)
+    # The kernel's texts say MB whatever the line is.
+    if not re.fullmatch(r'\+?[0-9]+', text) or int(text) >= 1 << 32:
+        raise ResctrlError(errno.EINVAL, f'Invalid MB value {text}\n')
+    value = int(text)
+    if not line.minimum <= value <= line.maximum:
+        shown = line.minimum
+        if line.shown_minimum is not None:
+            shown = line.shown_minimum
+        raise ResctrlError(
+            errno.EINVAL,
+            f'MB value {value} out of range [{shown},{line.maximum}]\n',
+        )
+    return _rounded(line, value)
+
+
+def _rounded(line: machines.Line, value: int) -> int:
+    up = -(-value // line.granularity) * line.granularity
+    if line.rounding == 'raw':
+        return value
+    if line.rounding == 'fraction':
+        return _fraction(value, line.bits)
+    if line.rounding == 'fraction71':
+        return _fraction(up, line.bits)
+    if line.rounding == 'snapshot':
+        return _snapshot(value, line.bits)
+    return min(up, line.maximum)
+
+
+def _snapshot(percent: int, bits: int) -> int:
+    """The two functions below in the MPAM that OLK-6.6 began with."""
+    highest = (1 << bits) - 1
+    fraction = max((percent * (highest + 1) + 50) // 100, 1) - 1
+    return (fraction * 100 + highest // 2) // highest
+
+
+def _fraction(percent: int, bits: int) -> int:
+    """percent_to_mbw_max() and back, mbw_max_to_percent().
+
+    The register has 16 bits: a band beyond the last one wraps.
+    """
+    bands = 1 << bits
+    band = max((percent * bands + 50) // 100, 1) - 1
+    return ((band % bands + 1) * 100 + bands // 2) // bands
+
+
+def _number_510(line: machines.Line, text: str) -> int:
+    """parse_bw() of OLK-5.10, which gives no reasons."""
+    if not re.fullmatch(r'\+?[0-9]+', text) or int(text) >= 1 << 64:
+        raise ResctrlError(errno.EINVAL)
+    value = max(int(text), line.minimum)
+    value = -(-value // line.granularity) * line.granularity
+    if value > line.maximum:
+        raise ResctrlError(errno.EINVAL)
+    return value
+
+
+def _mask(line: machines.Line, text: str) -> int:
+    if not re.fullmatch(r'\+?(0[xX])?[0-9a-fA-F]+', text):
+        raise ResctrlError(
+            errno.EINVAL, f'Non-hex character in the mask {text}\n'
+        )
+    mask = int(text, 16)
+    if not line.minimum <= mask <= line.maximum:
+        raise ResctrlError(errno.EINVAL, 'Mask out of range\n')
+    if not line.sparse_masks and '0' in f'{mask:b}'.rstrip('0'):
+        raise ResctrlError(
+            errno.EINVAL, f'The mask {mask:x} has non-consecutive 1-bits\n'
+        )
+    return mask
+
+
+def _check_overlaps(
+    machine: machines.Machine,
+    staged: Values,
+    exclusive: bool,
+    neighbours: Sequence[Neighbour],
+) -> None:
+    for name, masks in staged.items():
+        line = machine.line(name)
+        if line is None or line.base != 16:
+            continue
+        for neighbour in neighbours:
+            if not overlap(masks, neighbour.values.get(name, {})):
+                continue
+            if neighbour.exclusive:
+                raise ResctrlError(
+                    errno.EINVAL, 'Overlaps with exclusive group\n'
+                )
+            if exclusive:
+                raise ResctrlError(
+                    errno.EINVAL, 'Overlaps with other group\n'
+                )
+
+
+def overlap(one: Mapping[int, int], other: Mapping[int, int]) -> bool:
+    """Whether two groups have a cache portion of some domain in common."""
+    return any(mask & other.get(domain, 0) for domain, mask in one.items())

@@ -1,0 +1,608 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A host with faked NUMA nodes and resctrl for an unmodified libvirtd.
+
+In a mount namespace of its own: the machine's CPUs split over N nodes, the
+resctrl emulator on ``/sys/fs/resctrl``, a private ``/etc/libvirt``,
+``/var/{lib,cache,log}/libvirt`` and ``/run/libvirt``, and libvirtd with
+:mod:`~ghsched_nova.lab.emulator.qemu_tcg_as_kvm` for an emulator. The
+machine's own libvirtd and sockets are neither used nor touched. Run as root::
+
+    ghsched-testhost up --state /srv/host1
+    ghsched-testhost exec --state /srv/host1 -- \\
+        virsh capabilities
+    ghsched-testhost down --state /srv/host1
+
+Logs and pid files are in ``DIR/log``. ``down`` ends every process in the
+namespace, guests included, and with the last one its mounts are gone.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess  # noqa: S404
+import sys
+import time
+from typing import Any
+import uuid
+
+from ghsched_nova.lab.emulator import cpusets
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import namespace
+from ghsched_nova.lab.emulator import resctrl
+
+#: Programs that a test host needs, and the Debian packages they are in.
+PROGRAMS = {
+    'libvirtd': 'libvirt-daemon-system',
+    'virsh': 'libvirt-clients',
+    'nsenter': 'util-linux',
+    'unshare': 'util-linux',
+}
+RESCTRL = '/sys/fs/resctrl'
+#: Seconds that a daemon may take to come up, or to end when asked.
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 20.0
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__)
+)))
+
+
+class HostError(Exception):
+    """The test host cannot do what was asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What kind of host.
+
+    :param nodes: NUMA nodes to split the CPUs over.
+    :param dialect: a key of :data:`machines.DIALECTS`.
+    :param closids: control groups, the default group included.
+    :param rmids: monitoring ids.
+    :param without: schemata lines that this machine does not have.
+    :param faults: fault file of the resctrl emulator.
+    :param load: its load file.
+    :param log_fs: log each operation on resctrl to ``log/resctrl.log``.
+    :param hostname: what libvirt calls the host; the machine's name if left
+        out. Two hosts of one cloud need names of their own.
+    """
+
+    nodes: int = 2
+    dialect: str = 'openeuler66'
+    closids: int | None = None
+    rmids: int | None = None
+    without: Sequence[str] = ()
+    faults: str | None = None
+    load: str | None = None
+    log_fs: bool = False
+    hostname: str | None = None
+
+    def machine(self) -> machines.Machine:
+        """The machine, on the CPUs that are online here.
+
+        :raises HostError: it has too few CPUs, or a setting is wrong.
+        """
+        with open('/sys/devices/system/cpu/online') as stream:
+            cpus = cpusets.parse_list(stream.read())
+        try:
+            nodes = machines.evenly(sorted(cpus), self.nodes)
+            return machines.build(
+                self.dialect, nodes, self.closids, self.rmids,
+                without=self.without,
+            )
+        except machines.BadMachine as exc:
+            raise HostError(str(exc)) from exc
+
+
+class Host:
+    """The test host in a state directory, up or not."""
+
+    def __init__(self, state: str):
+        self.state = os.path.abspath(state)
+        self.log = os.path.join(self.state, 'log')
+
+    # What there is -------------------------------------------------------
+
+    def pid(self, name: str) -> int:
+        """The pid of a part that runs, else 0.
+
+        :param name: ``holder``, ``resctrl`` or ``libvirtd``.
+        """
+        try:
+            with open(self._pid_file(name)) as stream:
+                pid, start = (int(word) for word in stream.read().split())
+        except (OSError, ValueError):
+            return 0
+        return pid if start and _start_time(pid) == start else 0
+
+    def is_up(self) -> bool:
+        """Whether the namespace is there."""
+        return bool(self.pid('holder'))
+
+    def status(self) -> dict[str, Any]:
+        """What runs; a pid of 0 does not."""
+        pids = {x: self.pid(x) for x in ('holder', 'resctrl', 'libvirtd')}
+        return {
+            'up': all(pids.values()) and self.mounted(),
+            'pids': pids,
+            'resctrl_mounted': self.mounted(),
+            'settings': self._saved(),
+            'log': self.log,
+            'uri': 'qemu+unix:///system?socket='
+                   f'{self.state}/run/libvirt/libvirt-sock',
+        }
+
+    def mounted(self) -> bool:
+        """Whether resctrl is mounted on the host and answers."""
+        holder = self.pid('holder')
+        if not holder:
+            return False
+        with open(f'/proc/{holder}/mountinfo') as stream:
+            if f' {RESCTRL} ' not in stream.read():
+                return False
+        return self.run(['test', '-e', f'{RESCTRL}/tasks']).returncode == 0
+
+    # Up and down ---------------------------------------------------------
+
+    def up(self, settings: Settings) -> None:
+        """Start what does not run; what runs stays as it is.
+
+        :raises HostError: something is missing or does not start.
+        """
+        _check_requirements()
+        machine = settings.machine()
+        with self._locked():
+            if self.is_up():
+                self._check_same(settings)
+            else:
+                self._prepare(settings, machine)
+            try:
+                self._start(settings, machine)
+            except HostError:
+                self._end_all()
+                raise
+
+    def down(self) -> None:
+        """End every process in the namespace; nothing is left mounted.
+
+        :raises HostError: a process does not end.
+        """
+        if not os.path.isdir(self.state):
+            return
+        with self._locked():
+            self._end_all()
+
+    def _prepare(
+        self, settings: Settings, machine: machines.Machine
+    ) -> None:
+        # As after a reboot: what ran before does not run now.
+        shutil.rmtree(os.path.join(self.state, 'run'), ignore_errors=True)
+        for name in ('log', 'bin', *namespace.PRIVATE.values()):
+            os.makedirs(os.path.join(self.state, name), exist_ok=True)
+        with open(os.path.join(self.state, 'settings.json'), 'w') as stream:
+            json.dump(dataclasses.asdict(settings), stream)
+        namespace.write_topology(machine, self.state)
+        namespace.write_proc(machine, self.state)
+        namespace.write_emulators(self.state)
+        namespace.write_config(self.state, self._host_uuid())
+
+    def _start(self, settings: Settings, machine: machines.Machine) -> None:
+        if not self.pid('holder'):
+            self._spawn('holder', [
+                'unshare', '--mount', '--uts', '--propagation', 'private',
+                sys.executable, '-m', 'ghsched_nova.lab.emulator.namespace',
+                self.state, cpusets.format_list(machine.cpus),
+                *filter(None, [settings.hostname]),
+            ], inside=False)
+            ready = os.path.join(self.log, 'holder.ready')
+            self._await('holder', lambda: os.path.exists(ready))
+        if not self.mounted():
+            self._mount(settings, machine)
+        if not self.pid('libvirtd'):
+            self._start_libvirtd()
+
+    def _end_all(self) -> None:
+        holder = self.pid('holder')
+        if holder:
+            self._end_inside(resctrl.namespace_of(holder))
+        for name in ('holder', 'resctrl', 'libvirtd'):
+            _remove(self._pid_file(name))
+        _remove(os.path.join(self.log, 'holder.ready'))
+        topology = os.path.join(self.state, 'sys')
+        shutil.rmtree(topology, ignore_errors=True)
+
+    def _end_inside(self, inside: str) -> None:
+        if inside == resctrl.namespace_of(os.getpid()):
+            raise HostError('the host cannot be taken down from within')
+        # libvirtd first, or it would mourn its guests; the file system last,
+        # so that nobody hangs on it.
+        libvirtd, resctrl_pid = self.pid('libvirtd'), self.pid('resctrl')
+        holder = self.pid('holder')
+        _end([libvirtd])
+        others = set(_processes(inside)) - {resctrl_pid, holder}
+        _end(others)
+        _end([resctrl_pid])
+        # More than once: a command may have been on its way into the host.
+        for _attempt in range(3):
+            left = _processes(inside)
+            if not left:
+                return
+            _end(left)
+        left = _processes(inside)
+        if left:
+            raise HostError(f'processes that do not end: {left}')
+
+    def _check_same(self, settings: Settings) -> None:
+        running = self._saved()
+        wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
+        if running != wanted:
+            raise HostError(
+                f'{self.state}: a host with other settings is up ({running});'
+                ' take it down first'
+            )
+
+    # resctrl and libvirtd ------------------------------------------------
+
+    def mount_resctrl(self) -> None:
+        """Mount resctrl again; groups of before are gone.
+
+        :raises HostError: the host is not up, or it does not mount.
+        """
+        settings = self._settings()
+        with self._locked():
+            if not self.mounted():
+                self._mount(settings, settings.machine())
+
+    def umount_resctrl(self, crash: bool = False) -> None:
+        """Take resctrl away under whoever uses it.
+
+        :param crash: kill the emulator instead, so that the mount stays and
+            answers ENOTCONN.
+        :raises HostError: the host is not up.
+        """
+        self._settings()
+        with self._locked():
+            _end([self.pid('resctrl')], hard=crash)
+            if not crash:
+                self.run(['umount', '--lazy', RESCTRL])
+
+    def _mount(self, settings: Settings, machine: machines.Machine) -> None:
+        _end([self.pid('resctrl')])
+        self.run(['umount', '--lazy', RESCTRL])  # a dead one may be there
+        command = [
+            sys.executable, '-m', 'ghsched_nova.lab.emulator.resctrl',
+            '--dialect', settings.dialect, '--nodes', ';'.join(
+                f'{node.id}={cpusets.format_list(node.cpus)}'
+                for node in machine.nodes
+            ),
+            # What else this machine does is no load of the host.
+            '--own-namespace',
+        ]
+        for option, value in (
+            ('--closids', settings.closids), ('--rmids', settings.rmids),
+            ('--faults', settings.faults and os.path.abspath(settings.faults)),
+            ('--load', settings.load and os.path.abspath(settings.load)),
+            ('--log', settings.log_fs and f'{self.log}/resctrl.log'),
+        ):
+            if value:
+                command += [option, str(value)]
+        for line in settings.without:
+            command += ['--without', line]
+        self._spawn('resctrl', [*command, RESCTRL])
+        self._await('resctrl', self.mounted)
+
+    def restart_libvirtd(self, kill: bool = False) -> None:
+        """Restart libvirtd; guests go on.
+
+        :param kill: by SIGKILL, as a crash.
+        :raises HostError: the host is not up, or libvirtd does not start.
+        """
+        self._settings()
+        with self._locked():
+            _end([self.pid('libvirtd')], hard=kill)
+            self._start_libvirtd()
+
+    def _start_libvirtd(self) -> None:
+        _remove(f'{self.log}/libvirtd.lock')
+        self._spawn('libvirtd', [
+            'libvirtd', '-p', f'{self.log}/libvirtd.lock',
+            '-f', '/etc/libvirt/libvirtd.conf',
+        ], {
+            'PATH': f'{self.state}/bin:{_path()}',
+            # The machine's systemd must not hear of these guests.
+            'DBUS_SYSTEM_BUS_ADDRESS': 'unix:path=/nonexistent',
+        })
+        self._await('libvirtd', lambda: self.run(
+            ['virsh', '-c', 'qemu:///system', 'version']
+        ).returncode == 0)
+
+    # Commands ------------------------------------------------------------
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The command that runs ``command`` on the host, in this directory.
+
+        :raises HostError: the host is not up.
+        """
+        holder = self.pid('holder')
+        if not holder:
+            raise HostError(f'{self.state}: no test host is up there')
+        return [
+            'nsenter', '--target', str(holder), '--mount', '--uts', '--',
+            'sh', '-c', 'cd "$0" && exec "$@"', os.getcwd(), *command,
+        ]
+
+    def run(
+        self, command: Sequence[str], **more: Any
+    ) -> 'subprocess.CompletedProcess[str]':
+        """Run a command on the host and keep its output.
+
+        :raises HostError: the host is not up.
+        """
+        return subprocess.run(
+            self.command(command), check=False, capture_output=True,
+            text=True, **more,
+        )
+
+    def _spawn(
+        self, name: str, command: list[str],
+        env: dict[str, str] | None = None, inside: bool = True,
+    ) -> None:
+        search = [_ROOT, *filter(None, [os.environ.get('PYTHONPATH')])]
+        with open(f'{self.log}/{name}.out', 'a') as out:
+            process = subprocess.Popen(
+                self.command(command) if inside else command,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                start_new_session=True, cwd='/',
+                env=os.environ | {
+                    'PATH': _path(), 'PYTHONPATH': ':'.join(search),
+                } | (env or {}),
+            )
+        with open(self._pid_file(name), 'w') as stream:
+            stream.write(f'{process.pid} {_start_time(process.pid)}\n')
+
+    def _await(self, name: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            if not self.pid(name):
+                raise HostError(
+                    f'{name} ended: {_tail(f"{self.log}/{name}.out")}'
+                    f' (logs: {self.log}/{name}.out and beside it)'
+                )
+            if ready():
+                return
+            time.sleep(0.1)
+        raise HostError(
+            f'{name} is not ready after {START_TIMEOUT:.0f} s; see'
+            f' {self.log}/{name}.out and the logs beside it'
+        )
+
+    # State ---------------------------------------------------------------
+
+    def _pid_file(self, name: str) -> str:
+        return f'{self.log}/{name}.pid'
+
+    def _saved(self) -> dict[str, Any]:
+        try:
+            with open(f'{self.state}/settings.json') as stream:
+                saved: dict[str, Any] = json.load(stream)
+        except (OSError, ValueError):
+            return {}
+        return saved
+
+    def _settings(self) -> Settings:
+        if not self.is_up():
+            raise HostError(f'{self.state}: no test host is up there')
+        return Settings(**self._saved())
+
+    def _host_uuid(self) -> str:
+        """The same whenever the host of this directory comes up."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f'file://{self.state}'))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        os.makedirs(self.log, exist_ok=True)
+        with open(f'{self.state}/lock', 'w') as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+
+def missing() -> str:
+    """Why no test host can be had on this machine; empty if it can."""
+    if os.geteuid() != 0:
+        return 'root is needed for a mount namespace'
+    if not os.path.exists('/dev/fuse'):
+        return 'there is no /dev/fuse'
+    for program, package in PROGRAMS.items():
+        if shutil.which(program, path=_path()) is None:
+            return f'there is no {program} (Debian package {package})'
+    if not namespace.emulators():
+        return 'there is no QEMU (Debian package qemu-system-x86)'
+    if not os.path.isdir('/sys/devices/system/node/node0'):
+        return 'this kernel shows no NUMA nodes (CONFIG_NUMA)'
+    return ''
+
+
+def _check_requirements() -> None:
+    reason = missing()
+    if reason:
+        raise HostError(reason)
+
+
+def _path() -> str:
+    """PATH with the directories of daemons."""
+    have = os.environ.get('PATH', '/usr/bin:/bin')
+    return f'{have}:/usr/sbin:/sbin'
+
+
+def _start_time(pid: int) -> int:
+    """When a process was started (clock ticks), 0 when it has ended."""
+    sample = resctrl.ProcThreads().sample(pid) if pid else None
+    return sample.start if sample else 0
+
+
+def _processes(inside: str) -> list[int]:
+    """Processes in a mount namespace that have not ended."""
+    pids = (int(name) for name in os.listdir('/proc') if name.isdigit())
+    return [
+        pid for pid in pids
+        if resctrl.namespace_of(pid) == inside and _start_time(pid)
+    ]
+
+
+def _end(pids: Sequence[int] | set[int], hard: bool = False) -> None:
+    """End processes: asked first, then killed."""
+    waiting = {pid: _start_time(pid) for pid in pids if _start_time(pid)}
+    for number in (signal.SIGKILL,) if hard else (
+        signal.SIGTERM, signal.SIGKILL
+    ):
+        for pid in waiting:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while waiting and time.monotonic() < deadline:
+            time.sleep(0.05)
+            waiting = {
+                pid: start for pid, start in waiting.items()
+                if _start_time(pid) == start
+            }
+
+
+def _tail(path: str) -> str:
+    try:
+        with open(path, errors='replace') as stream:
+            lines = stream.read().strip().splitlines()
+    except OSError:
+        return ''
+    return lines[-1] if lines else 'it said nothing'
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+# Command line ------------------------------------------------------------
+
+
+def _up(host: Host, args: argparse.Namespace) -> int:
+    names = [field.name for field in dataclasses.fields(Settings)]
+    host.up(Settings(**{name: getattr(args, name) for name in names}))
+    return 0
+
+
+def _down(host: Host, args: argparse.Namespace) -> int:
+    host.down()
+    return 0
+
+
+def _restart_libvirtd(host: Host, args: argparse.Namespace) -> int:
+    host.restart_libvirtd(args.kill)
+    return 0
+
+
+def _mount_resctrl(host: Host, args: argparse.Namespace) -> int:
+    host.mount_resctrl()
+    return 0
+
+
+def _umount_resctrl(host: Host, args: argparse.Namespace) -> int:
+    host.umount_resctrl(args.crash)
+    return 0
+
+
+def _status(host: Host, args: argparse.Namespace) -> int:
+    status = host.status()
+    print(json.dumps(status, indent=2))
+    return 0 if status['up'] else 1
+
+
+def _exec(host: Host, args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ['--'] else args.command
+    if not command:
+        raise HostError('exec: give a command after --')
+    inside = host.command(command)
+    os.execvp(inside[0], inside)  # noqa: S606
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='ghsched-testhost',
+        description='A host with faked NUMA nodes and resctrl for libvirtd.',
+    )
+    commands = parser.add_subparsers(required=True)
+
+    def add(
+        name: str, run: Callable[[Host, argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument(
+            '--state', required=True, metavar='DIR',
+            help='directory of the host, its logs and its pid files',
+        )
+        command.set_defaults(run=run)
+        return command
+
+    up = add('up', _up, 'start the host; what runs stays as it is')
+    up.add_argument(
+        '--nodes', type=int, default=2, metavar='N',
+        help='NUMA nodes to split the CPUs over (default: %(default)s)',
+    )
+    resctrl.add_machine_options(up)
+    up.add_argument(
+        '--log-fs', action='store_true', help='log operations on resctrl',
+    )
+    up.add_argument(
+        '--hostname', metavar='NAME',
+        help="name of the host (default: the machine's)",
+    )
+    add('down', _down, 'end the host')
+    add('status', _status, 'print what runs, as JSON')
+    run = add('exec', _exec, 'run a command on the host')
+    run.add_argument('command', nargs=argparse.REMAINDER)
+    restart = add(
+        'restart-libvirtd', _restart_libvirtd,
+        'restart libvirtd; guests go on',
+    )
+    restart.add_argument('--kill', action='store_true', help='as a crash')
+    add('mount-resctrl', _mount_resctrl, 'mount resctrl again, empty')
+    umount = add('umount-resctrl', _umount_resctrl, 'take resctrl away')
+    umount.add_argument(
+        '--crash', action='store_true',
+        help='leave a dead mount that answers ENOTCONN',
+    )
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    args = _parser().parse_args(argv)
+    try:
+        status: int = args.run(Host(args.state), args)
+    except (HostError, OSError) as exc:
+        print(f'testhost: {exc}', file=sys.stderr)
+        return 1
+    return status
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What becomes of a flavor on a described host, without any service.
+
+It goes the way that a server goes in a cloud: flavor, policy, Placement
+query, a host's provider tree, guest XML, schemata. Each step is done by the
+code that does it in nova-scheduler and nova-compute. What belongs to Nova and
+Placement is told again, in :mod:`ghsched_placement.query`,
+:mod:`ghsched_placement.topology`, :mod:`ghsched_placement.likely_nodes` and
+:mod:`ghsched_nova.lab.planner.offer`.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+
+from ghsched_nova.guest import memorytune
+from ghsched_nova.lab import described
+from ghsched_nova.lab.explain import placing
+from ghsched_nova.lab import hostfile
+from ghsched_nova.lab.planner.flavors import Flavor
+from ghsched_nova.lab.planner.need import Need
+from ghsched_nova.lab.planner.state import State
+from ghsched_nova.resctrl import resolve
+from ghsched_placement import keys
+from ghsched_placement import policy as policies
+from ghsched_placement import request
+from ghsched_placement import topology
+from ghsched_placement import tree
+from ghsched_placement.vfs import Sizes
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked.
+
+    :param flavor_specs: the flavor's extra specs.
+    :param nodes: host NUMA node of each guest NUMA node, None for any.
+    """
+
+    host: hostfile.HostFile
+    vcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    swap_mb: int = 0
+    flavor_specs: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[int, ...] | None = None
+    accounting: policies.Accounting = 'min'
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is known; what lies behind a refusal is None or empty.
+
+    :param query: the try that finds the host; the first one when none does.
+    :param locality: how near that asks for the VFs.
+    """
+
+    question: Question
+    providers: tuple[tree.Provider, ...]
+    refusal: str | None = None
+    policy: policies.GuestPolicy | None = None
+    guest: topology.Guest | None = None
+    need: Need | None = None
+    query: tuple[tuple[str, str], ...] = ()
+    locality: str | None = None
+    host_nodes: tuple[int, ...] = ()
+    settings: tuple[resolve.DomainSetting, ...] = ()
+    tune: memorytune.MemoryTune | None = None
+    lines: tuple[str, ...] = ()
+
+
+def explain(question: Question) -> Explanation:
+    """Go the whole way, or as far as the guest gets."""
+    known: dict[str, Any] = {
+        'question': question,
+        'providers': described.providers(question.host, question.host.name)}
+    try:
+        for step in (_flavor, _placement, _host):
+            known.update(step(Explanation(**known)))
+    except (topology.TopologyError, policies.PolicyError, placing.Refused,
+            resolve.PolicyNotHeld) as error:
+        known['refusal'] = str(error)
+    return Explanation(**known)
+
+
+def _flavor(so_far: Explanation) -> dict[str, Any]:
+    question = so_far.question
+    guest = topology.split(question.vcpus, question.memory_mb,
+                           question.flavor_specs)
+    policy = policies.parse(question.flavor_specs, len(guest.cells))
+    return {'guest': guest, 'policy': policy or policies.GuestPolicy()}
+
+
+def _placement(so_far: Explanation) -> dict[str, Any]:
+    question, guest, policy = _known(so_far)
+    flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
+                    question.disk_gb, question.swap_mb,
+                    question.flavor_specs)
+    aliases = question.host.aliases
+    for vfs in policy.vfs:
+        if vfs.alias not in aliases:
+            raise policies.PolicyError(
+                keys.VFS.extra_spec,
+                f'the host file has no PF of the alias {vfs.alias!r}')
+    need = Need(flavor, guest, policy, question.accounting, aliases)
+    return {'need': need, **_query(need, request.LOCALITIES[0], {})}
+
+
+def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
+    return {'query': tuple(need.of_nova(locality, sizes)),
+            'locality': locality if need.policy.vfs else None}
+
+
+def _host(so_far: Explanation) -> dict[str, Any]:
+    question, guest, policy = _known(so_far)
+    assert so_far.need is not None  # noqa: S101
+    resctrl = question.host.resctrl
+    host = described.planned(question.host, question.host.name)
+    place = placing.place(placing.Wish(question.host, State(host),
+                                       so_far.need, question.nodes))
+    settings = resolve.resolve(resctrl, policy, place.nodes)
+    lines = tuple(
+        f'{name}:' + ';'.join(f'{domain}={value}'
+                              for domain, value in values.items())
+        for name, values in resolve.desired_lines(resctrl, settings).items())
+    return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
+            'tune': _tune(guest, policy, settings),
+            **_query(so_far.need, place.locality, place.sizes)}
+
+
+def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
+          settings: Sequence[resolve.DomainSetting],
+          ) -> memorytune.MemoryTune | None:
+    if not settings and not policy.monitor:
+        return None
+    return memorytune.MemoryTune(
+        vcpus=frozenset(range(guest.vcpus)),
+        nodes=tuple(memorytune.NodeTune(
+            id=setting.domain, bandwidth=setting.maximum,
+            hardlimit=setting.hardlimit, priority=setting.priority,
+            min_bandwidth=setting.minimum) for setting in settings),
+        monitor=policy.monitor)
+
+
+def _known(so_far: Explanation) -> tuple[Question, topology.Guest,
+                                         policies.GuestPolicy]:
+    assert so_far.guest is not None  # noqa: S101
+    assert so_far.policy is not None  # noqa: S101
+    return so_far.question, so_far.guest, so_far.policy

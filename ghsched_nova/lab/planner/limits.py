@@ -1,0 +1,231 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What stands in the way of one more guest on a host (pure).
+
+It is read off what Placement has left, and what Nova has by NUMA node: a
+resource of which less is free than the guest needs. What one more of it would
+buy, :mod:`ghsched_nova.lab.planner.more` asks Placement.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+import re
+
+from ghsched_nova.lab.planner.need import Need
+from ghsched_nova.lab.planner.state import State
+from ghsched_placement import names
+from ghsched_placement import tree
+
+BANDWIDTH = '% of memory bandwidth'
+GROUPS = 'control groups'
+
+#: What is free in all may be more than a single guest can have.
+FOR_ONE = ' for one guest'
+
+#: Each resource can be met, but not all of them on the same host NUMA nodes.
+COMBINATION = 'all on the same NUMA nodes'
+
+_WORDS = {names.RESCTRL_GROUP: GROUPS, 'MEMORY_MB': 'memory',
+          'VCPU': 'VCPU', 'PCPU': 'PCPU', 'DISK_GB': 'disk'}
+
+
+@dataclass(frozen=True)
+class Lack:
+    """A resource of which too little is left for one more guest.
+
+    :param node: host NUMA node; None for the host as a whole.
+    :param resource: in words; a trait that the host has not.
+    :param free: what is left; VFs of all PFs of the node.
+    :param needed: for one guest, on this node.
+    """
+
+    node: int | None
+    resource: str
+    free: int
+    needed: int
+
+
+def lacks(state: State, need: Need) -> tuple[Lack, ...]:
+    """Why a host that is full takes no more guests of a flavor.
+
+    What the host as a whole lacks first; if there is such a thing, the nodes
+    are not what binds.
+    """
+    missing = tuple(_traits(state, need)) or tuple(of_root(state, need))
+    if missing:
+        return missing
+    found = tuple(lack for node in _nodes(state)
+                  for lack in of_node(state, need, node))
+    return found or (Lack(None, COMBINATION, 0, 1),)
+
+
+def _traits(state: State, need: Need) -> Iterator[Lack]:
+    asked = dict(need.query('any', {})).get('root_required', '')
+    for trait in filter(None, asked.split(',')):
+        wanted = not trait.startswith('!')
+        if (trait.lstrip('!') in state.host.root.traits) != wanted:
+            yield Lack(None, f'trait {trait}', 0, 1)
+
+
+def of_root(state: State, need: Need) -> Iterator[Lack]:
+    """What a host lacks of all that is not counted by NUMA node."""
+    for name, amount in need.of_root.items():
+        free = state.free((0, name))
+        if free < amount:
+            yield Lack(None, _WORDS.get(name, name), max(0, free), amount)
+        elif name in state.host.root.inventories and (
+                amount > state.record((0, name))['max_unit']):
+            yield Lack(None, f'{_WORDS.get(name, name)}{FOR_ONE}',
+                       int(state.record((0, name))['max_unit']), amount)
+    if need.policy.vfs_locality == 'node':
+        return
+    wanted: dict[str, int] = {}
+    for (_node, name), count in need.devices_of.items():
+        wanted[name] = wanted.get(name, 0) + count
+    for name, count in wanted.items():
+        free = sum(state.free((place, name))
+                   for place in state.host.node_below)
+        if free < count:
+            yield Lack(None, vf_words(need, name), free, count)
+
+
+def _nodes(state: State) -> list[int]:
+    return sorted({*state.host.node_of.values(),
+                   *(cell.node for cell in state.host.cells)})
+
+
+def of_node(state: State, need: Need, node: int) -> list[Lack]:
+    """What a host node lacks for that guest node that it lacks least for.
+
+    None at all where the node could take any node of the guest.
+    """
+    found = [misfits(state, need, guest_node, node)
+             for guest_node in range(len(need.guest.cells))]
+    return min(filter(None, found), key=len, default=[])
+
+
+def misfits(state: State, need: Need, guest_node: int,
+            node: int) -> list[Lack]:
+    """What a host node lacks for a guest node."""
+    found = []
+    share = need.bandwidth.get(guest_node, 0)
+    free = bandwidth(state, node)
+    if free < share:
+        found.append(Lack(node, BANDWIDTH, free, share))
+    if need.policy.vfs_locality == 'node':
+        for (owner, name), count in need.devices_of.items():
+            free = vfs_free(state, node, name)
+            if owner == guest_node and free < count:
+                found.append(Lack(node, vf_words(need, name), free, count))
+    found += [Lack(node, *short) for short
+              in state.short_of(node, need.cells[guest_node])]
+    return found
+
+
+def vf_words(need: Need, resource_class: str) -> str:
+    aliases = {vfs.alias for vfs in need.policy.vfs
+               if need.aliases[vfs.alias] == resource_class}
+    return f'VFs of {" and ".join(sorted(aliases))}'
+
+
+def counted(amount: int, resource: str) -> str:
+    """An amount of a resource in words."""
+    if amount == 1:
+        resource = {GROUPS: 'control group'}.get(resource, resource)
+        resource = re.sub('^VFs ', 'VF ', resource)
+    return f'{amount} {resource}'
+
+
+def bandwidth(state: State, node: int) -> int:
+    """Percent of a node's bandwidth that is left."""
+    return sum(state.free((place, names.MEM_BW_PCT))
+               for place, number in state.host.node_of.items()
+               if number == node)
+
+
+def vfs_free(state: State, node: int, resource_class: str) -> int:
+    return sum(state.free((place, resource_class))
+               for place, number in state.host.node_below.items()
+               if number == node)
+
+
+# -- fragmentation ------------------------------------------------------------
+
+
+def whole_nodes(state: State) -> int:
+    """NUMA nodes that no guest has a part of."""
+    return sum(node.whole for node in state.nodes())
+
+
+def pooled(state: State, need: Need) -> int:
+    """Guests that would fit if a host were one pool without NUMA nodes.
+
+    What lies between that and what really fits is lost to fragmentation.
+    """
+    if any(_traits(state, need)):
+        return 0
+    rooms = [state.free((0, name)) // amount
+             for name, amount in need.of_root.items() if amount]
+    share = sum(need.bandwidth.values())
+    if share:
+        rooms.append(sum(bandwidth(state, node)
+                         for node in _nodes(state)) // share)
+    counts: dict[str, int] = {}
+    for (_node, name), count in need.devices_of.items():
+        counts[name] = counts.get(name, 0) + count
+    rooms += [sum(state.free((place, name))
+                  for place in state.host.node_below) // count
+              for name, count in counts.items()]
+    return min(rooms)
+
+
+# -- use ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Use:
+    """How far an inventory is used.
+
+    :param node: host NUMA node; None for the host as a whole.
+    :param capacity: all that can be allocated.
+    :param before: in use before the plan.
+    :param planned: taken by guests of the plan.
+    """
+
+    node: int | None
+    resource: str
+    capacity: int
+    before: int
+    planned: int
+
+
+def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
+    """What is used of each inventory of a host that ghsched knows of."""
+    by_class = {name: alias for alias, name in aliases.items()}
+    found: dict[tuple[int | None, str], list[int]] = {}
+    for place, provider in enumerate(state.host.providers):
+        node = state.host.node_of.get(place,
+                                      state.host.node_below.get(place))
+        for name in provider.inventories:
+            word = _WORDS.get(name, name)
+            if name == names.MEM_BW_PCT:
+                word = BANDWIDTH
+            elif name in by_class:
+                word = f'VFs of {by_class[name]}'
+            taken = state.taken.get((place, name), 0)
+            before = provider.used.get(name, 0)
+            total = found.setdefault((node, word), [0, 0, 0])
+            total[0] += tree.free(state.record((place, name)), 0)
+            total[1] += before
+            total[2] += taken
+    return tuple(Use(*key, *total) for key, total in found.items())

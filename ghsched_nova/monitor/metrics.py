@@ -1,0 +1,255 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What ``ghsched-exporter`` tells Prometheus.
+
+Counters stay counters: Prometheus makes rates of them with its own clock, and
+sees when one begins anew. openEuler's rates are gauges. A figure that is no
+number has no sample, for 0 would be wrong, and is counted by its state.
+
+A sum over ``kind="control"`` is all that a node is used: the figure of a
+control group has in it those of its monitoring groups. A sum over a guest's
+samples is the guest's: its monitoring groups inside its own control groups
+are left out. What a shared group holds has a sample for each of its guests.
+"""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import threading
+import time
+
+from prometheus_client import core
+from prometheus_client import registry
+
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import top_source
+from ghsched_nova.monitor import topology
+from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import own
+from ghsched_placement import cpulist
+
+_GUEST = ('guest_uuid', 'guest_name')
+_FIGURE = ('group', 'kind', 'domain', 'node', *_GUEST)
+_HELD = ('group', 'node', *_GUEST)
+_ASKED = ('node', *_GUEST)
+
+#: The states that a figure can have when it is read.
+_NO_NUMBER = tuple(state for state in rates.State
+                   if state not in (rates.State.OK, rates.State.FIRST))
+
+Owned = list[tuple[view.Group, view.Guest | None]]
+
+
+class Collector(registry.Collector):
+    """Reads the host at each scrape.
+
+    :param source: of the figures.
+    """
+
+    def __init__(self, source: top_source.Source) -> None:
+        self._source = source
+        # Scrapes come in threads of their own.
+        self._lock = threading.Lock()
+        self._errors = {'resctrl': 0, 'libvirt': 0}
+
+    def describe(self) -> list[core.Metric]:
+        """Nothing: registering must not read the host."""
+        return []
+
+    def collect(self) -> Iterator[core.Metric]:
+        """All metrics; those of a host that can not be read are left out."""
+        with self._lock:
+            begin = time.monotonic()
+            found = list(self._host_metrics())
+            yield from found
+            yield _gauge('ghsched_scrape_duration_seconds',
+                         'Time that it took to read the host.',
+                         time.monotonic() - begin)
+            yield _labelled(
+                core.CounterMetricFamily, 'ghsched_scrape_errors',
+                'Scrapes at which something could not be read.', ('what',),
+                [((what,), count) for what, count in self._errors.items()])
+
+    def _host_metrics(self) -> Iterator[core.Metric]:
+        problem, found = False, None
+        try:
+            found = self._source.reader.read()
+        except topology.MonitorUnavailable:
+            self._errors['resctrl'] += 1
+        guests = self._source.guests()
+        if self._source.problem:
+            problem = True
+            self._errors['libvirt'] += 1
+        yield _gauge('ghsched_resctrl_up',
+                     'Whether the host reports memory bandwidth.',
+                     found is not None)
+        if self._source.libvirt is not None:
+            yield _gauge('ghsched_libvirt_up', 'Whether libvirt answered.',
+                         not problem)
+        if found is not None:
+            yield from _all(found, guests)
+
+
+def _all(found: reader.Round,
+         guests: Sequence[view.Guest]) -> Iterator[core.Metric]:
+    find = view.owners(guests)
+    owned = [(group, find.of(group) if group.name else None)
+             for group in found.groups]
+    yield _labelled(
+        core.GaugeMetricFamily, 'ghsched_host_info',
+        'Kind of resctrl, and how it reports bandwidth.',
+        ('dialect', 'unit'),
+        [((found.host.title, found.host.monitor.unit), 1)])
+    yield _labelled(
+        core.GaugeMetricFamily, 'ghsched_node_capacity_bytes_per_second',
+        'Theoretical memory bandwidth of a host NUMA node.', ('node',),
+        [((str(node),), rate)
+         for node, rate in sorted(found.host.capacity.items())])
+    yield from _figures(found, _measured(owned))
+    yield from _held(found.host, owned, _sharers(owned, guests))
+    yield from _asked(guests)
+
+
+def _measured(owned: Owned) -> Owned:
+    """Without the monitoring groups inside a group of the same guest."""
+    of = {group.name: guest for group, guest in owned if group.control}
+    return [(group, guest) for group, guest in owned
+            if group.control or guest is None
+            or of.get(group.parent) != guest]
+
+
+def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
+    unread = collections.Counter[rates.State]()
+    samples = []
+    scale = rates.MB if found.host.monitor.unit == 'rate_mb' else 1
+    for group, guest in owned:
+        kind = 'control' if group.control else 'monitor'
+        for place in found.places:
+            reading = found.readings[group.name, group.number, place.domain]
+            if reading.state is rates.State.OK:
+                samples.append((
+                    (group.name or '/', kind, place.domain,
+                     cpulist.render(place.nodes), *_labels(guest)),
+                    reading.value * scale))
+            else:
+                unread[reading.state] += 1
+    if found.host.monitor.unit == 'rate_mb':
+        yield _labelled(
+            core.GaugeMetricFamily, 'ghsched_memory_bytes_per_second',
+            'Memory bandwidth of a group at this moment.', _FIGURE, samples)
+    else:
+        yield _labelled(
+            core.CounterMetricFamily, 'ghsched_memory_bytes',
+            'Bytes that a group has moved from and to memory.', _FIGURE,
+            samples)
+    yield _labelled(
+        core.GaugeMetricFamily, 'ghsched_unread_figures',
+        'Figures of bandwidth that are no number now, by state.', ('state',),
+        [((state.word,), unread[state]) for state in _NO_NUMBER])
+
+
+def _sharers(owned: Owned, guests: Iterable[view.Guest]
+             ) -> dict[str, list[view.Guest]]:
+    """Guests by the control group that they have together."""
+    groups: dict[view.Guest, list[view.Group]] = {
+        guest: [] for guest in guests}
+    for group, guest in owned:
+        if guest is not None:
+            groups.setdefault(guest, []).append(group)
+    there = {group.name for group, _guest in owned if group.control}
+    found: dict[str, list[view.Guest]] = {}
+    for guest, own_groups in groups.items():
+        for name in view.shared_groups(guest, own_groups):
+            if name in there:
+                found.setdefault(name, []).append(guest)
+                break
+    return found
+
+
+def _held(host: topology.Host, owned: Owned,
+          sharers: Mapping[str, Sequence[view.Guest | None]]
+          ) -> Iterator[core.Metric]:
+    """What the control groups of guests hold, whether shared or not.
+
+    :param sharers: guests by the control group that they have together; one
+        of which nobody is known has a sample of no guest.
+    """
+    rows = []
+    for group, guest in owned:
+        ours = guest is not None or own.is_shared(group.name)
+        if not ours or group.lines is None:
+            continue
+        for one in sharers.get(group.name, [guest]):
+            nodes = one.host_nodes if one else ()
+            for node in sorted(host.control):
+                held = view.effective(host, group.lines, node, nodes)
+                if held is not None:
+                    rows.append(((group.name, str(node), *_labels(one)),
+                                 held))
+    for name, text, values in (
+            ('min_percent', 'Guaranteed share of a node\'s bandwidth.',
+             [held.minimum for _labels_, held in rows]),
+            ('max_percent', 'Cap as a share of a node\'s bandwidth.',
+             [held.maximum for _labels_, held in rows]),
+            ('max_bytes_per_second', 'Cap as a bandwidth.',
+             [held.rate for _labels_, held in rows])):
+        yield _labelled(
+            core.GaugeMetricFamily, f'ghsched_effective_{name}',
+            f'{text} In force, as the group has it.', _HELD,
+            [(labels, value) for (labels, _held_), value
+             in zip(rows, values, strict=True) if value is not None])
+
+
+def _asked(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    """What flavors ask for."""
+    rows = [((str(node), *_labels(guest)), asked)
+            for guest in guests if guest.policy is not None
+            for node, asked in zip(guest.policy.host_nodes,
+                                   guest.policy.policy.nodes, strict=False)]
+    yield _labelled(
+        core.GaugeMetricFamily, 'ghsched_asked_min_percent',
+        'Guaranteed share of a node\'s bandwidth, as asked for.', _ASKED,
+        [(labels, asked.minimum) for labels, asked in rows])
+    yield _labelled(
+        core.GaugeMetricFamily, 'ghsched_asked_max_percent',
+        'Cap as a share of a node\'s bandwidth, as asked for.', _ASKED,
+        [(labels, asked.maximum) for labels, asked in rows])
+
+
+def _labels(guest: view.Guest | None) -> tuple[str, str]:
+    return (guest.uuid, guest.name) if guest else ('', '')
+
+
+def _gauge(name: str, text: str, value: float) -> core.Metric:
+    return core.GaugeMetricFamily(name, text, value=float(value))
+
+
+def _labelled(
+        kind: type[core.GaugeMetricFamily] | type[core.CounterMetricFamily],
+        name: str, text: str, labels: Sequence[str],
+        samples: Iterable[tuple[Sequence[str], float]]) -> core.Metric:
+    family = kind(name, text, labels=labels)
+    merged = {tuple(map(_text, values)): number for values, number in samples}
+    for values, number in merged.items():
+        family.add_metric(values, number)
+    return family
+
+
+def _text(label: str) -> str:
+    """A label that can be sent, whatever the name of a directory has in it.
+    """
+    return label.encode(errors='backslashreplace').decode()

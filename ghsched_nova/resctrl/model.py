@@ -1,0 +1,348 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The guests that run, and what resctrl holds (pure).
+
+The desired state is made of libvirt's running domains and the policies in
+their metadata (:class:`Wanted`), the actual one of directories, ``schemata``
+and ``tasks`` (:class:`Actual`, read by :mod:`ghsched_nova.resctrl.survey`).
+:mod:`ghsched_nova.resctrl.plan` compares them, and
+:mod:`ghsched_nova.resctrl.reconcile` carries out what is to be done.
+
+Groups are told apart by their names (:mod:`ghsched_nova.resctrl.naming`).
+Those of somebody else are not read, not written and not removed.
+
+Several guests can share a group that nova-compute makes. Each of them then
+brings the values that the group is to hold for all of them. Inside, each has
+a monitoring group as far as the host has some, which nothing depends on.
+
+A guest that is to be measured and not to be held has a monitoring group in
+the kernel's default group, which is treated like a control group without
+values.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+import re
+from typing import Literal
+
+from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl.schemata import Schemata
+
+Kind = Literal['make group', 'write line', 'move threads', 'remove group',
+               'move devices', 'release devices']
+
+#: Who made a guest's group: nova-compute, libvirt for the vCPUs, or libvirt
+#: for the whole process.
+Maker = Literal['ghsched', 'libvirt', 'libvirt-process']
+
+_LINE = re.compile(r'[A-Z][A-Z0-9_]{0,31}')
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A domain of libvirt that runs, whether it has a policy or not.
+
+    :param id: libvirt's number; a new one with each start.
+    """
+
+    uuid: str
+    id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A running domain with a policy that needs a group.
+
+    :param vcpus: the vCPUs that belong into the group.
+    :param online: how many of them have a thread at least; the others may be
+        plugged in later.
+    :param desired: values by line and domain, in the order of writing; empty
+        for a guest that is only measured.
+    :param maker: who makes its group.
+    :param devices: IOMMU groups of its passthrough devices, where they belong
+        into the group.
+    :param shared: name of the group that it has together with others; all of
+        them have the same ``desired``.
+    :param monitor: whether somebody asked for it to be measured.
+    """
+
+    domain: Domain
+    vcpus: frozenset[int]
+    online: int
+    desired: resolve.Desired
+    maker: Maker
+    devices: frozenset[int] = frozenset()
+    shared: str = ''
+    monitor: bool = False
+
+    @property
+    def only_measured(self) -> bool:
+        """Whether its group is a monitoring group of the default group."""
+        return (self.maker == 'ghsched' and self.monitor
+                and not self.shared and not self.desired)
+
+    @property
+    def group(self) -> str:
+        """The name that its group has, or gets when it must be made."""
+        if self.only_measured:
+            return own.monitor_name(self.domain.uuid)
+        if self.maker == 'ghsched':
+            return self.shared or own.group_name(self.domain.uuid)
+        machine = naming.machine_name(self.domain.id, self.domain.name)
+        if self.maker == 'libvirt-process':
+            return machine
+        return f'{machine}-vcpus_{groups.canonical_list(self.vcpus)}'
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The desired state.
+
+    :param guests: those with a policy.
+    :param domains: all that run, those of ``guests`` among them.
+    :param removable: names of groups that were there *before* libvirt was
+        asked for its domains. A domain gets its number before its group, so
+        one of these whose domain is not in ``domains`` has lost it, and is
+        not that of a guest which starts at this moment.
+    :param others: value of the domains that a guest does not use, by line.
+    :param all_threads: whether the emulator, I/O and vhost threads of a guest
+        belong into its group, too.
+    :param devices: whether devices of no guest leave the groups of guests,
+        see :mod:`ghsched_nova.resctrl.devices`.
+    :param monitors: how many monitoring groups there may be in shared groups.
+    :param monitors_per_group: how many in one of them.
+    :param lossy: lines of which the kernel may show a little less than was
+        written, see :attr:`dialects.Dialect.lossy`.
+    """
+
+    guests: tuple[Guest, ...] = ()
+    domains: tuple[Domain, ...] = ()
+    removable: frozenset[str] = frozenset()
+    others: resolve.Others = field(default_factory=dict)
+    all_threads: bool = False
+    devices: bool = False
+    monitors: int = 0
+    monitors_per_group: int = 0
+    lossy: frozenset[str] = frozenset()
+
+    @property
+    def one_supply(self) -> bool:
+        """Whether monitoring groups are made of what all groups need."""
+        return (0 < self.monitors <= self.monitors_per_group
+                and any(guest.shared for guest in self.guests))
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group as it was found.
+
+    :param tasks: ids of the threads in it.
+    :param schemata: None when it was not read, could not be, or when it is a
+        monitoring group.
+    :param error: why it could not be read.
+    :param vcpu_threads: threads in it that are vCPUs, but not of a guest
+        whose group it is; of any guest when it is nobody's.
+    :param devices: IOMMU groups in it.
+    :param monitors: of a shared group, the threads in each monitoring group
+        of a guest, by UUID.
+    """
+
+    tasks: frozenset[int] = frozenset()
+    schemata: Schemata | None = None
+    error: str = ''
+    vcpu_threads: frozenset[int] = frozenset()
+    devices: frozenset[int] = frozenset()
+    monitors: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Actual:
+    """The actual state.
+
+    :param groups: all control groups by name, and the monitoring groups that
+        guests without a control group have or are to lose.
+    :param threads: threads of the guests' processes: names by thread id, by
+        UUID. Empty for a guest whose process is not known or has ended.
+    :param processes: names of the domains whose process lives, whatever
+        libvirt says of them.
+    :param monitors_of_others: monitoring groups that are not made here for
+        guests that share, where :attr:`Wanted.one_supply` asks for them.
+    """
+
+    groups: Mapping[str, Group]
+    threads: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    processes: frozenset[str] = frozenset()
+    monitors_of_others: int = 0
+
+
+@dataclass(frozen=True)
+class Action:
+    """One step, and why it is needed.
+
+    :param group: its directory below the root.
+    :param guest: UUID of the guest it is for; empty for a removal, and for
+        what is done for all guests of a shared group.
+    :param line: of ``write line``, with its line feed.
+    :param threads: of ``move threads``.
+    :param devices: IOMMU groups of ``move devices``, and of ``release
+        devices``, which go from the group to the default group.
+    """
+
+    kind: Kind
+    group: str
+    reason: str
+    guest: str = ''
+    line: str = ''
+    threads: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """The line, the threads or the IOMMU groups, for people."""
+        return (self.line.strip()
+                or ', '.join(map(str, self.threads or self.devices)))
+
+    @property
+    def measures_only(self) -> bool:
+        """Whether it is for a monitoring group in a shared control group.
+
+        No policy needs that.
+        """
+        return f'/{own.MONITORS}' in self.group
+
+    def __str__(self) -> str:
+        return f'{self.group}: {self.kind}{" " * bool(self.what)}{self.what}'
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What keeps a guest's policy from being held, for people.
+
+    :param guest: UUID of the guest; empty when it is nobody's.
+    """
+
+    guest: str
+    group: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f'{self.group}: {self.reason}' if self.group else self.reason
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done, in this order: removals make room.
+
+    :param foreign: control groups that belong to nobody here.
+    """
+
+    actions: tuple[Action, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+def check(wanted: Wanted) -> None:
+    """Refuse what can not be a desired state, before root works with it.
+
+    :raises ValueError: names what is wrong.
+    """
+    domains = [*wanted.domains, *(guest.domain for guest in wanted.guests)]
+    for domain in domains:
+        if not naming.is_uuid(domain.uuid):
+            raise ValueError(f'{domain.uuid!r} is no UUID')
+        if '/' in domain.name or '\0' in domain.name:
+            raise ValueError(f'{domain.name!r} is no name of a domain')
+        if domain.id < 0:
+            raise ValueError(f'{domain.id} is no number of a domain')
+    for guest in wanted.guests:
+        if guest.maker not in ('ghsched', 'libvirt', 'libvirt-process'):
+            raise ValueError(f'{guest.maker!r} makes no groups')
+        if not guest.vcpus or min(guest.vcpus) < 0:
+            raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
+        if guest.devices and min(guest.devices) < 0:
+            raise ValueError(f'{min(guest.devices)} is no IOMMU group')
+        if guest.shared and not own.is_shared(guest.shared):
+            raise ValueError(f'{guest.shared!r} is no group that is shared')
+        _check_values(guest.desired)
+    _check_values({line: {0: value}
+                   for line, value in wanted.others.items()})
+
+
+def _check_values(desired: resolve.Desired) -> None:
+    for line, values in desired.items():
+        if not _LINE.fullmatch(line):
+            raise ValueError(f'{line!r} is no line of a schemata')
+        for domain, value in values.items():
+            if domain < 0 or not 0 <= value < 2 ** 32:
+                raise ValueError(f'{line}:{domain}={value} is no value of a '
+                                 'schemata')
+
+
+# -- names --------------------------------------------------------------------
+
+
+def group_of(guest: Guest, names: Iterable[str]) -> str | None:
+    """The group of a guest among those that are there; None without one."""
+    if guest.group in names:
+        return guest.group
+    if guest.maker != 'libvirt':
+        return None
+    # A libvirt that spells the name in another way.
+    found = groups.find_groups(names, guest.domain.id, guest.vcpus)
+    alike = [name for name in found
+             if is_of(naming.machine(name), guest.domain)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:
+    """Whether libvirt has made a group of this name for a domain."""
+    return (machine is not None and machine[0] == domain.id
+            and naming.alike(machine[1], domain.name))
+
+
+def members(guests: Iterable[Guest],
+            names: Collection[str]) -> dict[str, list[Guest]]:
+    """Guests by the group that they have, or are to have."""
+    found: dict[str, list[Guest]] = {}
+    for guest in guests:
+        found.setdefault(group_of(guest, names) or guest.group,
+                         []).append(guest)
+    return found
+
+
+def monitor(group: str, uuid: str) -> str:
+    """The monitoring group of a guest in a control group, below the root."""
+    return f'{group}/{own.monitor_name(uuid)}'
+
+
+def for_each(guests: Iterable[Guest],
+             problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Tell a problem of a shared group for each guest that has it."""
+    by_group = members(guests, ())
+    for problem in problems:
+        concerned = [] if problem.guest else by_group.get(problem.group, [])
+        if concerned:
+            for guest in concerned:
+                yield replace(problem, guest=guest.domain.uuid)
+        else:
+            yield problem

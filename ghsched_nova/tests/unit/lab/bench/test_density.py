@@ -1,0 +1,80 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from hypothesis import given
+from hypothesis import strategies as st
+from oslotest import base
+
+from ghsched_nova.lab.bench import density
+from ghsched_nova.lab.bench import errors
+
+P99 = st.floats(0.01, 100)
+RAMPS = st.dictionaries(st.integers(2, 100), P99, max_size=8).flatmap(
+    lambda more: P99.map(lambda first: {1: first, **more}))
+
+
+def points(ramp):
+    return [density.Point(n, (p99,)) for n, p99 in ramp.items()]
+
+
+class TestJudge(base.BaseTestCase):
+
+    @given(RAMPS, st.floats(1, 3))
+    def test_every_n_up_to_the_density_passes(self, ramp, limit):
+        found = density.judge(points(ramp), limit)
+        for n in ramp:
+            if 1 < n <= found.last_passing:
+                self.assertFalse(density.fails(ramp[n], ramp[1], limit))
+        if found.first_failing is None:
+            self.assertEqual(max(ramp), found.last_passing)
+        else:
+            self.assertTrue(density.fails(
+                ramp[found.first_failing], ramp[1], limit))
+            self.assertEqual([], [n for n in ramp if found.last_passing < n
+                                  < found.first_failing])
+
+    @given(RAMPS)
+    def test_order_does_not_matter(self, ramp):
+        self.assertEqual(density.judge(points(ramp), 1.1),
+                         density.judge(points(ramp)[::-1], 1.1))
+
+    def test_limit_itself_fails(self):
+        found = density.judge(points({1: 1.0, 2: 1.4, 3: 1.5}), 1.5)
+        self.assertEqual((2, 3), (found.last_passing, found.first_failing))
+
+    def test_one_alone_passes_whatever_the_limit_is(self):
+        found = density.judge(points({1: 1.0, 2: 1.0}), 1.0)
+        self.assertEqual((1, 2), (found.last_passing, found.first_failing))
+
+    def test_a_later_pass_does_not_count(self):
+        found = density.judge(points({1: 1.0, 2: 1.2, 3: 1.0}), 1.1)
+        self.assertEqual((1, 2), (found.last_passing, found.first_failing))
+
+    def test_median_of_the_runs_decides(self):
+        found = density.judge([density.Point(1, (1.0, 1.0, 9.0)),
+                               density.Point(2, (1.0, 1.0, 9.0))], 1.1)
+        self.assertEqual(2, found.last_passing)
+
+    def test_baseline_is_needed(self):
+        self.assertRaises(errors.BenchError, density.judge,
+                          points({2: 1.0}), 1.1)
+        self.assertRaises(errors.BenchError, density.judge,
+                          points({1: 0.0}), 1.1)
+
+    def test_noise(self):
+        self.assertEqual(0.5, density.noise(
+            density.Point(1, (1.0, 1.2, 0.7))))
+
+    def test_ramp(self):
+        self.assertEqual((1, 2, 3), density.counts(3, 1))
+        self.assertEqual((1, 4, 8), density.counts(11, 4))
+        self.assertEqual((1,), density.counts(1, 4))

@@ -1,0 +1,362 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the emulated kernels do otherwise than one another."""
+
+import errno
+
+import testtools
+
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.tests.unit.lab.emulator import test_kernel
+
+NODES = '0=0-1;1=2-3'
+
+
+class DialectTestCase(testtools.TestCase):
+    dialect = 'intel'
+    nodes = NODES
+
+    def setUp(self):
+        super().setUp()
+        self.threads = test_kernel.FakeThreads()
+        self.now = 100.0
+        self.model = kernel.ResctrlModel(
+            machines.build(self.dialect, self.nodes), self.threads,
+            clock=lambda: self.now,
+        )
+        self.model.mkdir('/g')
+
+    def lines(self, group='g'):
+        text = self.model.read(f'/{group}/schemata')
+        return dict(row.strip().split(':') for row in text.splitlines())
+
+    def write(self, text, line):
+        self.model.write('/g/schemata', text)
+        return self.lines()[line]
+
+    def refused(self, text, status, number=errno.EINVAL):
+        before = self.lines()
+        exc = self.assertRaises(
+            kernel.ResctrlError, self.model.write, '/g/schemata', text)
+        self.assertEqual(number, exc.number)
+        self.assertEqual(status, self.status)
+        self.assertEqual(before, self.lines())
+
+    @property
+    def status(self):
+        return self.model.read('/info/last_cmd_status').strip()
+
+    def run_thread(self, group, cpu=0, seconds=1.0, tid=100):
+        """A thread that was put into a group, and has worked then."""
+        if tid not in self.threads.samples:
+            self.threads.add(tid, cpu=cpu)
+            self.model.write(f'{group}/tasks', f'{tid}\n')
+        self.threads.work(tid, seconds)
+        self.now += seconds
+
+    def figure(self, name, group=''):
+        return self.model.read(f'{group}/mon_data/{name}').strip()
+
+
+class SoftwareControllerTest(DialectTestCase):
+    dialect = 'intel-mbps'
+
+    def test_any_number_is_taken_as_it_is(self):
+        self.assertEqual('0=4294967295;1=4294967295', self.lines()['MB'])
+        for value in (0, 7, 101, 4294967295):
+            self.assertEqual(f'0={value};1=4294967295',
+                             self.write(f'MB:0={value}\n', 'MB'))
+        self.refused('MB:0=4294967296\n', 'Invalid MB value 4294967296')
+
+    def test_info_is_in_percent_all_the_same(self):
+        for name in ('min_bandwidth', 'bandwidth_gran'):
+            self.assertEqual('10\n', self.model.read(f'/info/MB/{name}'))
+
+    def test_the_event_is_named_in_each_group(self):
+        for group in ('', '/g'):
+            self.assertEqual('mbm_local_bytes\n', self.model.read(
+                f'{group}/mba_MBps_event'))
+
+    def test_a_cap_is_a_bandwidth(self):
+        self.model.write('/g/schemata', 'MB:0=1000\n')
+        self.run_thread('/g')
+        self.assertEqual(1000 * 2 ** 20, int(self.figure(
+            'mon_L3_00/mbm_total_bytes', '/g')))
+
+
+class SubNumaTest(DialectTestCase):
+    dialect = 'intel-snc-cdp'
+
+    def test_code_and_data_have_lines_and_half_the_closids(self):
+        self.assertEqual({'MB', 'L3CODE', 'L3DATA'}, set(self.lines()))
+        for name, number in (('MB', 15), ('L3CODE', 7), ('L3DATA', 7)):
+            self.assertEqual(f'{number}\n', self.model.read(
+                f'/info/{name}/num_closids'))
+        self.assertEqual('0=0003', self.write('L3CODE:0=3\n', 'L3CODE'))
+        self.refused('L3:0=3\n', "Unknown or unsupported resource name 'L3'")
+
+    def test_each_node_below_a_cache_is_told(self):
+        self.run_thread('/g', cpu=2)
+        whole = self.figure('mon_L3_00/mbm_total_bytes', '/g')
+        for node, figure in ((0, '0'), (1, whole)):
+            self.assertEqual(figure, self.figure(
+                f'mon_L3_00/mon_sub_L3_{node:02d}/mbm_total_bytes', '/g'))
+
+
+class AmdTest(DialectTestCase):
+    dialect = 'amd'
+
+    def test_two_caches_a_node_with_sparse_ids(self):
+        self.assertEqual('0=2048;1=2048;8=2048;9=2048', self.lines()['MB'])
+
+    def test_values_from_0_on_padded_with_blanks(self):
+        self.assertEqual('0=2048;1=  16;8=2048;9=2048',
+                         self.write('MB:1=16\n', 'MB'))
+        self.assertEqual('0=   0;1=  16;8=2048;9=2048',
+                         self.write('MB:0=0\n', 'MB'))
+        self.refused('MB:0=2049\n', 'MB value 2049 out of range [0,2048]')
+
+    def test_slow_memory_has_a_line_of_its_own(self):
+        self.assertEqual('0=2048;1=2048;8=  64;9=2048',
+                         self.write('SMBA:8=64\n', 'SMBA'))
+        self.assertEqual('0\n', self.model.read('/info/MB/delay_linear'))
+
+    def test_a_cap_is_an_eighth_of_a_gigabyte(self):
+        self.model.write('/g/schemata', 'MB:9=8\n')
+        self.run_thread('/g', cpu=3)
+        self.assertEqual(10 ** 9, int(self.figure(
+            'mon_L3_09/mbm_total_bytes', '/g')))
+        self.assertEqual('0', self.figure('mon_L3_08/mbm_total_bytes', '/g'))
+
+
+class CountersTest(DialectTestCase):
+    """Counters that are assigned, on a machine with four a domain."""
+
+    dialect = 'mpam'
+    FILE = 'mon_L3_05/mbm_total_bytes'
+
+    def free(self):
+        return self.model.read('/info/L3_MON/available_mbm_cntrs').strip()
+
+    def assign(self, text, group='/g'):
+        self.model.write(f'{group}/mbm_L3_assignments', f'{text}\n')
+
+    def test_a_new_group_has_one_until_there_are_none(self):
+        self.assertEqual('5=2;71=2', self.free())
+        for name in 'abc':
+            self.model.mkdir(f'/{name}')
+        self.assertEqual('5=0;71=0', self.free())
+        self.assertEqual(
+            'Failed to allocate counter for mbm_total_bytes in domain 5',
+            self.status)
+        self.assertEqual('mbm_total_bytes:5=_;71=_\n',
+                         self.model.read('/c/mbm_L3_assignments'))
+        self.assertEqual('Unassigned', self.figure(self.FILE, '/c'))
+        self.model.rmdir('/a')
+        self.assertEqual('5=1;71=1', self.free())
+
+    def test_what_has_none_is_not_counted(self):
+        self.assign('mbm_total_bytes:*=_')
+        self.run_thread('/g')
+        self.assertEqual('Unassigned', self.figure(self.FILE, '/g'))
+        self.assign('mbm_total_bytes:5=e')
+        self.assertEqual('0', self.figure(self.FILE, '/g'))
+        self.run_thread('/g')
+        self.assertGreater(int(self.figure(self.FILE, '/g')), 3 * 10 ** 9)
+        self.assertEqual('mbm_total_bytes:5=e;71=_\n',
+                         self.model.read('/g/mbm_L3_assignments'))
+
+    def test_a_monitoring_group_makes_up_for_its_parent(self):
+        self.model.mkdir('/g/mon_groups/m')
+        self.assign('mbm_total_bytes:*=_')
+        self.assertEqual('0', self.figure(self.FILE, '/g'))
+
+    def test_occupancy_takes_none(self):
+        self.assign('mbm_total_bytes:*=_')
+        self.assertEqual('0', self.figure('mon_L3_05/llc_occupancy', '/g'))
+
+    def test_bad_assignments(self):
+        for text, status in (
+            ('llc_occupancy:5=e', 'Invalid event llc_occupancy'),
+            ('mbm_total_bytes:6=e', 'Invalid domain id 6'),
+            ('mbm_total_bytes:e', 'Missing domain id'),
+            ('mbm_total_bytes:5=x',
+             "Assign operation 'mbm_total_bytes:5=x' failed"),
+        ):
+            exc = self.assertRaises(kernel.ResctrlError, self.assign, text)
+            self.assertEqual((errno.EINVAL, status),
+                             (exc.number, self.status))
+
+    def test_none_left(self):
+        for name in 'abc':
+            self.model.mkdir(f'/{name}')
+        exc = self.assertRaises(kernel.ResctrlError, self.assign,
+                                'mbm_total_bytes:71=e', '/c')
+        self.assertEqual(errno.ENOSPC, exc.number)
+        self.assertIn('Failed to allocate counter', self.status)
+
+    def test_they_need_not_be_assigned_by_themselves(self):
+        self.model.write('/info/L3_MON/mbm_assign_on_mkdir', '0\n')
+        self.model.mkdir('/a')
+        self.assertEqual('mbm_total_bytes:5=_;71=_\n',
+                         self.model.read('/a/mbm_L3_assignments'))
+
+    def test_there_is_but_one_mode_on_arm(self):
+        self.assertEqual('[mbm_event]\n', self.model.read(
+            '/info/L3_MON/mbm_assign_mode'))
+        self.assertRaises(kernel.ResctrlError, self.model.write,
+                          '/info/L3_MON/mbm_assign_mode', 'default\n')
+        self.assertEqual('Unsupported assign mode default', self.status)
+
+
+class ModesTest(DialectTestCase):
+    dialect = 'amd'
+
+    def test_the_mode_can_be_changed(self):
+        path = '/info/L3_MON/mbm_assign_mode'
+        self.assertEqual('[mbm_event]\ndefault\n', self.model.read(path))
+        self.model.write('/g/mbm_L3_assignments', 'mbm_local_bytes:*=_\n')
+        self.model.write(path, 'default\n')
+        self.assertEqual('mbm_event\n[default]\n', self.model.read(path))
+        self.assertEqual('0', self.figure('mon_L3_00/mbm_local_bytes', '/g'))
+        exc = self.assertRaises(kernel.ResctrlError, self.model.read,
+                                '/g/mbm_L3_assignments')
+        self.assertEqual(errno.EINVAL, exc.number)
+        self.model.write(path, 'mbm_event\n')
+        self.assertEqual('Unassigned',
+                         self.figure('mon_L3_00/mbm_local_bytes', '/g'))
+        self.model.mkdir('/h')
+        self.assertIn('mbm_local_bytes:0=e;1=e;8=e;9=e\n',
+                      self.model.read('/h/mbm_L3_assignments'))
+
+
+class FractionTest(DialectTestCase):
+    """drivers/resctrl/mpam_resctrl.c, as test_mpam_resctrl.c has it."""
+
+    dialect = 'mpam71'
+
+    def test_a_value_goes_to_the_nearest_fraction(self):
+        for value, held in ((3, 3), (5, 9), (8, 9), (31, 31), (50, 53),
+                            (100, 100)):
+            self.assertEqual(f'5={held};71=100',
+                             self.write(f'MB:5={value}\n', 'MB'))
+        self.refused('MB:5=2\n', 'MB value 2 out of range [3,100]')
+
+    def test_there_is_no_monitor_of_bandwidth(self):
+        self.assertEqual(['llc_occupancy'],
+                         self.model.listdir('/mon_data/mon_L3_05'))
+
+
+class OpenEuler510Test(DialectTestCase):
+    dialect = 'openeuler510'
+
+    def test_the_lines_are_those_of_the_mount_options(self):
+        self.assertEqual(
+            {'L3PBM': '0=7fff;1=7fff', 'MBMAX': '0=100;1=100',
+             'MBMIN': '0=0;1=0', 'MBHDL': '0=1;1=1', 'MBPRI': '0=3;1=3'},
+            self.lines())
+
+    def test_a_value_goes_up(self):
+        for value, held in ((0, 2), (1, 2), (51, 52), (100, 100)):
+            self.assertEqual(f'0={held};1=100',
+                             self.write(f'MBMAX:0={value}\n', 'MBMAX'))
+        self.assertEqual('0=0;1=0', self.write('MBMIN:0=0\n', 'MBMIN'))
+
+    def test_what_is_refused(self):
+        for text in ('MBMAX:0=101\n', 'MBPRI:0=8\n', 'MBHDL:0=2\n',
+                     'MBMAX:7=1\n'):
+            self.refused(text, 'ok')
+        self.refused('MB:0=1\n', "unknown/unsupported resource name 'MB'")
+        self.refused('MBMAX:0=4;0=4\n', 'duplicate domain')
+
+    def test_the_files(self):
+        self.assertEqual(
+            {'cpus', 'cpus_list', 'mon_data', 'mon_groups', 'rmid',
+             'schemata', 'tasks'}, set(self.model.listdir('/g')))
+        self.assertEqual(
+            {'bandwidth_gran', 'features', 'min_bandwidth', 'num_closids'},
+            set(self.model.listdir('/info/MB')))
+        self.assertEqual({'num_monitors', 'num_rmids'},
+                         set(self.model.listdir('/info/MB_MON')))
+
+    def test_one_thread_at_a_time(self):
+        self.threads.add(7)
+        self.threads.add(8)
+        self.assertRaises(kernel.ResctrlError, self.model.write, '/g/tasks',
+                          '7,8\n')
+        self.model.write('/g/tasks', '7\n')
+        self.assertEqual('7\n', self.model.read('/g/tasks'))
+
+    def test_a_monitor_is_a_file_with_a_rate(self):
+        self.run_thread('/g')
+        self.figure('mon_MB_00', '/g')
+        self.run_thread('/g')
+        self.assertEqual('4000', self.figure('mon_MB_00', '/g'))
+        self.assertEqual('0', self.figure('mon_MB_01', '/g'))
+
+
+class NvidiaTest(DialectTestCase):
+    dialect = 'nvidia'
+    nodes = NODES + ';2='
+
+    def test_nodes_without_cpus_have_domains(self):
+        self.assertEqual('0=100;1=100;2=100', self.lines()['MB'])
+        self.assertEqual('1=fff;2=fff', self.lines()['L3'])
+
+    def test_a_cap_is_soft_until_it_is_hard(self):
+        self.model.write('/g/schemata', 'MB:0=50\n')
+        self.assertEqual('4000000000', self._moved())
+        self.model.write('/g/schemata', 'MB_HLIM:0=1\n')
+        self.assertEqual('6000000000', self._moved())
+        self.refused('MB_HLIM:0=2\n', 'MB value 2 out of range [0,1]')
+
+    def _moved(self):
+        # The one counter of a domain is the root group's at first.
+        self.model.write('/mbm_L3_assignments', 'mbm_total_bytes:*=_\n')
+        self.model.write('/g/mbm_L3_assignments', 'mbm_total_bytes:1=e\n')
+        self.run_thread('/g')
+        return self.figure('mon_L3_01/mbm_total_bytes', '/g')
+
+    def test_directories_of_monitors_that_there_are_not(self):
+        self.assertEqual([], self.model.listdir('/mon_data/mon_MB_HLIM_02'))
+
+
+class VeraTest(DialectTestCase):
+    dialect = 'nvidia-vera'
+
+    def test_bandwidth_is_counted_at_the_memory(self):
+        self.run_thread('/g', cpu=2)
+        self.assertEqual('4000000000', self.figure(
+            'mon_MB_01/mbm_total_bytes', '/g'))
+        self.assertEqual('mbm_total_bytes:0=e;1=e\n',
+                         self.model.read('/g/mbm_MB_assignments'))
+
+
+class Kunpeng950Test(DialectTestCase):
+    dialect = 'kunpeng950'
+
+    def test_shares_of_the_cache(self):
+        self.assertEqual('1=00100;122=00100', self.lines()['L3MAX'])
+        self.assertEqual('1=00000;122=00040',
+                         self.write('L3MIN:122=40\n', 'L3MIN'))
+
+
+class SnapshotTest(DialectTestCase):
+    dialect = 'openeuler66-7bit'
+
+    def test_a_little_less_is_shown_than_was_written(self):
+        for value, held in ((1, 0), (33, 32), (50, 50), (100, 100)):
+            self.assertEqual(f'0={held:07};1=0000100',
+                             self.write(f'MB:0={value}\n', 'MB'))
