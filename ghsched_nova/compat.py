@@ -312,7 +312,7 @@ def use_scheduler_manager(path: str) -> None:
 
 
 def is_rebuild(spec: RequestSpec) -> bool:
-    """Whether the host is given and nothing is claimed anew."""
+    """Whether the host is given and nothing is claimed again."""
     return bool(scheduler_utils.request_is_rebuild(spec))
 
 
@@ -326,7 +326,7 @@ def is_forced(spec: RequestSpec) -> bool:
 
 
 def is_rebuilt_in_place(instance: Any) -> bool:
-    """Whether a guest is made anew on its own host, and not evacuated.
+    """Whether a guest is made again on its own host, and not evacuated.
 
     While an evacuated instance is spawned it still names the host that it
     comes from (``nova.compute.manager.ComputeManager._do_rebuild_instance``).

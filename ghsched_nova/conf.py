@@ -109,12 +109,12 @@ OPTS: list[cfg.Opt] = [
                  ('extended', 'libvirt keeps min_bandwidth, hardlimit and '
                               'priority'),
                  ('basic', 'libvirt keeps bandwidth alone'),
-                 ('none', 'libvirt can not use the resctrl of this host')],
+                 ('none', 'libvirt cannot use the resctrl of this host')],
         help='Which attributes of <memorytune> the host\'s libvirt keeps. '
              'What libvirt does not keep, nova-compute writes to resctrl '
              'itself; with none it makes control groups and monitoring '
              'groups as well. '
-             'Upstream libvirt can not use a kernel that has more lines than '
+             'Upstream libvirt cannot use a kernel that has more lines than '
              'MB and L3 in its schemata, as openEuler\'s has. Used by '
              'nova-compute.'),
     cfg.StrOpt(

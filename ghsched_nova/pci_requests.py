@@ -128,7 +128,7 @@ def remember(requests: Sequence[Any],
 
     Nova goes by the request id, and the ids of an instance that has been
     moved are not those of its RequestSpec: the resource tracker of the host
-    that a guest moves to makes the requests anew
+    that a guest moves to makes the requests again
     (``ResourceTracker._move_claim``).
 
     :param requests: those of the instance.
@@ -140,7 +140,7 @@ def remember(requests: Sequence[Any],
 
 @contextlib.contextmanager
 def claiming(instance: Any) -> Iterator[None]:
-    """While the resource tracker makes the requests of a move anew.
+    """While the resource tracker makes the requests of a move again.
 
     In there :func:`with_vfs` tells them the PFs that :func:`remember` was
     told for the same instance.

@@ -97,7 +97,7 @@ class HostClient:
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
             raise errors.HostSilent(
-                f'nova-compute on {guest.host} can not be reached: {error}'
+                f'nova-compute on {guest.host} cannot be reached: {error}'
             ) from error
         if answer.get('gone'):
             raise errors.Gone(str(answer['refused']))

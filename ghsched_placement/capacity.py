@@ -103,7 +103,7 @@ class Node:
     :param number: None where the provider is not one that nova-compute of
         this release makes.
     :param bandwidth: percent of what it can deliver in theory; None where it
-        can not be controlled.
+        cannot be controlled.
     """
 
     number: int | None

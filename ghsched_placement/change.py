@@ -64,7 +64,7 @@ def extra_spec(name: str) -> str:
         known = ', '.join(one.extra_spec for one in CHANGEABLE)
         raise policies.PolicyError(
             prefix + name.removeprefix(prefix),
-            f'can not change while the guest exists; {known} can, for all '
+            f'cannot change while the guest exists; {known} can, for all '
             'else resize the guest')
     return key.extra_spec + dot + node
 
@@ -72,8 +72,8 @@ def extra_spec(name: str) -> str:
 def merge(extra_specs: Mapping[str, str], wish: Wish) -> dict[str, str]:
     """The extra specs of a flavor with some of them changed.
 
-    :raises PolicyError: for a key that can not be changed, or a value that it
-        can not have.
+    :raises PolicyError: for a key that cannot be changed, or a value that it
+        cannot have.
     """
     merged = dict(extra_specs)
     for name, text in wish.items():

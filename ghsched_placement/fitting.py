@@ -164,9 +164,9 @@ def _traits(host: capacity.Host, wish: Wish) -> Iterator[str]:
             for name, key in shortage.HELD_BY_KEY.items()}
     for trait in sorted(wish.required - host.root.traits):
         if trait in held:
-            yield f'it can not hold {held[trait].extra_spec} (trait {trait})'
+            yield f'it cannot hold {held[trait].extra_spec} (trait {trait})'
         else:
-            yield f'it has not the trait {trait}'
+            yield f'it lacks the trait {trait}'
     for trait in sorted(wish.forbidden & host.root.traits
                         - {os_traits.COMPUTE_STATUS_DISABLED}):
         yield f'it has the trait {trait}'
@@ -202,7 +202,7 @@ def _nodes(host: capacity.Host, wish: Wish, guest_node: int,
                for node in host.nodes]
     if all(found for _node, found in misfits):
         for node, found in misfits:
-            yield (f'NUMA node {_called(node)} can not take guest NUMA node '
+            yield (f'NUMA node {_called(node)} cannot take guest NUMA node '
                    f'{guest_node}: {", ".join(found)}')
 
 
@@ -218,7 +218,7 @@ def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
         yield 'no control group is left and it has none that can be shared'
     share = wish.policy.demand(wish.accounting).get(guest_node, 0)
     if share and node.bandwidth is None:
-        yield 'its bandwidth can not be controlled'
+        yield 'its bandwidth cannot be controlled'
     elif node.bandwidth is not None and share > node.bandwidth.at_once:
         yield (f'{node.bandwidth.at_once} % of its bandwidth free, {share} % '
                'needed')

@@ -164,7 +164,7 @@ class Score:
     room: float = 0.0
 
 
-#: For a host that can not hold the guest as far as is known.
+#: For a host that cannot hold the guest as far as is known.
 WORST = Score(0.0)
 
 

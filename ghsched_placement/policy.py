@@ -51,7 +51,7 @@ Value = int | bool | str | Devices
 
 
 class PolicyError(ValueError):
-    """An extra spec that can not be honoured; says which one and why."""
+    """An extra spec that cannot be honoured; says which one and why."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f'{key}: {reason}')
@@ -171,7 +171,7 @@ def wanted(extra_specs: Mapping[str, str]) -> bool:
 def check(extra_spec: str, text: object) -> None:
     """Check one extra spec of ours by itself, as far as that goes.
 
-    :raises PolicyError: for an unknown key or a value that it can not have.
+    :raises PolicyError: for an unknown key or a value that it cannot have.
     """
     key, _ = _split(extra_spec)
     _value(extra_spec, key, str(text))

@@ -182,7 +182,7 @@ def _add_trait(group: _Group, name: str, value: str) -> None:
 
 
 def _add_resource(group: _Group, name: str, value: str) -> None:
-    """As RequestGroup.add_resource, which passes over what it can not read.
+    """As RequestGroup.add_resource, which passes over what it cannot read.
     """
     known = name.startswith(orc.CUSTOM_NAMESPACE) or name in orc.STANDARDS
     if known and re.fullmatch('[0-9]{1,18}', value.strip()):

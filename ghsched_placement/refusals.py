@@ -21,7 +21,7 @@ NAMED_HOSTS = 5
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why one host can not take a guest.
+    """Why one host cannot take a guest.
 
     :param reason: one clause that a cloud admin can act on. Hosts refused
         for the same reason are told in one line, so it names no host.

@@ -142,7 +142,7 @@ def _asks_for_pcpus(vcpus: int, isolated: bool, policy: str,
     asked = {'VCPU': 0, 'PCPU': 0}
     for key, value in extra_specs.items():
         match = _RESOURCES.fullmatch(key)
-        # Nova passes over what it can not read.
+        # Nova passes over what it cannot read.
         if match and re.fullmatch('[0-9]{1,9}', value.strip()):
             asked[match[1]] += int(value)
     pcpus = asked['PCPU']
@@ -205,7 +205,7 @@ def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
     trait = next((value for key, value in extra_specs.items()
                   if _THREADS.fullmatch(key)), '')
     if policy and trait:
-        raise TopologyError('hw:cpu_thread_policy: can not go with '
+        raise TopologyError('hw:cpu_thread_policy: cannot go with '
                             'trait:HW_CPU_HYPERTHREADING')
     return bool(policy) or trait in ('required', 'forbidden')
 
@@ -289,7 +289,7 @@ def _even(nodes: int, vcpus: int, memory_mb: int) -> tuple[Cell, ...]:
     for amount, what in ((vcpus, 'vCPUs'), (memory_mb, 'MB of RAM')):
         if amount % nodes:
             raise TopologyError(
-                f'hw:numa_nodes: {amount} {what} can not be split evenly over '
+                f'hw:numa_nodes: {amount} {what} cannot be split evenly over '
                 f'{nodes} guest NUMA nodes; set hw:numa_cpus.N and '
                 'hw:numa_mem.N')
     each = vcpus // nodes

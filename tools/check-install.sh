@@ -114,7 +114,7 @@ for entry in metadata.distribution('ghsched').entry_points:
         entry.load()
         sys.exit()
     if os.waitpid(child, 0)[1]:
-        sys.exit(f'{entry.name} can not be loaded')
+        sys.exit(f'{entry.name} cannot be loaded')
 EOF
     )
     (cd / && "$WORK/$1/bin/ghsched" --help > /dev/null)

@@ -303,8 +303,8 @@ _install_project() {
 }
 
 # ensure_venv: $VENV with everything that the cloud and the tests need, and
-# with this project as a wheel. Made anew when a requirements file changed;
-# the wheel is made anew when the project changed.
+# with this project as a wheel. Made again when a requirements file changed;
+# the wheel is made again when the project changed.
 ensure_venv() {
     local hash
     mkdir -p "$GHSCHED_HOME/log"

@@ -21,12 +21,12 @@ from typing import Any
 from typing import cast
 from typing import TextIO
 
-#: After an interrupt, or when standard output can not be written to.
+#: After an interrupt, or when standard output cannot be written to.
 EXIT_ENDED = 1
 
 
 class _OutputError(Exception):
-    """Standard output can not be written; no OSError, as work may catch."""
+    """Standard output cannot be written; no OSError, as work may catch."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(_reason(cause))

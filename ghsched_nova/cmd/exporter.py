@@ -65,7 +65,7 @@ def server(source: top_source.Source, address: str = ADDRESS,
     """A server that listens and does not serve yet.
 
     :param port: 0 takes any that is free.
-    :raises OSError: when it can not listen there.
+    :raises OSError: when it cannot listen there.
     """
     return simple_server.make_server(
         address, port, application(source),
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         listening = server(top_source.source(arguments), arguments.address,
                            arguments.port)
     except OSError as error:
-        print(f'ghsched-exporter: can not listen on {arguments.address} port '
+        print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _end)

@@ -12,7 +12,7 @@
 
 """Files that a command writes: whole, or not at all.
 
-A new file takes the name of the one that was there. Where that can not be,
+A new file takes the name of the one that was there. Where that cannot be,
 the one that is there is written: a device, a pipe, a file that the command
 was given open, a mount point, a file in a directory that is not writable.
 """
@@ -29,7 +29,7 @@ import stat
 from typing import TextIO
 
 #: No other file can take this name: it is a mount point, or the directory is
-#: not writable, or the owner can not be kept. See rename(2) and chown(2).
+#: not writable, or the owner cannot be kept. See rename(2) and chown(2).
 _NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -47,7 +47,7 @@ def save(path: Path, text: str) -> None:
     It stays as far as the file can be replaced, which keeps its mode and
     owner.
 
-    :raises OSError: with the path, when it can not be written.
+    :raises OSError: with the path, when it cannot be written.
     """
     def replace(target: Path) -> None:
         with _neighbour(target) as file:
@@ -124,7 +124,7 @@ def _try_neighbour(target: Path) -> None:
 
 
 def _try(path: Path) -> None:
-    """Fail if what is there can not be written."""
+    """Fail if what is there cannot be written."""
     if not path.is_fifo():
         with path.open('a', encoding='utf-8'):
             return

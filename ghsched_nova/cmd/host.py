@@ -66,7 +66,7 @@ _URI = 'qemu:///system'
 
 
 class HostError(Exception):
-    """The state of the host can not be learnt; says why."""
+    """The state of the host cannot be learnt; says why."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,11 +86,11 @@ def parser() -> argparse.ArgumentParser:
                                   required=True)
     _add(commands, 'plan', _plan,
          'show what reconcile would do, and change nothing; exit status 0: '
-         'nothing, 1: an error or a guest that can not be helped, 2: '
+         'nothing, 1: an error or a guest that cannot be helped, 2: '
          'something')
     _add(commands, 'reconcile', _reconcile,
          'make the control groups what they should be; exit status 0: they '
-         'are now, 1: an error or a guest that can not be helped')
+         'are now, 1: an error or a guest that cannot be helped')
     return top
 
 

@@ -116,8 +116,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
     """The extra specs that the command line names.
 
-    :raises PolicyError: for one that can not be changed, a value that it can
-        not have, or one that is named twice.
+    :raises PolicyError: for one that cannot be changed, a value that it cannot
+        have, or one that is named twice.
     """
     found: dict[str, str | None] = {}
     for name, text in _named(arguments):
@@ -229,10 +229,10 @@ def configure(files: Sequence[str] | None) -> None:
     try:
         config.parse_args(['ghsched'], default_config_files=files)
     except cfg.Error as error:
-        raise NotHere(f'nova.conf can not be read: {error}') from error
+        raise NotHere(f'nova.conf cannot be read: {error}') from error
     except Exception as error:
         # Of the transport_url, which has many ways to be wrong.
-        raise NotHere(f'nova.conf can not be used: {error}') from error
+        raise NotHere(f'nova.conf cannot be used: {error}') from error
     if not options.api_database.connection:
         raise NotHere(
             'nova.conf has no [api_database]connection here; run this where '

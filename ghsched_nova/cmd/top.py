@@ -13,7 +13,7 @@
 
 """``ghsched-top``: who uses the memory bandwidth of this host.
 
-It reads resctrl, and libvirt over a connection that can not write. It needs
+It reads resctrl, and libvirt over a connection that cannot write. It needs
 neither Nova nor its configuration.
 """
 

@@ -27,7 +27,7 @@ node a device belongs to. Two renderers tell the guest:
   without a word.
 
 Everything is text in, text out. Nothing but the elements in question changes,
-and a document that can not be rendered whole raises and changes nothing.
+and a document that cannot be rendered whole raises and changes nothing.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a device can not be told where it is."""
+    """Why a device cannot be told where it is."""
 
     address: str
     reason: str
@@ -181,7 +181,7 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
         without a node, or not named, stay as they are.
     :param spare_ports: free ports behind the expander bus of *each* guest
         node, for :func:`attach_address`.
-    :raises DeviceNumaError: when the machine can not have it, when a device
+    :raises DeviceNumaError: when the machine cannot have it, when a device
         is not in the domain or has an address already, or when the bus
         numbers do not suffice.
     """
@@ -256,7 +256,7 @@ def _check_machine(root: etree._Element) -> None:
     kind = pci.machine(root)
     if kind not in MACHINES:
         raise DeviceNumaError(
-            f'a guest of machine type {kind} can not be shown the NUMA node '
+            f'a guest of machine type {kind} cannot be shown the NUMA node '
             'of its devices; use q35 or, on Arm, virt (image property '
             'hw_machine_type)')
     if not pci.has_acpi(root):
@@ -511,7 +511,7 @@ def strip(xml: str) -> str:
 
     Expander buses, their root ports, the addresses of devices on those, and
     ``<numa>`` elements. Normal root ports stay: they do no harm, and which
-    of them Nova asked for can not be told.
+    of them Nova asked for cannot be told.
     """
     root = pci.parse(xml)
     buses, elements = _strip_expanders(root), _strip_numa_elements(root)

@@ -53,7 +53,7 @@ PROBE_UUID = '3d0f3c52-6d0e-5d55-8a3c-3f6f0b8f6c11'
 
 
 class MemoryTuneError(ValueError):
-    """A domain XML or a tune that can not be worked with; says why."""
+    """A domain XML or a tune that cannot be worked with; says why."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def read(xml: str) -> MemoryTune | None:
     """The tune in a domain; None when it has none.
 
     :raises MemoryTuneError: when the document is no domain, has a second
-        ``<memorytune>`` (we never write one) or a value that is no number.
+        ``<memorytune>`` (we never write one) or a value that is not a number.
     """
     elements = _parse(xml).findall(f'cputune/{_TAG}')
     if not elements:

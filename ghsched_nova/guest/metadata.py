@@ -38,7 +38,7 @@ SHARED = 'shared'
 
 
 class MetadataError(ValueError):
-    """The policy in a domain's metadata can not be read."""
+    """The policy in a domain's metadata cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def read(xml: str) -> DomainPolicy | None:
         device_numa = element.get('device_numa', 'none')
     except (KeyError, ValueError) as error:
         raise MetadataError(
-            'the ghsched policy in the metadata of the domain can not be '
+            'the ghsched policy in the metadata of the domain cannot be '
             f'read: {error!r}') from error
     return DomainPolicy(
         policy=GuestPolicy(nodes=tuple(policy for _host, policy in nodes),

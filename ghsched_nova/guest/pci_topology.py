@@ -49,7 +49,7 @@ FUNCTIONS = 8
 
 
 class DeviceNumaError(ValueError):
-    """A guest can not see the NUMA nodes of its devices; says why."""
+    """A guest cannot see the NUMA nodes of its devices; says why."""
 
 
 # -- the document -------------------------------------------------------------

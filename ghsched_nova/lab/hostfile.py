@@ -49,7 +49,7 @@ _CLASS = re.compile('[A-Z0-9_]+')
 
 
 class HostFileError(Exception):
-    """A host file that can not be used; says which key and why."""
+    """A host file that cannot be used; says which key and why."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class HostFile:
     :param nodes: ascending by id.
     :param resctrl: what resctrl would say on it.
     :param attributes: which attributes of memorytune its libvirt keeps:
-        ``extended``, ``basic``, or ``none`` where it can not use the resctrl
+        ``extended``, ``basic``, or ``none`` where it cannot use the resctrl
         of the host at all.
     :param reserved_groups: control groups kept for others than guests.
     :param tree_config: the host's [ghsched] settings for Placement.

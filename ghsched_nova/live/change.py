@@ -62,7 +62,7 @@ class Records(Protocol):
     """Nova's databases, for one guest."""
 
     def read(self) -> Guest:
-        """:raises Refused: when the guest can not be changed now."""
+        """:raises Refused: when the guest cannot be changed now."""
 
     def lock(self) -> None:
         """Keep everybody else from starting something with the guest.
@@ -265,7 +265,7 @@ class LiveChange:
     # -- undoing --------------------------------------------------------------
 
     def _give_up(self, error: BaseException) -> None:
-        """Put back what was done, and tell what can not be."""
+        """Put back what was done, and tell what cannot be."""
         steps = [*self._undo, self.records.unlock]
         self._undo = []
         # Newest first, the lock last of all.

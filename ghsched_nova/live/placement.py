@@ -54,7 +54,7 @@ class Shares:
         """Percent by provider, for all host nodes of the guest.
 
         :raises Gone: when Placement holds nothing at all for the consumer.
-        :raises Refused: when it can not be asked, or when the guest has
+        :raises Refused: when it cannot be asked, or when the guest has
             bandwidth of a node that it does not run on.
         """
         now = change.held(self._get()['allocations'])
@@ -70,12 +70,12 @@ class Shares:
         """Have Placement hold these shares.
 
         All else in the allocation stays. A change that meets another one of
-        the same consumer, or of a provider, is made anew on top of that.
+        the same consumer, or of a provider, is made again on top of that.
 
         :returns: whether anything had to be written.
         :raises Gone: when Placement holds nothing at all for the consumer.
-        :raises Refused: when a node has too little left, or Placement can
-            not be asked.
+        :raises Refused: when a node has too little left, or Placement cannot
+            be asked.
         """
         for _ in range(_TRIES):
             body = change.reallocate(self._get(), wanted)
@@ -103,7 +103,7 @@ class Shares:
                      policy: GuestPolicy) -> None:
         """Whether the host tells Placement that it can hold a policy.
 
-        :raises Refused: naming the key that it can not hold.
+        :raises Refused: naming the key that it cannot hold.
         """
         url = f'/resource_providers/{compute_node_uuid}/traits'
         traits = self._json(self._ask('get', url))['traits']
@@ -113,8 +113,8 @@ class Shares:
             if trait not in traits:
                 key = shortage.HELD_BY_KEY[capability]
                 raise errors.Refused(
-                    f'{key.extra_spec}: the host of the guest can not hold '
-                    f'it (its provider has not the trait {trait})')
+                    f'{key.extra_spec}: the host of the guest cannot hold '
+                    f'it (its provider lacks the trait {trait})')
 
     @property
     def _url(self) -> str:
@@ -133,7 +133,7 @@ class Shares:
                                                  version=_VERSION)
         except exceptions.ClientException as error:
             raise errors.Refused(
-                f'Placement can not be asked: {error}') from error
+                f'Placement cannot be asked: {error}') from error
 
     def _json(self, response: Any) -> dict[str, Any]:
         if response.status_code != 200:

@@ -186,7 +186,7 @@ def in_cell(uuid: str) -> Iterator[Any]:
     except exception.InstanceMappingNotFound as error:
         raise errors.Gone(f'Nova knows no server {uuid}') from error
     except Exception as error:
-        raise errors.Refused("Nova's API database can not be asked: "
+        raise errors.Refused("Nova's API database cannot be asked: "
                              f'{type(error).__name__}: {error}') from error
     if mapping.cell_mapping is None:
         raise errors.Refused('the server is on no host')

@@ -52,7 +52,7 @@ class Libvirt:
         self.problem = ''
 
     def guests(self) -> tuple[view.Guest, ...]:
-        """All running guests; none when libvirt can not be asked."""
+        """All running guests; none when libvirt cannot be asked."""
         try:
             self._load()
         except ImportError as error:

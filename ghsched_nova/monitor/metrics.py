@@ -14,8 +14,8 @@
 """What ``ghsched-exporter`` tells Prometheus.
 
 Counters stay counters: Prometheus makes rates of them with its own clock, and
-sees when one begins anew. openEuler's rates are gauges. A figure that is no
-number has no sample, for 0 would be wrong, and is counted by its state.
+sees when one begins again. openEuler's rates are gauges. A figure that is not
+a number has no sample, for 0 would be wrong, and is counted by its state.
 
 A sum over ``kind="control"`` is all that a node is used: the figure of a
 control group has in it those of its monitoring groups. A sum over a guest's
@@ -71,7 +71,7 @@ class Collector(registry.Collector):
         return []
 
     def collect(self) -> Iterator[core.Metric]:
-        """All metrics; those of a host that can not be read are left out."""
+        """All metrics; those of a host that cannot be read are left out."""
         with self._lock:
             begin = time.monotonic()
             found = list(self._host_metrics())
@@ -158,7 +158,7 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
             samples)
     yield _labelled(
         core.GaugeMetricFamily, 'ghsched_unread_figures',
-        'Figures of bandwidth that are no number now, by state.', ('state',),
+        'Figures of bandwidth without a number now, by state.', ('state',),
         [((state.word,), unread[state]) for state in _NO_NUMBER])
 
 

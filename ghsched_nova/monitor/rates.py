@@ -44,7 +44,7 @@ MB = 10 ** 6
 WRAP = 2 ** 64
 
 #: No host NUMA node moves more bytes per second; a counter that says so has
-#: begun anew.
+#: begun again.
 LIMIT = 10 ** 13
 
 _NUMBER = re.compile(rb'[0-9]{1,20}')
@@ -54,7 +54,7 @@ class State(enum.IntEnum):
     """What became of a figure; the worst of several is the highest."""
 
     OK = 0
-    #: A counter was read once, or began anew: there is no rate yet.
+    #: A counter was read once, or began again: there is no rate yet.
     FIRST = 1
     UNASSIGNED = 2
     UNAVAILABLE = 3
@@ -135,7 +135,7 @@ def _of_rate(reading: Reading) -> Figure:
 def _of_counter(before: Reading | None, now: Reading) -> Figure:
     if now.state is not State.OK:
         return Figure(now.state, None)
-    # After a word the counter may have begun anew, without being lower.
+    # After a word the counter may have begun again, without being lower.
     if before is None or before.state is not State.OK:
         return _FIRST
     elapsed = now.when - before.when

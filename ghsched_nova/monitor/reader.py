@@ -14,7 +14,7 @@
 """Reading the monitors of all groups, without a write.
 
 One round opens each figure once, in the order of the groups. A group that
-goes away meanwhile is left out, and a figure that can not be read is told
+goes away meanwhile is left out, and a figure that cannot be read is told
 apart from 0. Nothing is locked: libvirt and nova-compute go on.
 """
 

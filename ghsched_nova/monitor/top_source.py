@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         '--node-bandwidth', type=node_bandwidth, default={},
         metavar='NODE:MB,...',
         help='what host NUMA nodes can deliver, in MB/s (10^6 bytes per '
-             'second); goes before the table of the firmware')
+             'second); takes precedence over the table of the firmware')
 
 
 def node_bandwidth(text: str) -> dict[int, int]:

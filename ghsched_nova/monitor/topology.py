@@ -87,7 +87,7 @@ def read_host(resctrl: Path, sysfs: Path,
     """Find out where a host reports bandwidth.
 
     :param told: MB/s (10^6 bytes per second) that host NUMA nodes can
-        deliver, by an admin; goes before what the firmware says.
+        deliver, by an admin; takes precedence over what the firmware says.
     :raises MonitorUnavailable: when it reports none.
     """
     told = told or {}
@@ -171,7 +171,7 @@ def _monitor(dialect: dialects.Dialect | None,
              info: Mapping[str, str]) -> dialects.Monitor | None:
     """Where the bandwidth is; counters at the L3 caches need no dialect.
 
-    What ``MB_MON`` counts can not be told without one.
+    What ``MB_MON`` counts cannot be told without one.
     """
     choice = ((dialect.monitor, dialect.other_monitor) if dialect
               else (dialects.INTEL.monitor,))

@@ -49,7 +49,7 @@ class Group:
     :param number: tells it apart from an earlier group of the same name.
     :param control: whether it is a control group, and no monitoring group.
     :param parent: the control group that a monitoring group is in.
-    :param lines: what a control group holds, None where that can not be
+    :param lines: what a control group holds, None where that cannot be
         read.
     """
 
@@ -89,7 +89,7 @@ class Guest:
     :param uuid: empty where only the group tells of the guest.
     :param domain_id: libvirt's number, None where it is not known.
     :param policy: what the guest was started with; None without one.
-    :param problem: why the policy can not be read.
+    :param problem: why the policy cannot be read.
     """
 
     name: str
@@ -203,7 +203,7 @@ class Owners:
         """The guest of a group by its name; None for the groups of others.
 
         A guest that nobody told of is made up from the name. The number of a
-        domain is not enough: libvirt can begin to count anew, and a group may
+        domain is not enough: libvirt can begin to count again, and a group may
         be left from before.
         """
         uuid = own.guest_of(group.last_name)

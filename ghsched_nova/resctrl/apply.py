@@ -140,7 +140,7 @@ def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
                 f'another process has held the lock for {timeout:g} seconds; '
                 'see /proc/locks for its process id', str(root)) from None
         except OSError as exc:
-            raise os_error('resctrl can not be locked', root, exc) from exc
+            raise os_error('resctrl cannot be locked', root, exc) from exc
         if not os.path.isdir(root / 'info'):
             raise EnforcementError(
                 'there is no directory info; is resctrl still mounted?',

@@ -357,7 +357,7 @@ def _values(root: schemata.Schemata, line: str) -> dict[int, int]:
 
 def _foreign_line(dialect: Dialect, root: schemata.Schemata) -> str | None:
     # A bandwidth line that the dialect does not know may change what the
-    # known ones mean (as NVIDIA's MB_HLIM does); a line of a cache can not.
+    # known ones mean (as NVIDIA's MB_HLIM does); a line of a cache cannot.
     known = {knob.line for knob in dialect.knobs} | set(dialect.passive)
     for name in sorted({line.name for line in root.lines} - known):
         if name.startswith('MB'):
@@ -472,7 +472,7 @@ INTEL = Dialect(
     # MiB/s, and mainline MPAM has it in percent, with info/MB/delay_linear at
     # 1 just as on Intel. The kernel shows thread_throttle_mode where the
     # throttle mode is defined, which is on Intel alone, since Linux 5.12. An
-    # Intel host with an older kernel can not be told from MPAM and stays
+    # Intel host with an older kernel cannot be told from MPAM and stays
     # unknown.
     evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode'),
                       no_group_file='mba_MBps_event'),
@@ -494,7 +494,7 @@ INTEL_MBPS = Dialect(
     monitor=_L3_MONITOR,
     # The kernel's feedback loop keeps the use below the value at all times.
     hardlimit_fixed=True,
-    # Older kernels have not the file. There a cap above 100 tells, and a
+    # Older kernels lack the file. There a cap above 100 tells, and a
     # fresh root group has one.
     evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode'),
                       group_file='mba_MBps_event'),

@@ -44,7 +44,7 @@ TOLD_UNIT = 10 ** 6
 
 
 class ResctrlUnavailable(Exception):  # noqa: N818
-    """This host can not control memory bandwidth; says why."""
+    """This host cannot control memory bandwidth; says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -56,7 +56,7 @@ class Told:
     """What an admin says of a host because its kernel does not.
 
     :param node_bandwidth: theoretical memory bandwidth by host NUMA node, in
-        MB/s (10^6 bytes per second); goes before what sysfs says.
+        MB/s (10^6 bytes per second); takes precedence over what sysfs says.
     :param cap: whether a cap holds while bandwidth is idle (``hard``) or not
         (``soft``); heard only where the dialect leaves it open.
     """
@@ -139,7 +139,7 @@ class ResctrlHost:
         return self.spare_monitors // self.num_closids
 
     def control_groups_lost(self, monitors: int) -> int:
-        """How many can not be made because of monitoring groups beside them.
+        """How many cannot be made because of monitoring groups beside them.
 
         :param monitors: those in the kernel's default group.
         """
@@ -252,7 +252,7 @@ def _read_root(resctrl: Path) -> schemata.Schemata:
     path = resctrl / 'schemata'
     text = sysfs_files.text(path)
     if text is None:
-        raise ResctrlUnavailable(f'{path} can not be read')
+        raise ResctrlUnavailable(f'{path} cannot be read')
     try:
         return schemata.read(text)
     except schemata.SchemataError as exc:
@@ -373,7 +373,7 @@ def _map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
     domain may belong to several nodes (sub-NUMA clusters below one L3); each
     of them has it then.
 
-    :raises ResctrlUnavailable: when it can not be told what the domains are.
+    :raises ResctrlUnavailable: when it cannot be told what the domains are.
     """
     if dialect.domain_kind != 'either':
         return _map_kind(dialect.domain_kind, domains, sysfs)

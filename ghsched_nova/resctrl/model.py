@@ -262,7 +262,7 @@ class Plan:
 
 
 def check(wanted: Wanted) -> None:
-    """Refuse what can not be a desired state, before root works with it.
+    """Refuse what cannot be a desired state, before root works with it.
 
     :raises ValueError: names what is wrong.
     """

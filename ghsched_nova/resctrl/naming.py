@@ -47,7 +47,7 @@ def is_uuid(text: str) -> bool:
 def machine_name(domain_id: int, name: str) -> str:
     """The beginning of the group's name of a domain, as libvirt makes it.
 
-    Characters that a host name can not have are left out, dots and dashes
+    Characters that a host name cannot have are left out, dots and dashes
     stand for themselves only after something else, and nothing is added from
     64 characters on (virDomainGenerateMachineName() of
     src/conf/domain_conf.c).

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Control groups that nova-compute makes itself, where libvirt can not.
+"""Control groups that nova-compute makes itself, where libvirt cannot.
 
 libvirt up to 12.8 reads every line of the root group whose name begins with
 ``MB`` as the ``MB`` line (``virResctrlAllocParseMemoryBandwidthLine``), and
@@ -22,7 +22,7 @@ with any other :mod:`ghsched_nova.resctrl.reconcile` makes the group and puts
 the vCPU threads into it while the guest is paused.
 
 A guest that is to be measured and not to be held needs no control group, but
-a monitoring group in the kernel's default group. Where libvirt can not make
+a monitoring group in the kernel's default group. Where libvirt cannot make
 that either, it is made here in the same way.
 """
 
@@ -109,5 +109,5 @@ def remove(root: Path, uuid: str, *, files: apply.Files | None = None,
         except FileNotFoundError:
             return False
         except OSError as exc:
-            raise apply.os_error('can not be removed', path, exc) from exc
+            raise apply.os_error('cannot be removed', path, exc) from exc
     return True

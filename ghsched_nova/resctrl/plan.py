@@ -137,7 +137,7 @@ def _left_by_libvirt(name: str, group: Group, running: Mapping[int, Domain],
 
 
 class _CanNot(Exception):  # noqa: N818
-    """A group can not be mended; says why."""
+    """A group cannot be mended; says why."""
 
 
 def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,

@@ -35,7 +35,7 @@ from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import survey
 
-#: How often a state is mended before it is told as one that can not be. The
+#: How often a state is mended before it is told as one that cannot be. The
 #: second time is for threads that a thread has made just before it was moved,
 #: and for a new group that does not hold the defaults.
 _ROUNDS = 2
@@ -207,7 +207,7 @@ class _Work:
         except OSError as exc:
             kind = ('monitoring' if path.parent != self.root else 'control')
             reason = (f'there is no {kind} group left'
-                      if exc.errno == errno.ENOSPC else 'can not be made')
+                      if exc.errno == errno.ENOSPC else 'cannot be made')
             raise apply.EnforcementError(
                 reason, str(path), errno=exc.errno or 0,
                 status=apply.last_status(self.files, self.root)) from exc
@@ -218,7 +218,7 @@ class _Work:
         except FileNotFoundError:
             pass
         except OSError as exc:
-            raise apply.os_error('can not be removed', path, exc) from exc
+            raise apply.os_error('cannot be removed', path, exc) from exc
 
     def _move(self, path: Path, action: model.Action) -> tuple[int, ...]:
         """Those that were moved; threads that have just ended are not."""

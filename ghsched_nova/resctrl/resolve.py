@@ -49,7 +49,7 @@ _EXACT: Set[str] = frozenset()
 
 
 class PolicyNotHeld(Exception):  # noqa: N818
-    """This host can not hold a policy; names the key and the host's fact."""
+    """This host cannot hold a policy; names the key and the host's fact."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -130,7 +130,7 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
             host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
     """What each domain of a host must hold for a guest.
 
-    Values that the host can not hold exactly go to the side that breaks no
+    Values that the host cannot hold exactly go to the side that breaks no
     promise to the guest: guarantee and cap are rounded up.
 
     :param host: what the host can hold.
@@ -138,7 +138,7 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
     :param host_nodes: the host NUMA node of each guest NUMA node.
     :returns: one setting per domain, ascending; empty for a guest that asks
         for no control.
-    :raises PolicyNotHeld: when the host can not keep the policy.
+    :raises PolicyNotHeld: when the host cannot keep the policy.
     """
     if not policy.nodes:
         return ()
@@ -184,7 +184,7 @@ def default_class(host: resctrl_host.ResctrlHost, maximum: int
     held = host.capabilities()
     if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
         raise PolicyNotHeld(
-            'a cap for guests without a policy can not be held: '
+            'a cap for guests without a policy cannot be held: '
             f'[ghsched]bandwidth_cap must say how the {host.dialect.title} '
             'of this host holds one')
     priority = host.dialect.knob('priority')
@@ -203,7 +203,7 @@ def _node_settings(host: resctrl_host.ResctrlHost,
         reason = host.left_out.get(host_node, 'it has no domain in the MB '
                                               'line')
         raise PolicyNotHeld(
-            f'ghsched:mem_bw_* of guest NUMA node {guest_node} can not be '
+            f'ghsched:mem_bw_* of guest NUMA node {guest_node} cannot be '
             f'held on host NUMA node {host_node}: {reason}')
     _check_knobs(host.dialect, asked)
     return [DomainSetting(
@@ -227,14 +227,14 @@ def _check_knobs(dialect: dialects.Dialect,
          'knows no cap'),
         (asked.capped, limit, keys.MEM_BW_HARDLIMIT,
          str(asked.hardlimit).lower(),
-         'can not hold a cap while bandwidth is idle' if asked.hardlimit
-         else 'can not let a guest exceed its cap'),
+         'cannot hold a cap while bandwidth is idle' if asked.hardlimit
+         else 'cannot let a guest exceed its cap'),
         (asked.priority is not None, 'MEM_BW_PRIORITY', keys.MEM_BW_PRIORITY,
          asked.priority, 'knows no priority'),
     )
     for needed, capability, key, value, why in needs:
         if needed and capability not in capabilities:
-            raise PolicyNotHeld(f'{key.extra_spec}={value} can not be held: '
+            raise PolicyNotHeld(f'{key.extra_spec}={value} cannot be held: '
                                 f'the {dialect.title} of this host {why}')
 
 
@@ -322,7 +322,7 @@ def _priority(host: resctrl_host.ResctrlHost,
         return _default(host, knob)
     if not knob.minimum <= asked.priority <= knob.maximum:
         raise PolicyNotHeld(
-            f'{keys.MEM_BW_PRIORITY.extra_spec}={asked.priority} can not be '
+            f'{keys.MEM_BW_PRIORITY.extra_spec}={asked.priority} cannot be '
             f'held: the {host.dialect.title} of this host has priorities '
             f'{knob.minimum}..{knob.maximum}')
     return asked.priority
@@ -406,8 +406,8 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
     the kernel insists on. Parameters are those of :func:`differences`.
 
     :raises PolicyNotHeld: when the group lacks a line or a domain, or shows
-        something there that is no number: this is not the kernel that it was
-        taken for.
+        something there that is not a number: this is not the kernel that
+        it was taken for.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
     for difference in differences(current, desired, others, lossy):
@@ -426,7 +426,7 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
 
 
 def _same(text: str | None, value: int, lossy: bool) -> bool:
-    # The kernel pads with zeros; text that is no number equals nothing.
+    # The kernel pads with zeros; text that is not a number equals nothing.
     found = None if text is None else _number(text)
     return found == value or (lossy and found is not None
                               and found in steps.shown_instead(value))

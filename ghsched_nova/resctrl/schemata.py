@@ -69,7 +69,7 @@ class Schemata:
         """Numbers of one resource by domain id; None without such a line.
 
         :param base: 10 for bandwidth lines, 16 for cache bit masks.
-        :raises SchemataError: for a value that is no number of that base.
+        :raises SchemataError: for a value that is not a number of that base.
         """
         line = self.line(name)
         if line is None:

@@ -13,7 +13,7 @@
 
 """The values that a line can hold, and the next one up.
 
-A cap or a guarantee that a host can not hold exactly goes up to the next
+A cap or a guarantee that a host cannot hold exactly goes up to the next
 value that it can, so that no promise to the guest is broken. What it can hold
 depends on the kernel:
 

@@ -39,13 +39,13 @@ def survey(files: apply.Files, root: Path, wanted: model.Wanted,
     :param root: where resctrl is mounted; the lock must be held.
     :param run_path: where libvirt has ``<domain name>.pid``.
     :param proc: where procfs is mounted.
-    :raises EnforcementError: when the groups can not be listed.
+    :raises EnforcementError: when the groups cannot be listed.
     """
     try:
         names = dict.fromkeys(name for name in files.directories(root)
                               if name not in naming.NOT_GROUPS)
     except OSError as exc:
-        raise apply.os_error('can not be listed', root, exc) from exc
+        raise apply.os_error('cannot be listed', root, exc) from exc
     names |= dict.fromkeys(_measuring(files, root, wanted))
     found = dict.fromkeys(names, model.Group())
     threads: dict[str, Mapping[int, str]] = {}
@@ -116,7 +116,7 @@ def _group(files: apply.Files, path: Path) -> model.Group:
         return model.Group(tasks, error=f'schemata: {exc}',
                            devices=devices)
     except OSError as exc:
-        return model.Group(error=f'can not be read: {exc.strerror or exc}')
+        return model.Group(error=f'cannot be read: {exc.strerror or exc}')
 
 
 def _is_monitor(path: Path) -> bool:
@@ -156,7 +156,7 @@ def _loose(files: apply.Files, path: Path, proc: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
     except OSError as exc:
-        return model.Group(error=f'can not be read: {exc.strerror or exc}')
+        return model.Group(error=f'cannot be read: {exc.strerror or exc}')
     tasks = groups.threads(listed)
     return model.Group(tasks, vcpu_threads=groups.vcpu_threads(tasks, proc),
                        devices=groups.iommu_groups(listed))

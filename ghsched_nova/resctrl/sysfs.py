@@ -12,7 +12,7 @@
 
 """What sysfs tells of NUMA nodes, their caches and their memory.
 
-A file that can not be read, or makes no sense, tells nothing; what follows
+A file that cannot be read, or makes no sense, tells nothing; what follows
 from that is for the caller to say.
 """
 
@@ -101,7 +101,7 @@ def _cpu_list(path: Path) -> frozenset[int]:
 
 
 def entries(path: Path) -> list[Path]:
-    """What a directory holds, sorted; nothing when it can not be read."""
+    """What a directory holds, sorted; nothing when it cannot be read."""
     try:
         return sorted(path.iterdir())
     except OSError:
@@ -109,7 +109,7 @@ def entries(path: Path) -> list[Path]:
 
 
 def text(path: Path) -> str | None:
-    """Content of a file, None when it can not be read.
+    """Content of a file, None when it cannot be read.
 
     Some files refuse to be read on some hosts; that they are there is a fact
     all the same.

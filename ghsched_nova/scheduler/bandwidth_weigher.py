@@ -64,7 +64,7 @@ class GhschedBandwidthWeigher(weights.BaseHostWeigher):
         try:
             return _weigh(host_state, time.time())
         except Exception as error:
-            LOG.warning('ghsched: the use of bandwidth of %(host)s can not '
+            LOG.warning('ghsched: the use of bandwidth of %(host)s cannot '
                         'be told: %(error)r',
                         {'host': getattr(host_state, 'host', host_state),
                          'error': error})

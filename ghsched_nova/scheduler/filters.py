@@ -63,7 +63,7 @@ TAKEN = Refusal('other guests of the same request took the memory bandwidth '
                 'or the VFs')
 FAR = 'would not have its devices near'
 NOT_STEERED = Refusal('its nova-compute does not use the driver of ghsched, '
-                      'so its claim can not be held to a NUMA node')
+                      'so its claim cannot be held to a NUMA node')
 
 
 class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
@@ -279,7 +279,7 @@ class _Free:
 
     @staticmethod
     def _ask(provider: str) -> dict[str, int]:
-        """Nothing is left when Placement can not be asked.
+        """Nothing is left when Placement cannot be asked.
 
         Nova's scheduler cleans up after a host that was refused, but not
         after an error.
@@ -290,8 +290,8 @@ class _Free:
             records = client.get(url + '/inventories').json()['inventories']
             used = client.get(url + '/usages').json()['usages']
         except Exception as error:
-            LOG.warning('ghsched: what is left on the provider %(uuid)s can '
-                        'not be asked: %(error)r',
+            LOG.warning('ghsched: what is left on the provider %(uuid)s '
+                        'cannot be asked: %(error)r',
                         {'uuid': provider, 'error': error})
             return {}
         return {name: tree.free(record, used.get(name, 0))

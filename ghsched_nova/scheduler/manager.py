@@ -208,7 +208,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                                    frozenset({names.NUMA_NODE_TRAIT})))
         except Exception:
             # The refusal stands whether or not its reason can be had.
-            LOG.exception('ghsched: can not find out why flavor %s was '
+            LOG.exception('ghsched: cannot find out why flavor %s was '
                           'refused', spec.flavor.name)
             return ''
         for item in found:

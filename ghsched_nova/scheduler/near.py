@@ -80,4 +80,4 @@ def _places(free: Mapping[int | None, int]) -> str:
     parts = [f'{count} on host NUMA node {node}' for node, count in known]
     if free.get(None):
         parts.append(f'{free[None]} on a node that the host does not tell')
-    return 'free are ' + ', '.join(parts) if parts else 'none is free'
+    return 'available: ' + ', '.join(parts) if parts else 'none is free'

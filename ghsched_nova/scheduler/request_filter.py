@@ -39,7 +39,7 @@ def is_ours(spec: compat.RequestSpec) -> bool:
 def policy_of(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
     """What the flavor of a request asks for.
 
-    :raises policies.PolicyError: when it can not be honoured.
+    :raises policies.PolicyError: when it cannot be honoured.
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})

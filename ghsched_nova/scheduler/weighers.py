@@ -64,13 +64,13 @@ class GhschedFragmentationWeigher(weights.BaseHostWeigher):
                       spec: compat.RequestSpec) -> float:
         """The score of a host.
 
-        An error of a weigher fails the whole request; so a host that can
-        not be read gets the worst score, and the others are weighed.
+        An error of a weigher fails the whole request; so a host that cannot
+        be read gets the worst score, and the others are weighed.
         """
         try:
             return _weigh(host_state, spec).value
         except Exception as error:
-            LOG.warning('ghsched: the fragmentation of %(host)s can not be '
+            LOG.warning('ghsched: the fragmentation of %(host)s cannot be '
                         'told: %(error)r',
                         {'host': getattr(host_state, 'host', host_state),
                          'error': error})

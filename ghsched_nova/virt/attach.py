@@ -145,7 +145,7 @@ def host_nodes(guest_xml: str) -> list[int]:
 class PlacedGuest:
     """A guest that gives what is attached to it its place.
 
-    Nova attaches passthrough devices anew when a guest was suspended, or was
+    Nova attaches passthrough devices again when a guest was suspended, or was
     stopped for a snapshot.
     """
 

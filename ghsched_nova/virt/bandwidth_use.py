@@ -52,7 +52,7 @@ class BandwidthUse:
             LOG.debug('ghsched: the use of bandwidth is not reported: %s',
                       error)
         except Exception as error:
-            LOG.warning('ghsched: the use of bandwidth can not be measured: '
+            LOG.warning('ghsched: the use of bandwidth cannot be measured: '
                         '%r', error)
         return resources
 

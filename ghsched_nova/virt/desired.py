@@ -64,7 +64,7 @@ def has_policy(xml: str) -> bool:
 def controlled(xml: str) -> bool:
     """Whether a domain has a policy that needs a control group.
 
-    :raises MetadataError: when its policy can not be read.
+    :raises MetadataError: when its policy cannot be read.
     """
     if not has_policy(xml):
         return False
@@ -78,7 +78,7 @@ def measured(xml: str) -> bool:
     One that is to be held is measured in its control group, and one with a
     monitor in its <memorytune> by libvirt.
 
-    :raises MetadataError: when its policy can not be read.
+    :raises MetadataError: when its policy cannot be read.
     """
     if not _is_monitored(xml) or controlled(xml):
         return False
@@ -100,7 +100,7 @@ class Sharing:
 def shared(xml: str) -> Sharing | None:
     """What a domain shares; None when it has a group of its own.
 
-    A policy that can not be read is that of a domain with its own.
+    A policy that cannot be read is that of a domain with its own.
     """
     if not has_policy(xml) or metadata.SHARED not in xml:
         return None         # spares the parser
@@ -149,7 +149,7 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
     That is one that :func:`controlled` or :func:`measured` is true of.
 
     :param together: :func:`sharers` of all domains that run.
-    :raises NOT_DESIRED: when its policy can not be read, or not be held.
+    :raises NOT_DESIRED: when its policy cannot be read, or not be held.
     """
     policy = metadata.read(running.xml)
     if policy is None:
@@ -180,7 +180,7 @@ def iommu_group(sysfs: Path, address: str) -> int:
         return int(os.path.basename(os.readlink(link)))
     except (OSError, ValueError) as error:
         raise DomainError(
-            f'the traffic of PCI device {address} can not be controlled: '
+            f'the traffic of PCI device {address} cannot be controlled: '
             f'{link}: {error}') from error
 
 
@@ -190,7 +190,7 @@ def unclassed(host: resctrl_host.ResctrlHost, running: Running,
 
     :param maximum: percent, for all of them together.
     :returns: None for one that somebody has given a control group of its own.
-    :raises NOT_DESIRED: when it can not be capped.
+    :raises NOT_DESIRED: when it cannot be capped.
     """
     root = etree.fromstring(running.xml)
     if (root.find('cputune/memorytune/node') is not None

@@ -171,7 +171,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             self._check_agreement(instance, instance.numa_topology,
                                   allocations, pci_requests.nodes_of(instance))
             return super().spawn(context, instance, *rest, *args, **kwargs)
-        # Nothing is claimed anew, so there is nothing to agree with.
+        # Nothing is claimed again, so there is nothing to agree with.
         try:
             return super().spawn(context, instance, *rest, *args, **kwargs)
         except exception.ComputeResourcesUnavailable as error:
@@ -346,7 +346,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 self._enforce_or_stop(guest, instance)
 
     def _enforce_or_stop(self, guest: Any, instance: Any) -> None:
-        """A guest whose policy can not be held does not run.
+        """A guest whose policy cannot be held does not run.
 
         One without a policy does: it has been promised nothing.
 
@@ -360,7 +360,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                             'guests without a policy: %s', error,
                             instance=instance)
                 return
-            LOG.error('ghsched: the policy of the guest can not be held, it '
+            LOG.error('ghsched: the policy of the guest cannot be held, it '
                       'is stopped: %s', error, instance=instance)
             _stop(guest, instance)
             self._ghsched.forget(instance.uuid)
@@ -376,7 +376,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         """Make resctrl hold the policy of every guest that runs.
 
         After a restart of nova-compute, and with each report of resources. A
-        guest that can not be helped is told in the log and left running: it
+        guest that cannot be helped is told in the log and left running: it
         was protected when it started, and stopping it now would be worse.
         """
         with self._changing:
@@ -387,7 +387,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             problems = self._ghsched.reconcile()
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
-            LOG.exception('ghsched: the policies of guests can not be looked '
+            LOG.exception('ghsched: the policies of guests cannot be looked '
                           'after')
             return
         if not problems:
@@ -565,7 +565,7 @@ def _is_active(guest: Any) -> bool:
 
 
 def _stop(guest: Any, instance: Any) -> None:
-    """Stop a guest; why that is done is more than that it can not be."""
+    """Stop a guest; why that is done is more than that it cannot be."""
     try:
         guest.poweroff()
     except libvirt_driver.libvirt.libvirtError as error:

@@ -129,7 +129,7 @@ class HostEngine:
         return self._sharing != self._described
 
     def _foreign_groups(self, names: frozenset[str]) -> frozenset[str]:
-        """Control groups that guests can not have, because others have them.
+        """Control groups that guests cannot have, because others have them.
         """
         return frozenset(
             name for name in naming.foreign(names) | (self._foreign & names)
@@ -148,7 +148,7 @@ class HostEngine:
 
         :param host_nodes: host NUMA node of each guest NUMA node.
         :raises ResctrlUnavailable: when the host has no bandwidth control.
-        :raises PolicyNotHeld: when it can not hold the policy.
+        :raises PolicyNotHeld: when it cannot hold the policy.
         """
         if not policy.controlled and not policy.monitor:
             return metadata.write(xml, metadata.DomainPolicy(policy, ()))
@@ -173,7 +173,7 @@ class HostEngine:
 
         :returns: the same text when its memorytune has them already, or when
             it has none because libvirt does not make the control group.
-        :raises NOT_DESIRED: when the policy can not be read, or not be held.
+        :raises NOT_DESIRED: when the policy cannot be read, or not be held.
         """
         domain = metadata.read(xml)
         if domain is None or not domain.policy.controlled:
@@ -187,8 +187,8 @@ class HostEngine:
                       host_nodes: Sequence[int]) -> str:
         """The domain XML in which the guest sees the NUMA node of devices.
 
-        All of it or nothing: under ``preferred`` a guest whose devices can
-        not be placed gets the XML as Nova made it.
+        All of it or nothing: under ``preferred`` a guest whose devices cannot
+        be placed gets the XML as Nova made it.
 
         :raises DeviceNumaError: under ``required``, with each device and why.
         """
@@ -225,7 +225,7 @@ class HostEngine:
             return {}
         found = sysfs_files.distances(Path(self._section.sysfs_path))
         if not found:
-            LOG.warning('ghsched: the distances of the NUMA nodes can not be '
+            LOG.warning('ghsched: the distances of the NUMA nodes cannot be '
                         'read')
         return found
 
@@ -245,7 +245,7 @@ class HostEngine:
         :param xml: its domain XML, with the policy in the metadata.
         :returns: whether anything had to be done.
         :raises ResctrlUnavailable: when the host lost its resctrl.
-        :raises PolicyNotHeld: when it can not hold the policy.
+        :raises PolicyNotHeld: when it cannot hold the policy.
         :raises EnforcementError: when the kernel refused, with its reason.
         """
         root = etree.fromstring(xml)
@@ -284,7 +284,7 @@ class HostEngine:
                       guest: model.Guest) -> model.Guest:
         """The desired state of a domain, with its passthrough devices.
 
-        :raises NOT_DESIRED: when one can not be controlled.
+        :raises NOT_DESIRED: when one cannot be controlled.
         """
         if (not host.dialect.devices or not self._section.control_devices
                 or guest.only_measured):
@@ -410,8 +410,8 @@ class HostEngine:
     def forget(self, uuid: str) -> None:
         """Give up what was made here for a guest that runs no more.
 
-        Its group is removed, and one that it shared is made smaller. What can
-        not be done now is tried again with each report of resources.
+        Its group is removed, and one that it shared is made smaller. What
+        cannot be done now is tried again with each report of resources.
         """
         groups = self.groups()
         if own.monitor_name(uuid) in groups or any(
@@ -458,7 +458,7 @@ class HostEngine:
     def promises(self, xml: str) -> bool:
         """Whether a domain needs a group for what it has been promised.
 
-        True, too, when its policy can not be read. Where all guests are
+        True, too, when its policy cannot be read. Where all guests are
         capped, one without bandwidth is measured as far as that can be.
         """
         try:

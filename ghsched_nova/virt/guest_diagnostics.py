@@ -66,7 +66,7 @@ class GuestDiagnostics:
                 problem=str(error)))
         except Exception as error:
             LOG.warning('ghsched: what guest %(name)s has of memory '
-                        'bandwidth can not be read: %(error)r',
+                        'bandwidth cannot be read: %(error)r',
                         {'name': guest.name, 'error': error})
         return found
 
@@ -78,7 +78,7 @@ class GuestDiagnostics:
 
     def _as_wanted(self, usage: view.GuestUsage,
                    told: metadata.DomainPolicy) -> dict[int, bool]:
-        """See :func:`as_wanted`; empty where the host can not tell."""
+        """See :func:`as_wanted`; empty where the host cannot tell."""
         policy = told.policy
         try:
             host = self._host.host()
@@ -97,7 +97,7 @@ def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
 
     :param policy: of all guests that have the group together.
     :returns: by host NUMA node; empty when there is no group.
-    :raises PolicyNotHeld: when the host can not hold the policy.
+    :raises PolicyNotHeld: when the host cannot hold the policy.
     """
     wanted = resolve.desired_lines(
         host, resolve.resolve(host, policy, host_nodes))

@@ -88,7 +88,7 @@ def effective(host: engine.HostEngine, policy: Sequence[messages.Node],
     :param guests: how many of this policy have one control group together;
         the values are those of the group.
     :raises ResctrlUnavailable: when the host has no bandwidth control.
-    :raises PolicyNotHeld: when it can not hold the policy.
+    :raises PolicyNotHeld: when it cannot hold the policy.
     :raises MessageError: when it is no policy.
     """
     nodes, host_nodes = messages.unpack(policy)
@@ -151,7 +151,7 @@ def change(host: engine.HostEngine, domain: Domain,
         raise NotChanged(
             f'the domain runs on the host NUMA nodes {before.host_nodes} and '
             f'not on {host_nodes}')
-    # What the host can not hold at all is refused before anything is done.
+    # What the host cannot hold at all is refused before anything is done.
     effective(host, policy)
     try:
         _make_so(host, domain, _with(before, nodes))

@@ -41,7 +41,7 @@ def check_numbering(host: resctrl_host.ResctrlHost) -> None:
     for node, domains in host.domains_by_node.items():
         if tuple(domains) != (node,):
             raise resolve.PolicyNotHeld(
-                'guests with memory bandwidth limits can not be live '
+                'guests with memory bandwidth limits cannot be live '
                 f'migrated from or to this host: the resctrl domains of '
                 f'NUMA node {node} are numbered {list(domains)}')
 

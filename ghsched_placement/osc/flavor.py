@@ -62,11 +62,11 @@ class CheckFlavor(command.Lister):
     """Check a flavor against the cloud as it is now.
 
     Lists what is wrong with the keys of the flavor, or else which hosts can
-    take a guest of it, how many, and why the others can not. Bandwidth and
+    take a guest of it, how many, and why the others cannot. Bandwidth and
     VFs are looked at by NUMA node, CPUs and memory by host, as Placement
     knows them. Where no control group is left, guests may share one that is
     there. Exit status: 0 a host can take it, 1 the flavor is wrong or
-    the cloud can not be asked, 2 no host can take it.
+    the cloud cannot be asked, 2 no host can take it.
     """
 
     status = 0

@@ -180,7 +180,7 @@ class Nodes(columns.Lines):
     def line(self, item: Mapping[str, Any]) -> str:
         head = f'node {item["node"]}: '
         if item['total_percent'] is None:
-            parts = ['bandwidth can not be controlled']
+            parts = ['bandwidth cannot be controlled']
         else:
             parts = [f'{item["used_percent"]} % used',
                      f'{item["free_percent"]} % free']

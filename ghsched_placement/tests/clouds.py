@@ -48,7 +48,7 @@ def root(name='a', groups=31, groups_used=0, traits=ALL_TRAITS, used=None,
 
 def node(number, used=0, reserved=0, name='a', traits=NODE_TRAITS,
          bandwidth=100, ratio=1.0):
-    """A host NUMA node; no bandwidth: it can not be controlled."""
+    """A host NUMA node; no bandwidth: it cannot be controlled."""
     inventories = {}
     if bandwidth:
         inventories[names.MEM_BW_PCT] = tree.inventory(

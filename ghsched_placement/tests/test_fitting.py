@@ -81,10 +81,10 @@ class CheckTest(unittest.TestCase):
         host = clouds.host(clouds.node(0, used=90),
                            clouds.node(1, bandwidth=0))
         self.assertEqual((
-            'NUMA node 0 can not take guest NUMA node 0: 10 % of its '
+            'NUMA node 0 cannot take guest NUMA node 0: 10 % of its '
             'bandwidth free, 30 % needed',
-            'NUMA node 1 can not take guest NUMA node 0: its bandwidth can '
-            'not be controlled'), self.refused(host, wish(30)))
+            'NUMA node 1 cannot take guest NUMA node 0: its bandwidth '
+            'cannot be controlled'), self.refused(host, wish(30)))
 
     def test_nodes_that_fit_but_not_together(self):
         host = clouds.host(clouds.node(0), clouds.node(1, used=100))
@@ -99,8 +99,8 @@ class CheckTest(unittest.TestCase):
         host = clouds.host(clouds.node(0), traits={'CUSTOM_X'})
         trait = names.CAPABILITY_TRAITS['MEM_BW_MIN']
         self.assertEqual(
-            (f'it can not hold ghsched:mem_bw_min (trait {trait})',
-             'it has not the trait OWNER_NOVA', 'it has the trait CUSTOM_X'),
+            (f'it cannot hold ghsched:mem_bw_min (trait {trait})',
+             'it lacks the trait OWNER_NOVA', 'it has the trait CUSTOM_X'),
             self.refused(host, wish(
                 30, required=frozenset({trait, 'OWNER_NOVA'}),
                 forbidden=frozenset({'CUSTOM_X'}))))
@@ -206,9 +206,9 @@ class SharingTest(unittest.TestCase):
     def test_reasons_name_the_nodes_with_and_without_a_group(self):
         asked = wish(30)
         self.assertEqual(
-            ('NUMA node 0 can not take guest NUMA node 0: no control group '
+            ('NUMA node 0 cannot take guest NUMA node 0: no control group '
              'is left and it has none that can be shared',
-             'NUMA node 1 can not take guest NUMA node 0: 10 % of its '
+             'NUMA node 1 cannot take guest NUMA node 0: 10 % of its '
              'bandwidth free, 30 % needed'),
             fitting.check(shared_host(asked, (0, 90), ((), (0,))),
                           asked).reasons)

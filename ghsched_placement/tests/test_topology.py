@@ -62,8 +62,8 @@ class RefusalTest(unittest.TestCase):
         two = {'numa_nodes': '2', 'numa_mem__0': '512', 'numa_mem__1': '512'}
         for specs, reason in (
                 ({'numa_nodes': '0'}, "hw:numa_nodes: '0' is not a number"),
-                ({'numa_nodes': '3'}, '4 vCPUs can not be split evenly'),
-                ({'numa_nodes': '2', 'memory_mb': 7}, '7 MB of RAM can not'),
+                ({'numa_nodes': '3'}, '4 vCPUs cannot be split evenly'),
+                ({'numa_nodes': '2', 'memory_mb': 7}, '7 MB of RAM cannot'),
                 (two, 'each must be there for every N from 0 to 1'),
                 ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '1-3'},
                  'hw:numa_cpus.1: vCPU 1 is on another node'),

@@ -139,7 +139,7 @@ class Demo(Demonstration):
             for element in xml.iterfind(part):
                 show(*_xml_lines(element))
         if xml.find('cputune/memorytune') is None:
-            say('There is no <memorytune>: upstream libvirt can not read the '
+            say('There is no <memorytune>: upstream libvirt cannot read the '
                 'schemata of this kernel, so nova-compute makes the control '
                 'group itself.')
         claim(f'the domain\'s policy is for host NUMA node {node}',

@@ -224,7 +224,7 @@ class EndToEnd:
         xml = _parts(self.lab.domain_xml(server))
         self.lab.cloud.compute.reboot_server(server, 'HARD')
         self.lab.until(lambda: self._has_new_threads(server, before), 90,
-                       'the guest does not run anew')
+                       'the guest does not run again')
         after = self.lab.group(server)
         self.checks.equal('schemata', after.lines(), before.lines())
         self.checks.equal('XML', _parts(self.lab.domain_xml(server)), xml)
@@ -247,7 +247,7 @@ class EndToEnd:
         self.checks.equal('the same once more', self._all_of(server), after)
         self.lab.cloud.compute.reboot_server(server, 'HARD')
         self.lab.until(lambda: self._has_new_threads(server, before), 90,
-                       'the guest does not run anew')
+                       'the guest does not run again')
         self._holds(server, wanted)
         self.lab.cloud.compute.stop_server(server)
         self.lab.wait(server, 'SHUTOFF')
@@ -841,7 +841,7 @@ class EndToEnd:
     def _compute_reports(self) -> None:
         """Wait until nova-compute has libvirt again.
 
-        Nova connects anew when a periodic task next asks libvirt something,
+        Nova connects again when a periodic task next asks libvirt something,
         which may be half a minute later.
         """
         self.lab.until(

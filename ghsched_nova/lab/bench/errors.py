@@ -14,7 +14,7 @@
 
 
 class BenchError(Exception):
-    """A benchmark that can not go on; says what to do about it."""
+    """A benchmark that cannot go on; says what to do about it."""
 
 
 class ParseError(BenchError):

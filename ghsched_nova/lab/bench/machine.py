@@ -55,7 +55,7 @@ class Machine:
     def text(self, path: str) -> str:
         """Content of a file below the root without blanks around it.
 
-        :returns: nothing when it can not be read.
+        :returns: nothing when it cannot be read.
         """
         try:
             return (self.root / path).read_text(
@@ -82,7 +82,7 @@ class Machine:
         """Run a program to its end.
 
         :param seconds: that it may take.
-        :raises BenchError: when it can not be started or takes too long.
+        :raises BenchError: when it cannot be started or takes too long.
         """
         process = Process(argv, subprocess.PIPE, directory)
         try:
@@ -128,7 +128,7 @@ class Process:
     It stays in our session: where the kernel groups tasks by session
     (sched_autogroup), nice values count within one only.
 
-    :raises BenchError: when it can not be started.
+    :raises BenchError: when it cannot be started.
     """
 
     def __init__(self, argv: Sequence[str], out: int | IO[bytes],
@@ -144,7 +144,7 @@ class Process:
                     **os.environ, 'LC_ALL': 'C', 'S_TIME_FORMAT': 'ISO'})
         except OSError as error:
             raise errors.BenchError(
-                f'{argv[0]} can not be started: {error.strerror}') from None
+                f'{argv[0]} cannot be started: {error.strerror}') from None
 
     @property
     def pid(self) -> int:

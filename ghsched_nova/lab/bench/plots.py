@@ -30,7 +30,7 @@ from ghsched_nova.lab.bench import stats
 _COLOURS = ('#1f4e79', '#c55a11', '#548235', '#7030a0', '#7f7f7f')
 _MARKERS = ('o', 's', '^', 'D', 'v')
 
-#: More boxes than this in a picture can not be read.
+#: More boxes than this in a picture cannot be read.
 _MOST = 32
 
 

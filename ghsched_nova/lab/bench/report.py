@@ -48,7 +48,7 @@ def document(report: Report, pictures: str | None = None) -> list[Block]:
 
     :param pictures: what the names of its pictures begin with; None for a
         report without pictures.
-    :raises BenchError: when pictures can not be drawn.
+    :raises BenchError: when pictures cannot be drawn.
     """
     blocks: list[Block] = [Heading('Benchmark report', 1)]
     shown: Environment | None = None

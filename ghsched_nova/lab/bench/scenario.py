@@ -105,7 +105,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Need:
-    """Something without which a scenario can not run.
+    """Something without which a scenario cannot run.
 
     :param what: it is, in a few words.
     :param missing: says why it is missing on a machine and what helps;
@@ -204,6 +204,6 @@ class Scenario:
         return Values({**known, **given})
 
     def missing(self, machine: Machine, values: Values) -> tuple[str, ...]:
-        """Why it can not run on a machine; nothing when it can."""
+        """Why it cannot run on a machine; nothing when it can."""
         reasons = (need.missing(machine) for need in self.needs(values))
         return tuple(filter(None, reasons))

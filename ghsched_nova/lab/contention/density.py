@@ -90,7 +90,7 @@ def predict(machine: Machine, scenario: str, keys: Keys | None = None,
         :func:`default_keys`.
     :param most: the most containers to look at; without it, as many as there
         is room for.
-    :raises ValueError: an unknown scenario, keys that can not be held, or
+    :raises ValueError: an unknown scenario, keys that cannot be held, or
         guests that do not fit.
     """
     held = _keys(machine, scenario, keys, workload)
@@ -121,7 +121,7 @@ def default_keys(machine: Machine,
                  workload: Workload = REFERENCE) -> GuestPolicy:
     """Keys for a guest: its part of each node, and VFs that it sees.
 
-    On a host that can not hold a guarantee, the VFs alone; a guest without
+    On a host that cannot hold a guarantee, the VFs alone; a guest without
     VFs has nothing to see.
     """
     guests = workloads.places(machine, workload, 'ghsched')
@@ -296,7 +296,7 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
     :param workload: as in :func:`report`.
     :param step: how far each is moved down and up, as a part of it.
     :param bases: the parameters to move, by :data:`machine.BASES`.
-    :param refit: fits what is fitted anew after each move.
+    :param refit: fits what is fitted again after each move.
     """
     shifts = []
     for mine in (True, False):
@@ -357,7 +357,7 @@ def search(machine: Machine, workload: Workload = REFERENCE,
     """The keys that give the most containers below the latency line.
 
     All sets of keys of a grid are tried in a fixed order, without those that
-    the host can not hold or whose guarantees do not fit its nodes. Of equals
+    the host cannot hold or whose guarantees do not fit its nodes. Of equals
     the first is taken: it has the smallest guarantee, then no cap, then no
     priority.
 

@@ -48,7 +48,7 @@ _LOWEST = {
 
 
 class MachineError(ValueError):
-    """A description that can not be used; says which key and why."""
+    """A description that cannot be used; says which key and why."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Machine:
             raise MachineError(f'{min(map(str, left))}: unknown key')
         machine = cls(name, nodes, nics, controls, parameters, fit)
         if machine['dma_mb'] > machine['demand_mb']:
-            raise MachineError('dma_mb: is part of demand_mb and can not be '
+            raise MachineError('dma_mb: is part of demand_mb and cannot be '
                                'more')
         return machine
 

@@ -65,7 +65,7 @@ class Claim:
 
     @property
     def raised(self) -> float:
-        """The part of its demand that goes before all others."""
+        """The part of its demand that takes precedence over all others."""
         return min(self.capped, self.minimum)
 
 

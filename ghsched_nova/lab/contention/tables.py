@@ -138,10 +138,10 @@ def _fitted(ours: Machine, other: Machine) -> str:
 
 
 def _others(ours: Machine, other: Machine) -> str:
-    """Those of the other machine move nothing: it is fitted anew."""
+    """Those of the other machine move nothing: it is fitted again."""
     return _shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
-        'anew (simulated)',
+        'again (simulated)',
         [shift for shift in density.sensitivity(
             ours, against=other, refit=calibrate.fitted,
             bases=[basis for basis in BASES if basis != 'fitted'])

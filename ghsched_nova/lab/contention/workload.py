@@ -281,7 +281,7 @@ def controls(machine: Machine, workload: Workload,
              keys: GuestPolicy | None) -> Controls:
     """What holds for each guest on each of its host nodes.
 
-    :raises ValueError: when the host can not hold it.
+    :raises ValueError: when the host cannot hold it.
     """
     if keys is None or not keys.nodes:
         return {}
@@ -290,7 +290,7 @@ def controls(machine: Machine, workload: Workload,
                          f'NUMA nodes, the guests have {workload.nodes}')
     missing = (keys.capabilities() & set(CONTROLS)) - machine.controls
     if missing:
-        raise ValueError(f'{machine.name}: the host can not hold '
+        raise ValueError(f'{machine.name}: the host cannot hold '
                          + ', '.join(sorted(missing)))
     return {(group_name(guest), node): Control.of(keys.nodes[position])
             for guest, nodes in enumerate(

@@ -63,7 +63,7 @@ _KINDS = ('groups', 'tasks', 'iommu_groups')
 
 
 class BadLoad(ValueError):
-    """A load that can not be understood; says which key and why."""
+    """A load that cannot be understood; says which key and why."""
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,8 @@ def _children(pid: int, tid: int) -> list[int]:
 class Watched(Generic[_T]):
     """What a file says, which may change at any time.
 
-    It is looked at before each operation, and understood anew when its text
-    changes; counts of ``times`` in a fault file begin anew then. A file that
+    It is looked at before each operation, and understood again when its text
+    changes; counts of ``times`` in a fault file begin again then. A file that
     is missing says nothing; one that cannot be understood is reported once
     on stderr and says nothing.
     """

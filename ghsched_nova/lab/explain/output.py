@@ -19,7 +19,7 @@ known (because the guest was refused before) is null or empty.
 host
     Name of the host.
 refusal
-    Why the host can not take the guest; null when it can.
+    Why the host cannot take the guest; null when it can.
 policy
     ``monitor``, ``device_numa``, and ``nodes`` with ``guest_node``, ``min``,
     ``max``, ``hardlimit`` and ``priority`` as asked for, ``vfs`` with
@@ -89,7 +89,7 @@ def as_xml(explanation: Explanation) -> str:
 
 
 def _made_by_us(group: str) -> str:
-    return ('<!-- no memorytune: the libvirt of this host can not use its '
+    return ('<!-- no memorytune: the libvirt of this host cannot use its '
             f'resctrl;\n     nova-compute makes the {group} itself -->')
 
 

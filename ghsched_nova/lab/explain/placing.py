@@ -43,7 +43,7 @@ _UNITS = {'memory': 'MB of RAM', 'disk': 'GB of disk', 'VCPU': 'vCPUs',
 
 
 class Refused(Exception):  # noqa: N818
-    """The host can not take the guest; says why."""
+    """The host cannot take the guest; says why."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _ways(wish: Wish, locality: str,
 def _check_host(wish: Wish) -> None:
     held = wish.host.resctrl.capabilities()
     if wish.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
-        raise Refused('ghsched:monitor=true can not be held: this host does '
+        raise Refused('ghsched:monitor=true cannot be held: this host does '
                       'not report memory bandwidth')
     lacks = [_told(lack) for lack in limits.of_root(wish.state, wish.need)]
     if lacks:
@@ -214,7 +214,7 @@ def _no_way(wish: Wish) -> str:
                                {}).root_required
     missing = required - wish.state.host.root.traits
     if missing:
-        return f'the host has not the traits {", ".join(sorted(missing))}'
+        return f'the host lacks the traits {", ".join(sorted(missing))}'
     for other, reason in _others(wish.need):
         if _find(replace(wish, need=other)):
             return reason

@@ -127,7 +127,7 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
         with ghsched alone; None for as many.
     :raises NotPredicted: when the model can say nothing of them, because
         they have no NUMA nodes to bind or no room for a container, or because
-        the machine can not hold them or their keys.
+        the machine cannot hold them or their keys.
     """
     workload = Workload(
         guests=_MANY if guests is None else guests,

@@ -105,7 +105,7 @@ class Host:
             socket_of=self.sockets)
 
     def shape(self) -> Any:
-        """Equal for hosts that can not be told apart but by their names."""
+        """Equal for hosts that cannot be told apart but by their names."""
         return self.cells, _shape(self, self.root)
 
 

@@ -130,8 +130,8 @@ def aliases(hosts: Iterable[Described],
             wanted: Iterable[Flavor] = ()) -> dict[str, str]:
     """Resource class by PCI alias, of host files and of the command line.
 
-    What the command line says goes before the files. An alias that still has
-    two is left out where no flavor has a key for VFs.
+    What the command line says takes precedence over the files. An alias
+    that still has two is left out where no flavor has a key for VFs.
 
     :raises PlannerError: when an alias has two.
     """
@@ -161,7 +161,7 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
     """The flavors that are meant: described, in a file, or of a cloud.
 
     :param connection: of openstacksdk.
-    :raises PlannerError: for one that can not be had.
+    :raises PlannerError: for one that cannot be had.
     """
     found: list[Flavor] = []
     for text in texts:
@@ -218,7 +218,7 @@ def connect(cloud: str) -> Any:
 def placement(connection: Any) -> Reader:
     """The cloud's Placement.
 
-    :raises PlannerError: when it can not be found, or the user is refused.
+    :raises PlannerError: when it cannot be found, or the user is refused.
     """
     try:
         found: Reader = connection.placement

@@ -152,7 +152,7 @@ def plan(client: Reader, flavors: Sequence[Flavor],
     :param progress: called with a share from 0 to 1 and what is being done.
     :param placement: one of the planner's own, to use it again; without it
         one is started, which takes a second or two.
-    :raises PlannerError: for a flavor that can not be scheduled, or when
+    :raises PlannerError: for a flavor that cannot be scheduled, or when
         Placement does not answer.
     """
     settings = settings or Settings()

@@ -120,7 +120,7 @@ class _Asked:
     placement: PrivatePlacement
 
     def densities(self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """What is predicted, or why something can not be."""
+        """What is predicted, or why something cannot be."""
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
         progress(0.0, what)

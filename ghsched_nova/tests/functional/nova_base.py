@@ -242,7 +242,7 @@ class OurParts:
     def setUp(self):
         self.useFixture(KeptElements())
         self.kernel = self.useFixture(FakeKernel())
-        # Nova's fake libvirt can not be asked.
+        # Nova's fake libvirt cannot be asked.
         self.flags(resctrl_path=self.kernel.path,
                    sysfs_path=self.kernel.path,
                    memorytune_attributes='basic',

@@ -30,7 +30,7 @@ MOVE_DISK = ('nova.virt.libvirt.driver.LibvirtDriver.'
 
 
 class FailureTest(nova_base.GhschedTestCase):
-    """A guest whose policy can not be held does not run."""
+    """A guest whose policy cannot be held does not run."""
 
     def setUp(self):
         super().setUp()
@@ -256,7 +256,7 @@ class SameHostTest(nova_base.GhschedTestCase):
 
 
 class OwnGroupTest(nova_base.GhschedTestCase):
-    """The libvirt of the host can not use its resctrl."""
+    """The libvirt of the host cannot use its resctrl."""
 
     def setUp(self):
         super().setUp()

@@ -202,9 +202,9 @@ class FlavorTest(openstack_base.CommandTestCase):
         row = self.check(wanted)['host_a']
         self.assertFalse(row['Fits'])
         self.assertEqual(
-            ['NUMA node 0 can not take guest NUMA node 0: 5 % of its '
+            ['NUMA node 0 cannot take guest NUMA node 0: 5 % of its '
              'bandwidth free, 35 % needed',
-             'NUMA node 1 can not take guest NUMA node 0: 30 % of its '
+             'NUMA node 1 cannot take guest NUMA node 0: 30 % of its '
              'bandwidth free, 35 % needed'], row['Reasons'])
         self.boot(wanted, state='ERROR')
 

@@ -186,7 +186,7 @@ class BootTest(PortsTestCase):
             self.flavor_with(device_numa='required'), self.port(),
             expected_state='ERROR')
         self.assertIn('No valid host', self.fault(server))
-        self.assertIn(f'1 of physical network {NETWORK} needed, free are 1 '
+        self.assertIn(f'1 of physical network {NETWORK} needed, available: 1 '
                       'on host NUMA node 1', self.stdlog.logger.output)
         self.assertEqual(1, self.free_vfs())
 

@@ -92,7 +92,7 @@ def migrate(settings: Settings, server: Process) -> None:
     """Make every service's schema, then keep a copy of the directory.
 
     The four chains take half a minute of two processors; a cloud that is
-    made anew starts from the copy.
+    made again starts from the copy.
     """
     query(settings, ''.join(
         f'create database if not exists {name} character set utf8mb3;'

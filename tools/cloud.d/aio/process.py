@@ -37,7 +37,7 @@ class Process:
         drains may take one more request that then gets lost, so it gets
         little.
     :param revision: anything else that a running process depends on; when it
-        changes, the process is started anew.
+        changes, the process is started again.
     """
 
     name: str

@@ -80,7 +80,7 @@ def _compute(second: Settings) -> process.Process:
     sections = dict(config.compute(second))
     sections['DEFAULT'] = {**sections['DEFAULT'], 'host': NAME,
                            'state_path': str(state)}
-    # Not in the directory of Nova's files: services are started anew when
+    # Not in the directory of Nova's files: services are started again when
     # one of those changes.
     conf = second.etc / 'second' / 'nova-compute.conf'
     config.write(conf, config.render(sections))

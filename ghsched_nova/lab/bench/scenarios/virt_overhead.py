@@ -168,7 +168,7 @@ def _parts(values: Values) -> list[_Part]:
 
 def _missing(machine: Machine, part: _Part, values: Values
              ) -> str:
-    """Why a part can not be measured; nothing when it can."""
+    """Why a part cannot be measured; nothing when it can."""
     reasons = (need.missing(machine) for need in part.needs(values))
     return '; '.join(filter(None, reasons))
 

@@ -29,7 +29,7 @@ DO = ('import sys; from ghsched_nova.cmd import console; '
 LONG = DO.format('print("x" * 300000) or 5')
 #: One that fails after its first line.
 FAILS = DO.format('print("begun") or open("/absent/file")')
-#: One that can not fail, as it writes nothing.
+#: One that cannot fail, as it writes nothing.
 SILENT = DO.format('print(end="") or 5')
 
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[4]
 HOSTS = ROOT / 'etc' / 'ghsched' / 'hosts'
 GOLDEN = Path(__file__).parent / 'golden'
 
-#: Set it to write the golden files anew; then read the difference.
+#: Set it to write the golden files again; then read the difference.
 UPDATE = 'GHSCHED_UPDATE_GOLDEN'
 
 TWO_NODES = ['--vcpus', '8', '--ram', '16384', '--disk', '20', '--swap',
@@ -359,7 +359,7 @@ class RefusalTest(unittest.TestCase):
 
     def test_a_guarantee_on_intel(self):
         document = self.refused(
-            'mem_bw_min=20 can not be held.*Intel.*guaranteed share',
+            'mem_bw_min=20 cannot be held.*Intel.*guaranteed share',
             'hw:numa_nodes=1', 'ghsched:mem_bw_min=20', host='intel-2s')
         self.assertIn('CUSTOM_GHSCHED_MEM_BW_MIN',
                       document['placement_query']['query'])

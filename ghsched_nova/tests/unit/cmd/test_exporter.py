@@ -259,7 +259,7 @@ class CommandTestCase(_Case):
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors):
             self.assertEqual(1, exporter.main(['--port', port]))
-        self.assertIn(f'can not listen on 127.0.0.1 port {port}',
+        self.assertIn(f'cannot listen on 127.0.0.1 port {port}',
                       errors.getvalue())
 
     def test_wrong_port(self):

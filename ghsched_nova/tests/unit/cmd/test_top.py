@@ -198,7 +198,7 @@ class TerminalTestCase(_Case):
         shown = self.until(keys, 'q quit')
         self.assertTrue(shown.startswith('\x1b[?1049h\x1b[?25l\x1b[H'))
         self.assertNotIn('\x1b[2J', shown)
-        os.write(keys, b'n')    # shown anew at once
+        os.write(keys, b'n')    # shown again at once
         self.assertIn('instance-00000001', self.until(keys, 'q quit'))
         os.write(keys, b'q')
         self.assertTrue(self.until(keys, '\x1b[?1049l').endswith(

@@ -97,7 +97,7 @@ class CounterTestCase(testtools.TestCase):
                                  Reading(State.OK, now, 2.0)))
 
     def test_no_rate_across_a_word(self):
-        # The hardware may have begun anew behind it.
+        # The hardware may have begun again behind it.
         for state in State:
             if state is not State.OK:
                 self.assertEqual(

@@ -83,7 +83,7 @@ class OwnersTestCase(testtools.TestCase):
             self.assertIsNone(self.owner(name, trees.guest()), name)
 
     def test_a_group_that_was_left_is_nobody_elses(self):
-        # libvirt can begin to count anew.
+        # libvirt can begin to count again.
         guest = trees.guest('instance-00000009', 'u', 3)
         self.assertEqual(
             view.Guest('instance-00000003', domain_id=3),

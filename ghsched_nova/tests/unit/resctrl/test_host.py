@@ -357,7 +357,7 @@ class ChangedTestCase(testtools.TestCase):
     def test_no_root_schemata(self):
         self._take('intel-xeon-2s')
         (self.top / 'resctrl/schemata').unlink()
-        self.assertIn('schemata can not be read', self._refused())
+        self.assertIn('schemata cannot be read', self._refused())
 
 
 def _snapshot(top):

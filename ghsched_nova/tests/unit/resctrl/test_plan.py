@@ -100,7 +100,7 @@ class ResolveTestCase(testtools.TestCase):
                  'Intel RDT of this host knows no guaranteed share'),
                 (NodePolicy(maximum=50, hardlimit=False),
                  'ghsched:mem_bw_hardlimit=false',
-                 'Intel RDT of this host can not let a guest exceed'),
+                 'Intel RDT of this host cannot let a guest exceed'),
                 (NodePolicy(priority=1), 'ghsched:mem_bw_priority=1',
                  'knows no priority')):
             reason = self._refused(base.intel(), (asked,), 0)

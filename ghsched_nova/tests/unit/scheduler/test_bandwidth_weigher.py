@@ -125,8 +125,8 @@ class BandwidthWeigherTest(testtools.TestCase):
         state = host(100)
         del state.limits
         self.assertEqual(0.0, self.weigh(state))
-        self.assertIn('WARNING ghsched: the use of bandwidth of host_a can '
-                      'not be told', self.log.output)
+        self.assertIn('WARNING ghsched: the use of bandwidth of host_a '
+                      'cannot be told', self.log.output)
 
     def order(self, *hosts):
         return [weighed.obj.host for weighed

@@ -54,13 +54,13 @@ class ShortageTest(base.BaseTestCase):
 
     def test_ports_of_a_network_are_counted_together(self):
         self.assertEqual(
-            '2 of physical network physnet2 needed, free are 1 on host NUMA '
-            'node 0, 4 on host NUMA node 3; 3 of alias fast needed, free are '
-            '1 on host NUMA node 0, 4 on host NUMA node 3',
+            '2 of physical network physnet2 needed, available: 1 on host NUMA '
+            'node 0, 4 on host NUMA node 3; 3 of alias fast needed, '
+            'available: 1 on host NUMA node 0, 4 on host NUMA node 3',
             self.told({3: 4, 0: 1}, port(), port(), alias('fast', 3)))
 
     def test_a_host_that_does_not_tell_the_node(self):
-        self.assertIn('free are 2 on a node that the host does not tell',
+        self.assertIn('available: 2 on a node that the host does not tell',
                       self.told({None: 2}, port()))
 
     def test_no_device_at_all(self):

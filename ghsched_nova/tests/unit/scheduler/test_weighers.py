@@ -158,7 +158,7 @@ class OddStateTest(WeigherCase):
         state.numa_topology = objects.NUMATopology(
             cells=[objects.NUMACell(id=0)])
         self.assertEqual(0.0, self.weigh(state, spec()))
-        self.assertIn('WARNING ghsched: the fragmentation of host_a can not '
+        self.assertIn('WARNING ghsched: the fragmentation of host_a cannot '
                       'be told', self.log.output)
 
 

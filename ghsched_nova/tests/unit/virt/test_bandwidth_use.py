@@ -54,12 +54,12 @@ class BandwidthUseTest(testtools.TestCase):
         resources = {'stats': {'uptime': 'x'}}
         self.assertEqual({'stats': {'uptime': 'x'}},
                          self.use('mpam71').added_to(resources))
-        self.assertNotIn('can not be measured', self.log.output)
+        self.assertNotIn('cannot be measured', self.log.output)
 
     def test_an_error_keeps_no_host_from_reporting(self):
         use = self.use('intel', x=1)
         self.assertEqual({'vcpus': 4}, use.added_to({'vcpus': 4}))
-        self.assertIn('can not be measured', self.log.output)
+        self.assertIn('cannot be measured', self.log.output)
 
 
 class NovasMonitorsTest(testtools.TestCase):

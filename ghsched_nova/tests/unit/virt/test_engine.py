@@ -221,7 +221,7 @@ class EngineTestCase(testtools.TestCase):
         guest = self.devices(None)
         self.options.set_override('control_devices', True, 'ghsched')
         problem, = self.reconcile([guest])
-        self.assertIn('0000:81:00.0 can not be controlled', problem.reason)
+        self.assertIn('0000:81:00.0 cannot be controlled', problem.reason)
         self.assertRaises(desired.DomainError, self.engine.enforce, 1,
                           guest.xml)
 

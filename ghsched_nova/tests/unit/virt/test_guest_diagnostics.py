@@ -110,4 +110,4 @@ class GuestDiagnosticsTest(testtools.TestCase):
     def test_diagnostics_of_nova_come_through_whatever_is_wrong(self):
         self.xml = 'no XML'
         self.assertIsNone(self.told('openeuler66'))
-        self.assertIn('can not be read', self.log.output)
+        self.assertIn('cannot be read', self.log.output)

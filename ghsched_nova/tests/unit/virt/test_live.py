@@ -173,7 +173,7 @@ class LiveTestCase(testtools.TestCase):
                          self.held())
         for xml in (self.guest.live, self.guest.stored):
             self.assertEqual(self.packed(maximum=73), live.policy_of(xml))
-        # The live XML can not be changed, and nothing is read from it.
+        # The live XML cannot be changed, and nothing is read from it.
         self.assertTrue(live.is_same(self.engine, self.domain,
                                      self.packed(maximum=73)))
 

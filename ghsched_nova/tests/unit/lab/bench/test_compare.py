@@ -86,7 +86,7 @@ class TestVerdicts(base.BaseTestCase):
         self.assertEqual((None, None), (found.ratio, found.low))
         self.assertEqual('no difference shown', found.verdict)
 
-    @settings(max_examples=20)      # each draws 20000 samples anew
+    @settings(max_examples=20)      # each draws 20000 samples again
     @given(POSITIVE, POSITIVE)
     def test_any_samples(self, first, second):
         found = compared(first, second)

@@ -116,7 +116,7 @@ class TestProcesses(base.BaseTestCase):
     def test_program_that_is_not_there(self):
         error = self.assertRaises(errors.BenchError, machine.Machine().run,
                                   ['/nonexistent/x'])
-        self.assertIn('/nonexistent/x can not be started', str(error))
+        self.assertIn('/nonexistent/x cannot be started', str(error))
 
     def test_program_that_fails(self):
         error = self.assertRaises(

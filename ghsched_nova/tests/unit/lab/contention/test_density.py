@@ -127,7 +127,7 @@ class PredictTest(testtools.TestCase):
                 ("'x' is none of", lambda: density.predict(MACHINE, 'x')),
                 ('no guest of 999', lambda: density.predict(
                     MACHINE, 'static', workload=Workload(vcpus=999))),
-                ('can not hold MEM_BW_MIN', lambda: density.predict(
+                ('cannot hold MEM_BW_MIN', lambda: density.predict(
                     base.machine(controls=['MEM_BW_MAX']), 'ghsched',
                     {'ghsched:mem_bw_min': '5'})),
                 ('guest with 1 NUMA', lambda: density.predict(
