@@ -13,21 +13,26 @@
 """Debian's pqos (intel-cmt-cat) as a client of the emulated resctrl.
 
 A tool that knows nothing of ghsched reads and writes it through the kernel's
-interface (``pqos --iface=os``). It asks the processor itself (CPUID) whose
-make it is, and takes numbers of a cap on an AMD one for steps up to 2048. What
-it prints is only compared where it does not depend on that.
+interface (``pqos --iface=os``). It asks the processor itself (CPUID) for its
+make, and for an AMD one takes a cap as a number of steps up to 2048. So each
+host here comes with a processor of its make (:mod:`as_cpu`), whatever machine
+the tests run on; where pqos cannot be run so, its tests are skipped on a
+machine of another make.
 """
 
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import testtools
 
 from ghsched_nova.lab.emulator import testhost
+from ghsched_nova.tests.functional import as_cpu
 from ghsched_nova.tests.functional import test_testhost
 
 REASON = test_testhost.REASON
@@ -36,6 +41,33 @@ if not REASON and not shutil.which('pqos'):
 #: pqos counts events of the processor beside resctrl's, unless it is told
 #: not to; a virtual machine often has no counters for that.
 NO_PERF = ('--disable-mon-ipc', '--disable-mon-llc_miss')
+
+
+def library():
+    """The library of pqos that asks for the make of the processor."""
+    linked = subprocess.run(
+        ['ldd', shutil.which('pqos')], check=True, capture_output=True,
+        text=True).stdout
+    return re.search(r'libpqos\S* => (\S+)', linked)[1]
+
+
+def no_stand_in():
+    """Why pqos sees the processor of this machine; empty if it need not."""
+    if platform.machine() != 'x86_64':
+        return 'not an x86-64 machine'
+    try:
+        with open(library(), 'rb') as stream:
+            as_cpu.patched(stream.read())
+    except ValueError as exc:
+        return f'{library()}: {exc}'
+    return ''
+
+
+def make_of_machine():
+    with open('/proc/cpuinfo', encoding='utf-8') as stream:
+        text = stream.read()
+    return next((make for make, name in as_cpu.VENDORS.items()
+                 if name.decode() in text), 'other')
 
 
 def setUpModule():
@@ -49,11 +81,23 @@ def tearDownModule():
 @unittest.skipIf(REASON, REASON)
 class PqosTestCase(testtools.TestCase):
 
+    #: Of the processor that pqos finds.
+    make = 'intel'
     settings = testhost.Settings(dialect='intel', closids=4, log_fs=True)
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        cls.command = ['pqos']
+        if reason := no_stand_in():
+            if make_of_machine() != cls.make:
+                raise unittest.SkipTest(
+                    f'pqos cannot be run as on {cls.make} here ({reason})')
+        else:
+            directory = tempfile.mkdtemp(prefix='pqos-')
+            cls.addClassCleanup(shutil.rmtree, directory)
+            cls.command = [sys.executable, as_cpu.__file__, library(),
+                           directory, cls.make, 'pqos']
         cls.host = testhost.Host(test_testhost.STATE)
         cls.addClassCleanup(cls.host.down)
         cls.host.up(cls.settings)
@@ -64,8 +108,11 @@ class PqosTestCase(testtools.TestCase):
             'sh', '-c', 'rmdir /sys/fs/resctrl/COS* '
             '/sys/fs/resctrl/mon_groups/*'])
 
+    def run_pqos(self, *args):
+        return self.host.run([*self.command, '--iface=os', *args])
+
     def pqos(self, *args):
-        done = self.host.run(['pqos', '--iface=os', *args])
+        done = self.run_pqos(*args)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         return done.stdout
 
@@ -136,11 +183,10 @@ class IntelTest(PqosTestCase):
         self.assertEqual('    MB:0=50;1=50\n    L3:0=00003;1=00003\n',
                          self.read('COS1/schemata'))
 
-    def test_a_cap_below_the_lowest_is_refused(self):
-        done = self.host.run(['pqos', '--iface=os', '-e', 'mba:1=5'])
-        self.assertEqual(1, done.returncode)
-        self.assertIn('MBA COS1 - FAILED!', done.stdout)
-        self.assertEqual('100', self.shown()[0, 1])
+    def test_a_cap_below_the_lowest_is_raised_by_pqos(self):
+        self.assertRegex(self.pqos('-e', 'mba@0:1=5'),
+                         r' 0 MBA COS1 => 5%? requested, 10%? applied')
+        self.assertEqual('10', self.shown()[0, 1])
 
     def test_a_core_and_a_process_are_put_into_a_class(self):
         pid = self.sleeper()
@@ -165,6 +211,18 @@ class IntelTest(PqosTestCase):
         row = self.monitor('-m', f'mbt:{cpus[1]}')
         # Simulated: 4 GB/s of a thread that has the core for itself.
         self.assertTrue(0 < float(row['MBT[MB/s]']) < 4200, row)
+
+
+class LowestCapTest(PqosTestCase):
+
+    # So that pqos takes the figure for a number of steps and writes it as is.
+    make = 'amd'
+
+    def test_a_cap_below_the_lowest_is_refused(self):
+        done = self.run_pqos('-e', 'mba:1=5')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('MBA COS1 - FAILED!', done.stdout)
+        self.assertEqual('100', self.shown()[0, 1])
 
 
 class SoftwareControllerTest(PqosTestCase):
@@ -192,6 +250,7 @@ class CdpTest(PqosTestCase):
 
 class AmdTest(PqosTestCase):
 
+    make = 'amd'
     settings = testhost.Settings(dialect='amd', closids=3)
 
     def test_caps_are_steps_of_a_bandwidth(self):
