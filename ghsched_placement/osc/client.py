@@ -46,6 +46,11 @@ _SERVERS = '2.47'
 _TOPOLOGY = '2.78'
 #: Nova: UUIDs of migrations, and paging.
 _MIGRATIONS = '2.59'
+#: All but those that a migration ends with, which Nova's database leaves out
+#: (migration_get_in_progress_by_host_and_node in nova/db/main/api.py).
+_IN_PROGRESS = (
+    'accepted', 'queued', 'preparing', 'running', 'pre-migrating',
+    'migrating', 'post-migrating', 'finished', 'confirming', 'reverting')
 #: Nova: the last one before diagnostics are the same for all drivers.
 _DIAGNOSTICS = '2.47'
 
@@ -224,11 +229,17 @@ class Client:
                                gone={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
-    def migrations(self, service_host: str | None = None) -> set[str]:
-        """UUIDs of migrations, which hold what a server leaves behind."""
-        asked = {'host': service_host} if service_host else {}
-        return {one['uuid'] for one in self._pages(
-            '/os-migrations', 'migrations', _MIGRATIONS, asked, 'uuid')}
+    def migrations(self) -> set[str]:
+        """UUIDs of the migrations in progress, which own what they hold.
+
+        Nova keeps each migration for ever, and its API gives those of one
+        status at a time.
+        """
+        # One by one, in the order in which a migration has them: one that
+        # goes on meanwhile is in the next answer.
+        return {one['uuid'] for status in _IN_PROGRESS for one in self._pages(
+            '/os-migrations', 'migrations', _MIGRATIONS, {'status': status},
+            'uuid')}
 
     def diagnostics(self, uuid: str) -> diagnostics.Report | None:
         """What the host tells of a server; None when it tells nothing."""

@@ -14,6 +14,8 @@
 
 from unittest import mock
 
+from nova import context as nova_context
+from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
 from osc_lib import exceptions
 
@@ -21,6 +23,7 @@ from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
 from ghsched_placement import names
 from ghsched_placement.osc import capacity
+from ghsched_placement.osc import client
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import server
@@ -136,6 +139,54 @@ class HostTest(openstack_base.CommandTestCase):
         self._confirm_resize(booted)
         self.assertEqual([0, 0], [row['Drift'] for row
                                   in self.told(host.ListHosts)])
+
+    def _migration(self, server, status):
+        """A migration that holds 10 % of the host, as a server leaves it."""
+        migration = objects.Migration(
+            nova_context.get_admin_context(), status=status,
+            instance_uuid=server['id'], source_compute='host_a',
+            dest_compute='host_b', source_node='host_a',
+            project_id='p', user_id='u',
+            migration_type='live-migration')
+        migration.create()
+        self.placement.put(f'/allocations/{migration.uuid}', {
+            'allocations': {self.provider('host_a', 1): {
+                'resources': {names.MEM_BW_PCT: 10}}},
+            'project_id': 'p', 'user_id': 'u',
+            'consumer_generation': None}, version='1.28')
+        return migration
+
+    def test_only_a_migration_in_progress_owns_what_it_holds(self):
+        self.start_host()
+        migration = self._migration(self.boot(self.flavor()), 'running')
+        self.assertEqual([0], [row['Drift'] for row
+                               in self.told(host.ListHosts)])
+        migration.status = 'error'
+        migration.save()
+        finding, = self.told(host.ShowHost, 'host_a')['drift']
+        self.assertEqual(('allocation-without-server', migration.uuid),
+                         (finding['kind'], finding['subject']))
+
+    def test_the_history_of_migrations_is_not_read(self):
+        self.start_host()
+        server = self.boot(self.flavor())
+        for _ in range(3):
+            self._migration(server, 'completed')
+        told = self.api.api_get('/os-migrations').body['migrations']
+        self.assertEqual(3, len(told))
+        asking = client.Client(self.connection(), workers=1)
+        answers = []
+        pages = asking._pages
+
+        def read(*arguments):
+            for record in pages(*arguments):
+                answers.append(record)
+                yield record
+
+        asking._pages = read
+        running = self._migration(server, 'running').uuid
+        self.assertEqual({running}, asking.migrations())
+        self.assertEqual([running], [record['uuid'] for record in answers])
 
     def _set_bandwidth(self, consumer, share):
         allocations = self.placement.get(
