@@ -49,7 +49,7 @@ _SUFFIX = re.compile(r'(.{36})-\d+')
 _claims = threading.local()
 
 
-class BadVfs(exception.PciInvalidAlias):
+class BadFlavor(exception.PciInvalidAlias):
     """nova-api answers HTTP 400 with its message."""
 
     msg_fmt = '%(reason)s'
@@ -99,7 +99,7 @@ def with_vfs(original: Callable[..., Any], flavor: Any,
     """
     found = original(flavor, affinity_policy=affinity_policy)
     extra_specs = (flavor['extra_specs'] if 'extra_specs' in flavor else {})
-    for vfs in _vfs(extra_specs):
+    for vfs in vfs_of(extra_specs):
         alias = {'pci_passthrough:alias': f'{vfs.alias}:{vfs.count}'}
         more = original({'extra_specs': alias},
                         affinity_policy=affinity_policy or _PREFERRED)
@@ -110,16 +110,21 @@ def with_vfs(original: Callable[..., Any], flavor: Any,
     return found
 
 
-def _vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
-    if not _asks(extra_specs):
-        return ()
-    # Nova has checked this key, or will.
-    nodes = extra_specs.get('hw:numa_nodes', '1')
+def vfs_of(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
+    """The VFs that a flavor asks for.
+
+    :raises BadFlavor: for a flavor that is refused whatever the image is.
+    """
     try:
+        policies.check_topology(extra_specs)
+        if not _asks(extra_specs):
+            return ()
+        # Nova has checked this key, or will.
+        nodes = extra_specs[keys.NUMA_NODES]
         return policies.parse_vfs(extra_specs,
                                   int(nodes) if nodes.isdecimal() else 1)
     except policies.PolicyError as error:
-        raise BadVfs(reason=str(error)) from error
+        raise BadFlavor(reason=str(error)) from error
 
 
 def remember(requests: Sequence[Any],

@@ -22,6 +22,9 @@ from typing import Literal
 
 NAMESPACE = 'ghsched'
 
+#: Nova's own key for the number of guest NUMA nodes.
+NUMA_NODES = 'hw:numa_nodes'
+
 
 @dataclass(frozen=True)
 class Key:

@@ -41,8 +41,8 @@ _INT = re.compile(r'[+-]?[0-9]{1,9}')
 _DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
                       r'\s*([1-9][0-9]{0,3})\s*')
 
-_NEEDS_TOPOLOGY = ('needs a guest NUMA topology; set hw:numa_nodes in the '
-                   'flavor')
+_NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} in '
+                   'the flavor')
 
 #: What a key of kind ``devices`` asks for: PCI alias and number, in order.
 Devices = tuple[tuple[str, int], ...]
@@ -175,6 +175,26 @@ def check(extra_spec: str, text: object) -> None:
     """
     key, _ = _split(extra_spec)
     _value(extra_spec, key, str(text))
+
+
+def check_topology(extra_specs: Mapping[str, str]) -> None:
+    """Check that a flavor itself says how many guest NUMA nodes there are.
+
+    Keys of bandwidth and VFs hold for each guest node. Where the flavor says
+    nothing Nova takes ``hw_numa_nodes`` of the image, which a tenant writes
+    (``nova.virt.hardware._get_numa_node_count_constraint``); it refuses an
+    image that says so beside the flavor.
+
+    :param extra_specs: of the flavor, without those of an image.
+    :raises PolicyError: for a key that would be multiplied.
+    """
+    if keys.NUMA_NODES in extra_specs:
+        return
+    for extra_spec in sorted(extra_specs):
+        namespace, _, rest = extra_spec.partition(':')
+        key = keys.BY_NAME.get(rest.partition('.')[0])
+        if namespace == keys.NAMESPACE and key is not None and key.per_node:
+            raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
 
 
 def parse(extra_specs: Mapping[str, str],

@@ -43,6 +43,7 @@ def policy_of(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
+    policies.check_topology(extra_specs)
     topology = spec.numa_topology if 'numa_topology' in spec else None
     return policies.parse(extra_specs, len(topology) if topology else 0)
 

@@ -155,12 +155,16 @@ def merged(extra_specs: Mapping[str, str],
            properties: Mapping[str, str]) -> dict[str, str]:
     """The extra specs of a flavor with what an image adds.
 
-    :raises CommandError: when the image does not go with the flavor.
+    :raises CommandError: when the image does not go with the flavor, or has
+        what only the flavor may say.
     """
     try:
+        policies.check_topology(extra_specs)
         return images.merge(extra_specs, properties)
     except images.ImageError as error:
         raise exceptions.CommandError(f'the image: {error}') from None
+    except policies.PolicyError as error:
+        raise exceptions.CommandError(f'the flavor: {error}') from None
 
 
 def read(size: Size, extra_specs: Mapping[str, str]

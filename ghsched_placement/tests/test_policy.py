@@ -197,6 +197,26 @@ class RefusalTest(RefusalTestCase):
                      2, 'ghsched:mem_bw_min.1', '60 is more than')
 
 
+class TopologyOfTheFlavorTest(RefusalTestCase):
+
+    def test_keys_of_guest_nodes_need_it(self):
+        for extra_spec in ('ghsched:mem_bw_max', 'ghsched:mem_bw_min.0',
+                           'ghsched:vfs'):
+            with self.assertRaisesRegex(
+                    policy.PolicyError, f'^{extra_spec}: .*hw:numa_nodes'):
+                policy.check_topology({'hw:cpu_policy': 'dedicated',
+                                       extra_spec: '1'})
+
+    @given(flavors())
+    def test_with_it_nothing_is_refused(self, flavor):
+        specs, nodes = flavor
+        policy.check_topology({**specs, 'hw:numa_nodes': str(nodes)})
+
+    def test_others_need_none(self):
+        policy.check_topology({'ghsched:monitor': 'true', 'mem_bw_min': '1',
+                               'other:mem_bw_min': '1', 'ghsched:x': '1'})
+
+
 class CheckTest(unittest.TestCase):
 
     def test_needs_no_knowledge_of_the_flavor(self):

@@ -27,6 +27,7 @@ from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import check_topology
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import parse
 from ghsched_placement.policy import PolicyError
@@ -180,6 +181,7 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
     """
     try:
         guest = topology.split(flavor.vcpus, flavor.ram, flavor.extra_specs)
+        check_topology(flavor.extra_specs)
         policy = parse(flavor.extra_specs, len(guest.cells)) or GuestPolicy()
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None

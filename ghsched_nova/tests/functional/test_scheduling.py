@@ -13,7 +13,9 @@
 """Boot: Placement's choice of host NUMA nodes is what the guest gets."""
 
 import fixtures
+from nova.pci import request as pci_request
 from nova.scheduler.client import report
+from oslo_utils.fixture import uuidsentinel
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
@@ -30,6 +32,52 @@ class StockFilterTest(nova_base.GhschedTestCase):
         server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assertEqual([], self.kernel.enforced)
         self.assertEqual({}, self.bandwidth(server['id']))
+
+
+class TopologyTest(nova_base.GhschedTestCase):
+    """How many guest nodes a flavor's keys hold for is up to the flavor."""
+
+    IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
+    REASON = ('ghsched:mem_bw_min: needs a guest NUMA topology; set '
+              'hw:numa_nodes in the flavor')
+
+    def setUp(self):
+        super().setUp()
+        self.start_host()
+        # Pinned CPUs alone make a guest of one NUMA node.
+        self.unsaid = self.flavor(nodes=0, mem_bw_min=30)
+
+    def image(self, nodes):
+        made = self.glance.create(None, {
+            **self.glance.show(None, self.IMAGE), 'id': uuidsentinel.image,
+            'properties': {'hw_numa_nodes': nodes}})
+        return made['id']
+
+    def test_the_api_refuses_a_boot_and_a_resize(self):
+        plain = self.boot(self.flavor())
+        for refused in (
+                lambda: self.boot(self.unsaid),
+                lambda: self.boot(self.unsaid, image_uuid=self.image('2')),
+                lambda: self._resize_server(plain, self.unsaid)):
+            error = self.assertRaises(nova_base.ApiException, refused)
+            self.assertEqual(400, error.response.status_code)
+            self.assertIn(self.REASON, error.response.text)
+
+    def test_the_scheduler_refuses_what_another_api_lets_through(self):
+        # As where nova-api does not have this extension.
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.pci.request.get_pci_requests_from_flavor',
+            pci_request.get_pci_requests_from_flavor.__wrapped__))
+        for image in ({}, {'image_uuid': self.image('2')}):
+            server = self.boot(self.unsaid, state='ERROR', **image)
+            self.assertIn(self.REASON, self.fault(server))
+            self.assertEqual({}, self.bandwidth(server['id']))
+
+    def test_an_image_cannot_add_nodes_to_those_of_the_flavor(self):
+        error = self.assertRaises(
+            nova_base.ApiException, self.boot,
+            self.flavor(nodes=1, mem_bw_min=30), image_uuid=self.image('2'))
+        self.assertEqual(400, error.response.status_code)
 
 
 class BootTest(nova_base.GhschedTestCase):
@@ -161,13 +209,6 @@ class BootTest(nova_base.GhschedTestCase):
         server = self.boot(self.flavor(nodes=0, policy=None, monitor='true'))
         self.assertEqual({}, self.bandwidth(server['id']))
         self.assertIn('<monitor', self.domain('host_a', server))
-
-    def test_without_numa_topology_the_key_and_the_cure_are_named(self):
-        self.start_host()
-        server = self.boot(self.flavor(nodes=0, policy=None, mem_bw_min=10),
-                           state='ERROR')
-        self.assertIn('ghsched:mem_bw_min: needs a guest NUMA topology; set '
-                      'hw:numa_nodes', self.fault(server))
 
     def test_a_key_for_a_guest_node_that_is_not_there_is_named(self):
         self.start_host()

@@ -38,7 +38,7 @@ class WithVfsTest(base.BaseTestCase):
         self.addCleanup(conf.clear_override, 'alias', group='pci')
 
     def requests(self, affinity_policy=None, **specs):
-        flavor = {'extra_specs': {
+        flavor = {'extra_specs': {'hw:numa_nodes': '1'} | {
             name.replace('__', ':').replace('_N', '.'): value
             for name, value in specs.items()}}
         return nova_request.get_pci_requests_from_flavor(

@@ -193,6 +193,13 @@ class FlavorTest(unittest.TestCase):
                                     'the flavor: hw:numa_nodes'):
             flavor.read(self.SIZE, {'hw:numa_nodes': '3'})
 
+    def test_the_topology_of_an_image_does_not_do(self):
+        with self.assertRaisesRegex(
+                exceptions.CommandError,
+                'the flavor: ghsched:mem_bw_min: .*hw:numa_nodes'):
+            flavor.merged({'ghsched:mem_bw_min': '30'},
+                          {'hw_numa_nodes': '2'})
+
     def test_an_image_that_does_not_go_with_it(self):
         with self.assertRaisesRegex(exceptions.CommandError,
                                     'the image: hw_machine_type: pc-i440fx'):

@@ -283,6 +283,12 @@ class QueryTest(unittest.TestCase):
         got = self.parameters('hw:cpu_policy=dedicated')
         self.assertEqual('MEMORY_MB:1024,PCPU:2', got['resources'])
 
+    def test_pinned_cpus_alone_are_no_topology_for_bandwidth(self):
+        status, document = small('hw:cpu_policy=dedicated',
+                                 'ghsched:mem_bw_min=20')
+        self.assertEqual(2, status)
+        self.assertIn('hw:numa_nodes', document['refusal'])
+
     def test_what_is_left_out_is_named(self):
         _, document = small('hw:tpm_version=2.0', 'hw:pmem=x')
         self.assertEqual(['hw:pmem', 'hw:tpm_version'],
