@@ -74,6 +74,8 @@ class Server:
         that what it holds may be of either.
     :param effective: what the host has set for it, by host NUMA node; None
         where the host was not asked or did not tell.
+    :param not_held: why the host could not hold its policy, see
+        :class:`diagnostics.Report`.
     """
 
     uuid: str
@@ -84,6 +86,7 @@ class Server:
     nodes: tuple[int, ...] = ()
     moving: bool = False
     effective: Mapping[int, diagnostics.GuestNode] | None = None
+    not_held: str = ''
 
 
 def audit(host: capacity.Host, servers: Iterable[Server],
@@ -207,6 +210,12 @@ def _server(host: capacity.Host, server: Server,
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
             f'{int(policy.controlled)}', _MOVE_IT)
+    if server.not_held:
+        yield Finding(
+            host.name, 'not-protected', server.uuid,
+            f'{server.name} runs, and its policy does not hold: '
+            f'{server.not_held}',
+            'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
     yield from _effective(host, server, policy)
 
 

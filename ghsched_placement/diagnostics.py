@@ -85,11 +85,14 @@ class Report:
     """What a host tells of one of its guests.
 
     :param problem: why it can tell nothing.
+    :param not_held: why the guest's policy did not hold when nova-compute
+        last looked after it; empty when it held.
     """
 
     guest: tuple[GuestNode, ...] = ()
     host: tuple[HostNode, ...] = ()
     problem: str = ''
+    not_held: str = ''
 
     def by_node(self) -> dict[int, GuestNode]:
         """What is set for the guest, by host NUMA node."""
@@ -111,6 +114,6 @@ def read(diagnostics: Mapping[str, Any]) -> Report | None:
         return Report(
             tuple(GuestNode(**one) for one in found.get('guest') or ()),
             tuple(HostNode(**one) for one in found.get('host') or ()),
-            str(found.get('problem') or ''))
+            str(found.get('problem') or ''), str(found.get('not_held') or ''))
     except TypeError:
         return Report(problem='it is told in a way that is not known here')

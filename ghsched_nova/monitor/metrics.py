@@ -120,8 +120,10 @@ def _all(found: reader.Round,
         [((str(node),), rate)
          for node, rate in sorted(found.host.capacity.items())])
     yield from _figures(found, _measured(owned))
-    yield from _held(found.host, owned, _sharers(owned, guests))
+    sharers = _sharers(owned, guests)
+    yield from _held(found.host, owned, sharers)
     yield from _asked(guests)
+    yield from _not_protected(owned, sharers, guests)
 
 
 def _measured(owned: Owned) -> Owned:
@@ -228,6 +230,19 @@ def _asked(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
         core.GaugeMetricFamily, 'ghsched_asked_max_percent',
         'Cap as a share of a node\'s bandwidth, as asked for.', _ASKED,
         [(labels, asked.maximum) for labels, asked in rows])
+
+
+def _not_protected(owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
+                   guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    """Guests whose policy needs a control group, and who have none."""
+    inside = {guest for group, guest in owned if group.control}
+    inside |= {guest for together in sharers.values() for guest in together}
+    yield _labelled(
+        core.GaugeMetricFamily, 'ghsched_guest_not_protected',
+        'Whether a guest with a bandwidth policy has no control group.',
+        _GUEST, [(_labels(guest), guest not in inside) for guest in guests
+                 if guest.policy is not None
+                 and guest.policy.policy.controlled])
 
 
 def _labels(guest: view.Guest | None) -> tuple[str, str]:

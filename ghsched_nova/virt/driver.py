@@ -46,6 +46,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import agreement
+from ghsched_nova.virt import arrival
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import consumption
@@ -446,8 +447,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                           migrate_data: Any,
                                           migration: Any, limits: Any,
                                           allocs: Any) -> Any:
-        context = instance.migration_context
-        topology = context.new_numa_topology if context else None
+        topology = _topology_here(instance)
         self._check_domain_numbers(instance)
         try:
             if topology is not None:
@@ -455,8 +455,31 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         except exception.ComputeResourcesUnavailable as error:
             raise exception.MigrationPreCheckError(
                 reason=str(error)) from error
+        self._check_arrival(instance)
         return super().check_source_migrate_data_at_dest(
             ctxt, instance, migrate_data, migration, limits, allocs)
+
+    def pre_live_migration(self, context: Any, instance: Any, *args: Any,
+                           **kwargs: Any) -> Any:
+        """The last word of the destination; Nova rolls a refusal back."""
+        self._check_arrival(instance)
+        return super().pre_live_migration(context, instance, *args, **kwargs)
+
+    def _check_arrival(self, instance: Any) -> None:
+        """Refuse a guest while it can still stay where it is.
+
+        :raises nova.exception.MigrationPreCheckError: with the reason.
+        """
+        try:
+            policy, topology = _policy(instance), _topology_here(instance)
+            if policy is not None and topology is not None:
+                arrival.check(self._ghsched, policy,
+                              compat.host_cells(topology))
+        except NOT_HELD as error:
+            LOG.warning('ghsched: the guest cannot come here: %s', error,
+                        instance=instance)
+            raise exception.MigrationPreCheckError(
+                reason=f'ghsched: {error}') from error
 
     def check_can_live_migrate_source(self, context: Any, instance: Any,
                                       *args: Any, **kwargs: Any) -> Any:
@@ -502,17 +525,25 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                            **kwargs: Any) -> Any:
         result = super().post_live_migration_at_destination(
             context, instance, *args, **kwargs)
-        # The guest runs already. Where libvirt makes the control group its
-        # cap holds from the start; all else holds from here on.
-        guest = self._host.get_guest(instance)
-        try:
-            self._enforce(guest)
-        except NOT_HELD as error:
-            if not self._ghsched.promises(guest.get_xml_desc()):
-                return result
-            raise exception.ComputeResourcesUnavailable(
-                reason=f'ghsched: {error}') from error
+        self._protect_arrived(instance)
         return result
+
+    def _protect_arrived(self, instance: Any) -> None:
+        """Enforce the policy of a guest that runs here already.
+
+        Where libvirt makes the control group its cap holds from the start;
+        all else holds from here on. The source is gone, so whatever goes
+        wrong is told, and tried again with each report of resources.
+        """
+        try:
+            guest = self._host.get_guest(instance)
+            self._enforce(guest)
+        except Exception as error:
+            self._ghsched.not_held[instance.uuid] = str(error)
+            LOG.error('ghsched: the policy of %(name)s does not hold: '
+                      '%(problem)s; it has arrived by live migration and '
+                      'runs on', {'name': instance.name, 'problem': error},
+                      instance=instance)
 
     # -- what libvirt can -----------------------------------------------------
 
@@ -585,6 +616,12 @@ def _nodes_of_devices(instance: Any) -> list[int]:
     if policy is None or policy.device_numa != device_numa.REQUIRED:
         return []
     return sorted(compat.host_cells(instance.numa_topology))
+
+
+def _topology_here(instance: Any) -> Any:
+    """The NUMA topology that a guest has claimed on its destination."""
+    context = instance.migration_context
+    return context.new_numa_topology if context else None
 
 
 def _policy(instance: Any) -> policies.GuestPolicy | None:

@@ -66,6 +66,9 @@ class HostEngine:
         self._described: dict[str, desired.Sharing] = {}
         # Between a look at the guests that run and what follows from it.
         self._settling = threading.RLock()
+        #: Why the policy of a guest did not hold when it was last looked
+        #: after, by UUID.
+        self.not_held: dict[str, str] = {}
         #: Tells of all domains that run, for a group that guests share.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
         #: Whether libvirt keeps the extended attributes of memorytune.
@@ -304,6 +307,13 @@ class HostEngine:
 
     # -- all guests -----------------------------------------------------------
 
+    def check_access(self) -> None:
+        """Whether control groups could be changed now; changes none.
+
+        :raises EnforcementError: when there is no resctrl, or no lock.
+        """
+        privileged.reconcile(self._root, self._run_path, model.Wanted())
+
     def groups(self) -> frozenset[str]:
         """Names of the control groups that there are; none without resctrl.
 
@@ -376,6 +386,8 @@ class HostEngine:
         :returns: why the policy of a guest does not hold.
         """
         problems, _changed = self._reconcile_running()
+        self.not_held = {problem.guest: problem.reason
+                         for problem in problems if problem.guest}
         return problems
 
     def _reconcile_running(self, known: desired.Running | None = None

@@ -18,6 +18,7 @@ when somebody looks, and must never fail because of us.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+import dataclasses
 from types import MappingProxyType
 from typing import Any
 
@@ -59,11 +60,14 @@ class GuestDiagnostics:
         try:
             policy = metadata.read(guest.get_xml_desc())
             if policy is not None:
-                found |= diagnostics.write(self._report(view.Guest(
-                    guest.name, guest.uuid, guest.id, policy), policy))
+                found |= diagnostics.write(dataclasses.replace(
+                    self._report(view.Guest(
+                        guest.name, guest.uuid, guest.id, policy), policy),
+                    not_held=self._host.not_held.get(guest.uuid, '')))
         except topology.MonitorUnavailable as error:
             found |= diagnostics.write(diagnostics.Report(
-                problem=str(error)))
+                problem=str(error),
+                not_held=self._host.not_held.get(guest.uuid, '')))
         except Exception as error:
             LOG.warning('ghsched: what guest %(name)s has of memory '
                         'bandwidth cannot be read: %(error)r',

@@ -168,7 +168,10 @@ def _with_nodes(client: clients.Client,
 
 def _told(server: audit.Server,
           report: diagnostics.Report | None) -> audit.Server:
-    if report is None or report.problem:
+    if report is None:
+        return server
+    server = dataclasses.replace(server, not_held=report.not_held)
+    if report.problem:
         return server
     return dataclasses.replace(server, effective=report.by_node())
 

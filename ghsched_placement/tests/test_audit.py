@@ -137,6 +137,13 @@ class EffectiveTest(AuditTestCase):
         self.assertEqual([], self.effective(NodePolicy(30, 52), minimum=30,
                                             maximum=60.0))
 
+    def test_what_the_host_could_not_hold_is_shown_with_its_reason(self):
+        host = clouds.host(clouds.node(0))
+        server = audit.Server(A, 'web', 'a', not_held='no group is free')
+        finding, = audit.audit(host, [server], {})
+        self.assertEqual('not-protected', finding.kind)
+        self.assertIn('no group is free', finding.text)
+
     def test_less_is_guaranteed(self):
         for minimum in (None, 20):
             self.assertEqual(['host-differs'], self.effective(

@@ -31,7 +31,7 @@ REPORTS = st.builds(
         max_size=3).map(tuple),
     st.lists(st.builds(diagnostics.HostNode, st.integers(0, 999), RATE,
                        RATE), max_size=3).map(tuple),
-    st.text(max_size=10))
+    st.text(max_size=10), st.text(max_size=10))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(

@@ -146,7 +146,7 @@ class FakeKernel(fixtures.Fixture):
         super().__init__()
         self.nodes, self.closids = nodes, closids
         self.enforced, self.error = [], None
-        self.reconciled = 0
+        self.reconciled, self.unable = 0, None
 
     def _setUp(self):
         self.path = self.useFixture(fixtures.TempDir()).path
@@ -204,9 +204,16 @@ class FakeKernel(fixtures.Fixture):
         os.rmdir(os.path.join(self.path, own.group_name(uuid)))
         return True
 
+    def take_groups(self, count):
+        """Somebody else makes control groups."""
+        for number in range(count):
+            os.mkdir(os.path.join(self.path, f'pqos-{number}'))
+
     def _reconcile(self, root, run_path, wanted):
         """As the real one, of which the groups made here are what is left."""
         model.check(wanted)
+        if self.unable:
+            raise self.unable
         self.reconciled += 1
         problems = []
         for guest in wanted.guests:

@@ -198,6 +198,17 @@ class ScrapeTestCase(_Case):
                 {tuple(GUEST.values()): 40, (other, other): 40},
                 self.share(*members))
 
+    def test_a_guest_that_is_not_protected_is_counted(self):
+        for groups, count in (((QEMU,), 0), ((), 1)):
+            self.serve(self.host('openeuler66', *groups))
+            self.assertEqual(count, self.scrape()[self.key(
+                'ghsched_guest_not_protected', **GUEST)])
+
+    def test_one_that_shares_its_group_is_protected(self):
+        self.share(trees.UUID)
+        self.assertEqual(0, self.scrape()[self.key(
+            'ghsched_guest_not_protected', **GUEST)])
+
     def test_a_shared_group_of_which_no_guest_is_known(self):
         host = self.host('openeuler66', own.DEFAULT)
         self.serve(host)
