@@ -78,9 +78,15 @@ class Stock:
         return tree.free(self.record, self.used)
 
     @property
+    def step(self) -> int:
+        """What each request is a multiple of."""
+        return int(self.record.get('step_size', 1))
+
+    @property
     def at_once(self) -> int:
         """The most that a single request can have now."""
-        return min(self.free, int(self.record['max_unit']))
+        most = min(self.free, int(self.record['max_unit']))
+        return most - most % self.step
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,9 @@ def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
     elif node.bandwidth is not None and share > node.bandwidth.at_once:
         yield (f'{node.bandwidth.at_once} % of its bandwidth free, {share} % '
                'needed')
+    elif node.bandwidth is not None and share % node.bandwidth.step:
+        yield (f'it holds multiples of {node.bandwidth.step} % of its '
+               f'bandwidth, {share} % needed')
     if wish.policy.vfs_locality == 'node':
         for resource_class, need in sorted(wish.vfs(guest_node).items()):
             free = node.vfs(resource_class)
@@ -254,6 +257,8 @@ class _Room:
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
                                if pf.resource_class == name)
                      for name in classes}
+        self._steps = {node.number: node.bandwidth.step
+                       for node in host.nodes if node.bandwidth}
         self._nodes = {
             node.number: {
                 names.MEM_BW_PCT: (node.bandwidth.free if node.bandwidth
@@ -297,6 +302,7 @@ class _Room:
     def _fits(self, guest_node: int, node: int, need: Mapping[str, int],
               joins: bool) -> bool:
         return ((not joins or node in self._joinable[guest_node])
+                and need[names.MEM_BW_PCT] % self._steps.get(node, 1) == 0
                 and all(self._nodes[node][name] >= amount
                         for name, amount in need.items()))
 

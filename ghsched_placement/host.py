@@ -33,11 +33,14 @@ class HostDescription:
     :param shares: traits of host NUMA nodes with a group that further guests
         can share, see :func:`names.shares_trait`.
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
+    :param guarantee_step: the host holds a guaranteed share as a multiple of
+        it, percent; 1 where it holds none.
     """
 
     nodes: tuple[int, ...] = ()
     numa_nodes: tuple[int, ...] = ()
     control_groups: int = 0
     capabilities: frozenset[str] = frozenset()
+    guarantee_step: int = 1
     sharing: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[int, frozenset[str]] = field(default_factory=dict)

@@ -45,6 +45,9 @@ HELD_BY_KEY = {
 }
 
 
+#: Steps of guaranteed shares that there are, percent.
+_STEPS = (2, 4, 5, 7, 10)
+
 _NO_GROUP = 'no host has a resctrl control group left'
 
 
@@ -181,6 +184,14 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
     for share in sorted(set(demand.values())):
         if not _some_node_has(share, ask):
             each_alone = False
+            step = _next_step(share, ask)
+            if step:
+                yield Shortage(
+                    f'no host NUMA node with {share} % of its memory '
+                    'bandwidth left can hold that share exactly '
+                    f'({_counted(accounting)})',
+                    f'; one can hold {step} %')
+                continue
             most = _most_on_one_node(share, ask)
             yield Shortage(
                 f'no host NUMA node has {share} % of its memory bandwidth '
@@ -226,6 +237,13 @@ def _some_node_has(share: int, ask: Ask,
                    trait: str = names.NUMA_NODE_TRAIT) -> bool:
     return ask([('resources', f'{names.MEM_BW_PCT}:{share}'),
                 ('required', trait)])
+
+
+def _next_step(share: int, ask: Ask) -> int:
+    """The next share that some node holds in its steps; 0 without one."""
+    larger = sorted({share + -share % step for step in _STEPS} - {share})
+    return next((one for one in larger
+                 if one <= 100 and _some_node_has(one, ask)), 0)
 
 
 def _most_on_one_node(below: int, ask: Ask) -> int:

@@ -24,6 +24,12 @@ host can no longer offer is *reserved* while somebody holds it and removed
 only when nobody does. And the result depends on its arguments alone, so that
 an unchanged host gives an unchanged tree, which Nova's report client does not
 write.
+
+A share is counted as the hardware holds it. Where that is a multiple of a
+step, the step is that of the inventory, so that Placement gives such a node
+no other share: rounding it up on the host alone would let guarantees add up
+to more than the node has. The amount asked for cannot be rounded up instead,
+because one query goes to all hosts, and their steps differ.
 """
 
 from collections.abc import Mapping
@@ -64,11 +70,17 @@ class Current:
     :param total: total of our resource class, 0 when there is none.
     :param used: how much of it is allocated.
     :param holders: who has allocated it, where that matters.
+    :param amounts: what each of them has, where the inventory has a step.
     """
 
     total: int = 0
     used: int = 0
     holders: frozenset[str] = frozenset()
+    amounts: tuple[int, ...] = ()
+
+    def beyond(self, step: int) -> int:
+        """How much more than is allocated the hardware holds."""
+        return sum(-amount % step for amount in self.amounts)
 
 
 @dataclass(frozen=True)
@@ -126,12 +138,12 @@ def retired(provider: Provider, current: Current) -> Provider:
         inventories={names.MEM_BW_PCT: _closed(current)})
 
 
-def inventory(total: int, reserved: int = 0,
-              allocation_ratio: float = 1.0) -> dict[str, int | float]:
-    """One inventory record; any amount up to the total may be asked for."""
+def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
+              step: int = 1) -> dict[str, int | float]:
+    """One inventory record; multiples of a step up to the total."""
     return {
         'total': total, 'reserved': reserved, 'min_unit': 1,
-        'max_unit': total, 'step_size': 1,
+        'max_unit': total, 'step_size': step,
         'allocation_ratio': allocation_ratio,
     }
 
@@ -156,11 +168,7 @@ def _numa_provider(root: Provider, node: int, host: HostDescription,
                    config: Config,
                    current: Mapping[str, Current]) -> Provider:
     uuid = names.numa_provider_uuid(root.uuid, node)
-    reserved = min(WHOLE_NODE, config.reserved_bandwidth.get(node, 0))
-    offered = inventory(WHOLE_NODE, reserved=reserved,
-                        allocation_ratio=config.allocation_ratio)
-    if node not in host.nodes:
-        offered = _closed(current.get(uuid, Current()))
+    offered = _bandwidth(node, host, config, current.get(uuid, Current()))
     return Provider(
         uuid=uuid,
         name=names.numa_provider_name(root.name, node),
@@ -168,6 +176,27 @@ def _numa_provider(root: Provider, node: int, host: HostDescription,
         inventories={names.MEM_BW_PCT: offered} if offered else {},
         traits=root.traits | host.shares.get(node, frozenset())
         | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT})
+
+
+def _bandwidth(node: int, host: HostDescription, config: Config,
+               current: Current) -> dict[str, int | float]:
+    """Inventory of the bandwidth of a node, if there is one.
+
+    A guest can hold a share that is no multiple, from before the host had a
+    step. Placement checks the step again when the allocation moves to another
+    consumer, as in each migration, so while there is such a guest the step is
+    one that divides its share, and what the hardware holds beyond is
+    reserved, with that of one more guest.
+    """
+    if node not in host.nodes:
+        return _closed(current)
+    step = math.gcd(host.guarantee_step, *current.amounts)
+    reserved = (config.reserved_bandwidth.get(node, 0)
+                + current.beyond(host.guarantee_step)
+                + host.guarantee_step - step)
+    return inventory(WHOLE_NODE, reserved=min(WHOLE_NODE, reserved),
+                     allocation_ratio=config.allocation_ratio,
+                     step=step)
 
 
 def _closed(current: Current) -> dict[str, int | float]:

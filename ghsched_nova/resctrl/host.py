@@ -150,6 +150,12 @@ class ResctrlHost:
         held = self.dialect.capabilities()
         return held if self.monitored else held - {'MEM_BW_MONITOR'}
 
+    @property
+    def guarantee_step(self) -> int:
+        """A guarantee is held as a multiple of it, in percent."""
+        knob = self.dialect.knob('minimum')
+        return self.granularity if knob and knob.stepped else 1
+
     def description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
         """What Placement needs to know of this host.
@@ -160,7 +166,8 @@ class ResctrlHost:
         return placement_host.HostDescription(
             nodes=tuple(sorted(self.domains_by_node)),
             control_groups=max(0, self.num_closids - 1 - reserved_groups),
-            capabilities=self.capabilities())
+            capabilities=self.capabilities(),
+            guarantee_step=self.guarantee_step)
 
 
 def read_host(resctrl: Path, sysfs: Path,

@@ -33,7 +33,7 @@ from ghsched_placement import tree
 Usages = Callable[[str], Mapping[str, int]]
 
 #: Provider UUID -> amount of a resource class by consumer, asked only when
-#: guests share control groups.
+#: guests share control groups, or guarantees have a step.
 Holders = Callable[[str, str], Mapping[str, int]]
 
 _OUR_CLASSES = frozenset({names.MEM_BW_PCT, names.RESCTRL_GROUP})
@@ -68,6 +68,7 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
     current.update(_lost(provider_tree, root_uuid, host, usages))
+    current.update(_stepped(provider_tree, root_uuid, host, holders))
     wanted = tree.desired(root_uuid, nodename, host, config, current)
     for provider in wanted:
         _put(provider_tree, provider)
@@ -89,6 +90,19 @@ def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
             found[uuid] = tree.Current(
                 total=int(record['total']),
                 used=usages(uuid).get(names.MEM_BW_PCT, 0))
+    return found
+
+
+def _stepped(provider_tree: Any, root_uuid: str, host: HostDescription,
+             holders: Holders) -> Mapping[str, tree.Current]:
+    """Shares of nodes that hold multiples of more than one percent."""
+    found = {}
+    for node in host.nodes if host.guarantee_step > 1 else ():
+        uuid = names.numa_provider_uuid(root_uuid, node)
+        if (provider_tree.exists(uuid)
+                and names.MEM_BW_PCT in provider_tree.data(uuid).inventory):
+            found[uuid] = tree.Current(amounts=tuple(sorted(
+                holders(uuid, names.MEM_BW_PCT).values())))
     return found
 
 

@@ -21,7 +21,8 @@ from ghsched_placement.vfs import Pf
 class Cloud:
     """Answers like Placement for one kind of host."""
 
-    def __init__(self, most=40, groups=1, traits=(), where_shared=0):
+    def __init__(self, most=40, groups=1, traits=(), where_shared=0, step=1):
+        self.step = step
         self.most, self.groups, self.traits = most, groups, traits
         self.where_shared, self.asked = where_shared, 0
 
@@ -36,7 +37,8 @@ class Cloud:
         have = {'CUSTOM_MEM_BW_PCT': self.where_shared if shared
                 else self.most,
                 'CUSTOM_RESCTRL_GROUP': self.groups}[name]
-        return have >= int(amount)
+        step = self.step if name == 'CUSTOM_MEM_BW_PCT' else 1
+        return have >= int(amount) and int(amount) % step == 0
 
 
 MIN = 'CUSTOM_GHSCHED_MEM_BW_MIN'
@@ -56,6 +58,13 @@ class FindTest(testtools.TestCase):
         self.assertEqual('no host NUMA node has 60 % of its memory bandwidth '
                          'left (ghsched:mem_bw_min)', found.reason)
         self.assertIn('most left on one node is 40 %', str(found))
+
+    def test_a_share_between_two_steps_is_told_with_the_next_one(self):
+        (found,) = self.find(Cloud(traits={MIN}, step=4), mem_bw_min=25)
+        self.assertEqual(
+            'no host NUMA node with 25 % of its memory bandwidth left can '
+            'hold that share exactly (ghsched:mem_bw_min)', found.reason)
+        self.assertIn('; one can hold 28 %', str(found))
 
     def test_figures_of_the_cloud_stay_out_of_the_reason(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)

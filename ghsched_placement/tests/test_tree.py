@@ -61,6 +61,42 @@ class DesiredTreeTest(testtools.TestCase):
         self.assertEqual(
             1.5, node1.inventories[names.MEM_BW_PCT]['allocation_ratio'])
 
+    def test_a_share_is_given_in_the_steps_in_which_it_is_held(self):
+        host = HostDescription(nodes=(0,), guarantee_step=2)
+        _root, node = self.desired(host)
+        self.assertEqual(2, node.inventories[names.MEM_BW_PCT]['step_size'])
+
+    def test_a_guest_from_before_the_step_can_still_be_moved(self):
+        host = HostDescription(nodes=(0,), guarantee_step=4)
+        uuid = names.numa_provider_uuid(ROOT, 0)
+        _root, node = self.desired(
+            host, tree.Config(reserved_bandwidth={0: 10}),
+            {uuid: tree.Current(amounts=(6, 8, 10))})
+        record = node.inventories[names.MEM_BW_PCT]
+        self.assertEqual((2, 16), (record['step_size'], record['reserved']))
+
+    @given(st.integers(1, 25), st.lists(st.integers(1, 100), max_size=40),
+           st.lists(st.integers(1, 100), max_size=3))
+    def test_what_is_held_never_exceeds_a_node(self, step, asked, before):
+        host = HostDescription(nodes=(0,), guarantee_step=step)
+        uuid = names.numa_provider_uuid(ROOT, 0)
+
+        def held(amount):
+            return -(-amount // step) * step
+
+        taken = []
+        for amount in before:
+            if sum(map(held, taken)) + held(amount) <= 100:
+                taken.append(amount)
+        for amount in asked:
+            _root, node = self.desired(
+                host, current={uuid: tree.Current(amounts=tuple(taken))})
+            record = node.inventories[names.MEM_BW_PCT]
+            if (amount % record['step_size'] == 0
+                    and amount <= tree.free(record, sum(taken))):
+                taken.append(amount)
+        self.assertTrue(sum(map(held, taken)) <= 100, taken)
+
     def test_every_control_group_has_a_name(self):
         root = self.desired()[0]
         self.assertEqual(31, root.inventories[names.RESCTRL_GROUP]['total'])

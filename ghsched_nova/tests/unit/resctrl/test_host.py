@@ -59,6 +59,12 @@ class MachinesTestCase(testtools.TestCase):
             {'MEM_BW_MAX', 'MEM_BW_HARDLIMIT', 'MEM_BW_MONITOR'},
             host.description().capabilities)
 
+    def test_a_guarantee_has_the_steps_of_the_line_that_holds_it(self):
+        self.assertEqual(
+            (2, 1), (base.openeuler(granularity=2).description()
+                     .guarantee_step, base.intel().description()
+                     .guarantee_step))
+
     def test_unknown_lines_do_no_harm(self):
         host = base.read_machine('unknown-lines')
         self.assertEqual(16, host.num_closids)
