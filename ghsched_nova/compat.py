@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import copy
 import functools
 from typing import Any
 from typing import TypeAlias
@@ -102,6 +103,13 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'spec_obj'),
     'nova.scheduler.host_manager.HostState.__init__': (
         'self', 'host', 'node', 'cell_uuid'),
+    'nova.filters.BaseFilterHandler.get_filtered_objects': (
+        'self', 'filters', 'objs', 'spec_obj', 'index'),
+    'nova.filters.BaseFilter.filter_all': (
+        'self', 'filter_obj_list', 'spec_obj'),
+    'nova.scheduler.client.report.SchedulerReportClient.'
+    'get_allocation_candidates': ('self', 'context', 'resources'),
+    'nova.scheduler.utils.ResourceRequest.to_querystring': ('self',),
     'nova.scheduler.request_filter.process_reqspec': ('ctxt', 'request_spec'),
     'nova.service.Service.create': (
         'host', 'binary', 'topic', 'manager', 'report_interval',
@@ -309,6 +317,43 @@ def use_scheduler_manager(path: str) -> None:
     given none, and ``nova.cmd.scheduler.main`` gives none.
     """
     service.SERVICE_MANAGERS['nova-scheduler'] = path
+
+
+def watch_filters(host_manager: Any, start: Callable[[], None],
+                  note: Callable[[str, int, int], None]) -> None:
+    """Have each filter of nova-scheduler noted.
+
+    ``nova.scheduler.host_manager.HostManager`` has a handler of its own, which
+    asks a filter for its class's name and for ``filter_all``.
+
+    :param start: called before the filters run for an instance.
+    :param note: takes the name of a filter that ran, and how many hosts there
+        were before and after.
+    """
+    handler = host_manager.filter_handler
+    run = handler.get_filtered_objects
+
+    def get_filtered_objects(filters: Iterable[Any], *args: Any,
+                             **kwargs: Any) -> Any:
+        start()
+        return run([_watched(one, note) for one in filters], *args, **kwargs)
+
+    handler.get_filtered_objects = get_filtered_objects
+
+
+def _watched(original: Any, note: Callable[[str, int, int], None]) -> Any:
+    def filter_all(hosts: Iterable[Any], spec: RequestSpec) -> Any:
+        before = list(hosts)
+        after = original.filter_all(before, spec)
+        if after is None:       # "stop filtering"
+            return None
+        after = list(after)
+        note(type(original).__name__, len(before), len(after))
+        return after
+
+    watched = copy.copy(original)
+    watched.filter_all = filter_all
+    return watched
 
 
 def is_rebuild(spec: RequestSpec) -> bool:

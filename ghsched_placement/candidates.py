@@ -25,8 +25,8 @@ import itertools
 from typing import Any
 from typing import TypeAlias
 
+from ghsched_placement.lack import Lack
 from ghsched_placement import names
-from ghsched_placement.refusals import Refusal
 from ghsched_placement import request
 from ghsched_placement.request import LOCALITIES
 
@@ -37,18 +37,21 @@ HasRoom: TypeAlias = Callable[[int, int], bool]
 #: How many VFs are off a node, and off its socket, by host NUMA node.
 _Far: TypeAlias = Mapping[int, tuple[int, int]]
 
-ONE_NODE_FOR_TWO = Refusal(
-    'two guest NUMA nodes would get their memory bandwidth or VFs from one '
-    'host NUMA node')
-UNKNOWN_NODES = Refusal(
-    'Placement answered with NUMA providers that the host does not have; '
-    'its nova-compute may not have reported its topology yet')
-UNKNOWN_DEVICES = Refusal(
-    'Placement answered with PCI devices that the host has not reported; are '
-    'they in its [pci]device_spec, and is [pci]report_in_placement on?')
-TOO_FAR = Refusal(
-    'the VFs would be farther from their guest NUMA nodes than '
-    'ghsched:vfs_locality allows')
+ONE_NODE_FOR_TWO = Lack(
+    None, 'host NUMA nodes', reason='two guest NUMA nodes would get their '
+    'memory bandwidth or VFs from one host NUMA node')
+UNKNOWN_NODES = Lack(
+    None, 'host NUMA nodes', reason='Placement answered with NUMA '
+    'providers that the host does not have',
+    cure='its nova-compute may not have reported its topology yet')
+UNKNOWN_DEVICES = Lack(
+    None, 'PCI devices', reason='Placement answered with PCI devices that '
+    'the host has not reported',
+    cure='are they in its [pci]device_spec, and is [pci]report_in_placement '
+    'on?')
+TOO_FAR = Lack(
+    None, 'VFs', reason='the VFs would be farther from their guest NUMA nodes '
+    'than ghsched:vfs_locality allows')
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ def _always(_guest_node: int, _node: int) -> bool:
 
 def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
           host: Host, has_room: HasRoom | None = None,
-          ) -> tuple[list[Placed], Refusal | None]:
+          ) -> tuple[list[Placed], Lack | None]:
     """Candidates worth a try, in order, and why there is none.
 
     :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``,
@@ -185,10 +188,10 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     """
     most = max(1, MAX_PLACED // max(1, len(candidates)))
     placed: list[Placed] = []
-    refusals: Counter[Refusal] = Counter()
+    refusals: Counter[Lack] = Counter()
     for candidate in candidates:
         found = _place(candidate, wanted, host, has_room or _always)
-        if isinstance(found, Refusal):
+        if isinstance(found, Lack):
             refusals[found] += 1
         else:
             placed.extend(itertools.islice(found, most))
@@ -211,19 +214,18 @@ MAX_PLACED = 20000
 _TELLING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES, UNKNOWN_NODES)
 
 
-def no_room(nodes: Iterable[int]) -> Refusal:
+def no_room(nodes: Iterable[int]) -> Lack:
     """Host nodes that have all but what Nova looks after."""
-    numbers = sorted(set(nodes))
-    who = ('host NUMA node {} has' if len(numbers) == 1
-           else 'host NUMA nodes {} have').format(
-               ', '.join(map(str, numbers)))
-    return Refusal(f'{who} the memory bandwidth and VFs, but not the CPUs, '
-                   'memory, networks or other devices that the guest needs '
-                   'with them')
+    numbers = ', '.join(map(str, sorted(set(nodes))))
+    return Lack(
+        None, 'CPUs, memory, networks or devices', reason='the host NUMA '
+        'nodes with the memory bandwidth and VFs lack the CPUs, memory, '
+        'networks or other devices that the guest needs with them',
+        detail=f'NUMA nodes {numbers}')
 
 
 def _place(candidate: Mapping[str, Any], wanted: Wanted, host: Host,
-           has_room: HasRoom) -> Iterator[Placed] | Refusal:
+           has_room: HasRoom) -> Iterator[Placed] | Lack:
     mappings = candidate['mappings']
     nodes = _nodes(mappings, wanted, host.node_of_numa)
     if nodes is None:

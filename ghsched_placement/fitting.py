@@ -28,17 +28,18 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 
 import os_resource_classes as orc
-import os_traits
 
 from ghsched_placement import capacity
 from ghsched_placement import keys
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import request
-from ghsched_placement import shortage
 
 #: Guests that are counted on one host at most.
 MOST = 1000
@@ -85,14 +86,18 @@ class Verdict:
         least, where the guest NUMA nodes differ or some guests share.
     :param sharing: how many of them, the last ones, would share a control
         group that is there, because none is left.
-    :param reasons: why there is no room for one.
+    :param lacks: why there is no room for one.
     """
 
     host: str
     nodes: tuple[int, ...] = ()
     guests: int = 0
-    reasons: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
     sharing: int = 0
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(map(str, self.lacks))
 
     @property
     def joins(self) -> bool:
@@ -102,17 +107,15 @@ class Verdict:
 
 def check(host: capacity.Host, wish: Wish) -> Verdict:
     """Whether a host can take a guest, and how many of its kind."""
-    reasons = tuple(_reasons(host, wish))
-    if reasons:
-        return Verdict(host.name, reasons=reasons)
+    lacks = tuple(_lacks(host, wish))
+    if lacks:
+        return Verdict(host.name, lacks=lacks)
     room = _Room(host, wish)
     first = room.take()
     if first is None:
-        return Verdict(host.name, reasons=(
-            f'the {wish.guest_nodes} guest NUMA nodes need a host NUMA node '
-            'each, and too few have room for them'
-            + (' and a control group to share' if _must_join(host, wish)
-               else ''),))
+        return Verdict(host.name, lacks=(lack.too_few_nodes(
+            wish.guest_nodes, ' and a control group to share'
+            if _must_join(host, wish) else ''),))
     guests = 1
     while guests < MOST and room.take() is not None:
         guests += 1
@@ -130,23 +133,23 @@ def _can_join(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
         guest_node, frozenset())
 
 
-# -- reasons ------------------------------------------------------------------
+# -- what is lacking ---------------------------------------------------------
 
 
-def _reasons(host: capacity.Host, wish: Wish) -> Iterator[str]:
-    if os_traits.COMPUTE_STATUS_DISABLED in host.root.traits:
-        yield 'the compute service is disabled'
-    yield from _traits(host, wish)
+def _lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
+    yield from lack.traits(host.root.traits, wish.required, wish.forbidden)
     yield from _amounts(host, wish)
     joining = _must_join(host, wish)
     if joining and not _is_shared(host, wish):
-        # What the host nodes have left is told as for any other guest.
+        # What the host nodes have left is listed as for any other guest.
         joining = False
-        yield ('no control group is left' if host.groups
-               else 'it has no control groups for guests')
+        yield Lack(None, lack.GROUPS, reason=(
+            'no control group is left' if host.groups
+            else 'it has no control groups for guests'))
     if wish.guest_nodes > len(host.nodes):
-        yield (f'it has {len(host.nodes)} NUMA nodes, the guest has '
-               f'{wish.guest_nodes}')
+        yield Lack(None, 'NUMA nodes', len(host.nodes), wish.guest_nodes,
+                   f'it has {len(host.nodes)} NUMA nodes, the guest has '
+                   f'{wish.guest_nodes}')
     if wish.policy.vfs_locality != 'node':
         yield from _distant_vfs(host, wish)
     for guest_node in range(wish.guest_nodes):
@@ -159,51 +162,40 @@ def _is_shared(host: capacity.Host, wish: Wish) -> bool:
                for guest_node in range(len(wish.policy.nodes)))
 
 
-def _traits(host: capacity.Host, wish: Wish) -> Iterator[str]:
-    held = {names.CAPABILITY_TRAITS[name]: key
-            for name, key in shortage.HELD_BY_KEY.items()}
-    for trait in sorted(wish.required - host.root.traits):
-        if trait in held:
-            yield f'it cannot hold {held[trait].extra_spec} (trait {trait})'
-        else:
-            yield f'it lacks the trait {trait}'
-    for trait in sorted(wish.forbidden & host.root.traits
-                        - {os_traits.COMPUTE_STATUS_DISABLED}):
-        yield f'it has the trait {trait}'
-
-
-def _amounts(host: capacity.Host, wish: Wish) -> Iterator[str]:
+def _amounts(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
     for resource_class, need in sorted(wish.amounts.items()):
         stock = host.root.stock(resource_class)
-        if stock is None:
-            # Disks may be of a provider that is shared.
-            if resource_class != orc.DISK_GB:
-                yield f'it has no {resource_class}, {need} are needed'
-        elif need > stock.free:
-            yield f'{resource_class}: {stock.free} free, {need} needed'
-        elif need > stock.at_once:
-            yield (f'{resource_class}: at most {stock.at_once} for one '
-                   f'guest, {need} needed')
+        word = lack.WORDS.get(resource_class, resource_class)
+        if stock is not None:
+            found = lack.amount(word, need, stock.free, stock.at_once)
+        elif resource_class == orc.DISK_GB:
+            continue    # disks may be of a provider that is shared
+        else:
+            found = lack.amount(word, need, 0)
+        if found:
+            yield found
 
 
-def _distant_vfs(host: capacity.Host, wish: Wish) -> Iterator[str]:
+def _distant_vfs(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
     for resource_class, need in sorted(wish.vfs().items()):
         free = sum(pf.stock.free for pf in host.pfs
                    if pf.resource_class == resource_class)
-        if free < need:
-            yield (f'{free} VFs of {resource_class} free, {need} needed '
-                   f'({keys.VFS.extra_spec})')
+        found = lack.amount(f'VFs of {resource_class}', need, free,
+                            key=keys.VFS.extra_spec)
+        if found:
+            yield found
 
 
 def _nodes(host: capacity.Host, wish: Wish, guest_node: int,
-           joining: bool) -> Iterator[str]:
+           joining: bool) -> Iterator[Lack]:
     """Why no host NUMA node can take a guest NUMA node; node by node."""
     misfits = [(node, tuple(_misfits(node, wish, guest_node, joining)))
                for node in host.nodes]
     if all(found for _node, found in misfits):
         for node, found in misfits:
-            yield (f'NUMA node {_called(node)} cannot take guest NUMA node '
-                   f'{guest_node}: {", ".join(found)}')
+            yield replace(found[0], node=node.number, reason=(
+                f'NUMA node {_called(node)} cannot take guest NUMA node '
+                f'{guest_node}: {", ".join(one.text for one in found)}'))
 
 
 def _called(node: capacity.Node) -> str:
@@ -211,25 +203,30 @@ def _called(node: capacity.Node) -> str:
 
 
 def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
-             joining: bool) -> Iterator[str]:
+             joining: bool) -> Iterator[Lack]:
     if node.number is None:
-        yield 'it is not known which node it is'
+        yield Lack(None, 'number', reason='it is not known which node it is')
     if joining and not _can_join(node, wish, guest_node):
-        yield 'no control group is left and it has none that can be shared'
+        yield Lack(None, lack.GROUPS, reason='no control group is left and it '
+                   'has none that can be shared')
     share = wish.policy.demand(wish.accounting).get(guest_node, 0)
     if share and node.bandwidth is None:
-        yield 'its bandwidth cannot be controlled'
-    elif node.bandwidth is not None and share > node.bandwidth.at_once:
-        yield (f'{node.bandwidth.at_once} % of its bandwidth free, {share} % '
-               'needed')
-    elif node.bandwidth is not None and share % node.bandwidth.step:
-        yield (f'it holds multiples of {node.bandwidth.step} % of its '
-               f'bandwidth, {share} % needed')
+        yield Lack(None, lack.BANDWIDTH, 0, share,
+                   'its bandwidth cannot be controlled')
+    needed = []
+    if node.bandwidth is not None:
+        needed = [(lack.BANDWIDTH, share, node.bandwidth.at_once)]
+        if share <= node.bandwidth.at_once and share % node.bandwidth.step:
+            yield Lack(None, lack.BANDWIDTH, node.bandwidth.at_once, share,
+                       f'it holds multiples of {node.bandwidth.step} % of '
+                       f'its bandwidth, {share} % needed')
     if wish.policy.vfs_locality == 'node':
-        for resource_class, need in sorted(wish.vfs(guest_node).items()):
-            free = node.vfs(resource_class)
-            if free < need:
-                yield f'{free} VFs of {resource_class} free, {need} needed'
+        needed += [(f'VFs of {name}', need, node.vfs(name))
+                   for name, need in sorted(wish.vfs(guest_node).items())]
+    for name, need, free in needed:
+        found = lack.amount(name, need, free)
+        if found:
+            yield found
 
 
 # -- how many -----------------------------------------------------------------

@@ -21,9 +21,9 @@ from keystoneauth1 import exceptions
 
 from ghsched_nova.live import errors
 from ghsched_placement import change
+from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
-from ghsched_placement import shortage
 from ghsched_placement import tree
 
 #: With consumer generations (1.28), and before consumer types (1.38), which
@@ -111,7 +111,7 @@ class Shares:
         for capability in sorted(needed):
             trait = names.CAPABILITY_TRAITS[capability]
             if trait not in traits:
-                key = shortage.HELD_BY_KEY[capability]
+                key = lack.HELD_BY_KEY[capability]
                 raise errors.Refused(
                     f'{key.extra_spec}: the host of the guest cannot hold '
                     f'it (its provider lacks the trait {trait})')

@@ -36,6 +36,8 @@ from oslo_log import log as logging
 from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova import pci_requests
+from ghsched_nova.placement_client import PlacementClient
+from ghsched_nova.placement_client import PlacementError
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import request_filter
@@ -43,11 +45,10 @@ from ghsched_placement import candidates
 from ghsched_placement.candidates import Placed
 from ghsched_placement.candidates import VfRequest
 from ghsched_placement.candidates import Wanted
+from ghsched_placement.lack import Gathered
+from ghsched_placement.lack import Lack
 from ghsched_placement import names
-from ghsched_placement.refusals import Gathered
-from ghsched_placement.refusals import Refusal
 from ghsched_placement import request
-from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
 
@@ -56,14 +57,20 @@ LOG = logging.getLogger(__name__)
 request_filter.register()
 compat.steer_fit()
 
-NO_TOPOLOGY = Refusal('the host has not reported a NUMA topology')
-CPU_POLICY = Refusal('the host has no hardware threads, which the CPU thread '
-                     'policy of the flavor requires')
-TAKEN = Refusal('other guests of the same request took the memory bandwidth '
-                'or the VFs')
+NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
+                   'NUMA topology')
+CPU_POLICY = Lack(None, 'hardware threads', reason='the host has no hardware '
+                  'threads, which the CPU thread policy of the flavor '
+                  'requires')
+TAKEN = Lack(None, 'memory bandwidth or VFs', reason='other guests of the '
+             'same request took the memory bandwidth or the VFs')
+NO_ROOM = Lack(None, 'CPUs, memory, networks or devices', reason='no NUMA '
+               'node has the CPUs, memory, networks or other devices that '
+               'the guest needs')
 FAR = 'would not have its devices near'
-NOT_STEERED = Refusal('its nova-compute does not use the driver of ghsched, '
-                      'so its claim cannot be held to a NUMA node')
+NOT_STEERED = Lack(None, 'driver', reason='its nova-compute does not use the '
+                   'driver of ghsched, so its claim cannot be held to a NUMA '
+                   'node')
 
 
 class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
@@ -116,7 +123,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 yield view
             else:
                 refused.add(host_state.host, refusal)
-        _log_once(spec, refused.lines(spec.flavor.name, told))
+        _log_once(spec, refused, told)
 
     @staticmethod
     def _wanted(spec: compat.RequestSpec) -> tuple[Wanted, bool]:
@@ -138,7 +145,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         return wanted, policy.device_numa == device_numa.PREFERRED
 
     def _keep_one(self, view: HostStateView, spec: compat.RequestSpec,
-                  wanted: Wanted) -> Refusal | None:
+                  wanted: Wanted) -> Lack | None:
         """Choose a candidate and note its limits; else say why not."""
         if not view.numa_topology:
             return NO_TOPOLOGY
@@ -160,13 +167,13 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _keep_first_fit(self, view: HostStateView, spec: compat.RequestSpec,
                         wanted: Wanted,
-                        placed: Sequence[Placed]) -> Refusal | None:
+                        placed: Sequence[Placed]) -> Lack | None:
         """Try each way to give guest nodes their host nodes once.
 
         The limits hold the claim to that way, whatever PFs are chosen.
         """
         limit = compat.config().ghsched.max_candidates_per_host
-        refusal: Refusal | None = None
+        refusal: Lack | None = None
         free = _Free(view.uuid)
         for items in candidates.by_nodes(placed, wanted):
             if view.claimed:
@@ -211,7 +218,7 @@ def _host(view: HostStateView) -> candidates.Host:
 
 
 def _fit(view: HostStateView, spec: compat.RequestSpec, item: Placed,
-         near_devices: bool) -> Placed | Refusal:
+         near_devices: bool) -> Placed | Lack:
     """The candidate, if the claim can follow it.
 
     :param near_devices: whether the devices that the claim places have to be
@@ -225,7 +232,8 @@ def _fit(view: HostStateView, spec: compat.RequestSpec, item: Placed,
         try:
             requests = near.require(compat.as_claimed(requests, mappings))
         except exception.NovaException as error:
-            return Refusal(str(error))
+            return Lack(None, 'devices', reason='the devices cannot be on '
+                        'the NUMA nodes of the guest', detail=str(error))
     fitted = compat.fit(view, spec, limits, mappings, requests)
     if fitted is None:
         return _too_little(wanted, near_devices and near.shortage(
@@ -236,17 +244,17 @@ def _fit(view: HostStateView, spec: compat.RequestSpec, item: Placed,
     return item
 
 
-def _too_little(nodes: Sequence[int], devices: str | bool) -> Refusal:
+def _too_little(nodes: Sequence[int], devices: str | bool) -> Lack:
     """Why nothing fits.
 
     :param nodes: host nodes of a candidate, which may be none.
     :param devices: those that have to be near.
     """
-    reason = (candidates.no_room(nodes).reason if nodes
-              else 'no NUMA node has the CPUs, memory, networks or other '
-                   'devices that the guest needs')
-    return Refusal(f'{reason}; of the devices to be on the same node, '
-                   f'{devices}' if devices else reason)
+    lack = candidates.no_room(nodes) if nodes else NO_ROOM
+    if not devices:
+        return lack
+    return dataclasses.replace(lack, detail='; '.join(filter(None, (
+        lack.detail, f'of the devices to be on the same node, {devices}'))))
 
 
 class _Free:
@@ -284,18 +292,14 @@ class _Free:
         Nova's scheduler cleans up after a host that was refused, but not
         after an error.
         """
-        client = compat.placement_client()
-        url = f'/resource_providers/{provider}'
+        client = PlacementClient(compat.placement_client())
         try:
-            records = client.get(url + '/inventories').json()['inventories']
-            used = client.get(url + '/usages').json()['usages']
-        except Exception as error:
-            LOG.warning('ghsched: what is left on the provider %(uuid)s '
-                        'cannot be asked: %(error)r',
+            return client.free(provider)
+        except PlacementError as error:
+            LOG.warning('ghsched: what is left on the provider %(uuid)s is '
+                        'not known: %(error)s',
                         {'uuid': provider, 'error': error})
             return {}
-        return {name: tree.free(record, used.get(name, 0))
-                for name, record in records.items()}
 
 
 def vf_requests(spec: compat.RequestSpec) -> list[VfRequest]:
@@ -306,14 +310,16 @@ def vf_requests(spec: compat.RequestSpec) -> list[VfRequest]:
             if (node := pci_requests.guest_node_of(pci_request)) is not None]
 
 
-def _log_once(spec: compat.RequestSpec, lines: Sequence[str]) -> None:
+def _log_once(spec: compat.RequestSpec, refused: Gathered,
+              what: str) -> None:
     """Log each reason once per request, however many instances it has.
 
     Our own manager takes them, because it may try the request again.
     """
-    told = request_filter.told_of(spec)
-    if told is not None:
-        told.extend(lines)
+    lines = refused.lines(spec.flavor.name, what)
+    refusals = request_filter.refusals_of(spec)
+    if refusals is not None:
+        refusals.update(zip(lines, refused.lacks(), strict=True))
         return
     known: set[str] = spec.__dict__.setdefault('_ghsched_logged', set())
     for line in lines:

@@ -35,19 +35,17 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from ghsched_nova import compat
+from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
+from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 from ghsched_placement import request as requests
-from ghsched_placement import shortage
 from ghsched_placement import vfs
 
 LOG = logging.getLogger(__name__)
-
-#: First microversion with root_required.
-_MICROVERSION = '1.35'
 
 #: How often a request is scheduled when others are faster.
 ATTEMPTS = 3
@@ -56,38 +54,81 @@ ATTEMPTS = 3
 _MAX_PFS = 10000
 
 #: What Nova says when it has nothing to say.
+_OUR_FILTER = filters.GhschedNUMATopologyFilter.__name__
+
 _NO_REASON = ('', 'There are not enough hosts available.')
 
 
-class _Claims(threading.local):
-    """Whether this thread has lost a race for a host."""
+class _Seen(threading.local):
+    """What became of the request that this thread schedules.
 
-    lost = False
+    :ivar lost: whether it has lost a race for a host.
+    :ivar query: to Placement; empty until it is asked.
+    :ivar hosts: compute nodes in the answer.
+    :ivar filtered: what each filter did, for the last instance.
+    """
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self.lost = False
+        self.query: list[tuple[str, str]] = []
+        self.hosts: frozenset[str] = frozenset()
+        self.filtered: list[lack.Filtered] = []
+
+    def start_filters(self) -> None:
+        self.filtered = []
+
+    def note(self, name: str, before: int, after: int) -> None:
+        self.filtered.append(lack.Filtered(name, before, after))
 
 
 class _NotingClient:
-    """A Placement client that notes when a claim was refused."""
+    """A Placement client that notes what is asked and claimed."""
 
-    def __init__(self, client: Any, claims: _Claims) -> None:
-        self._client, self._claims = client, claims
+    def __init__(self, client: Any, seen: _Seen) -> None:
+        self._client, self._seen = client, seen
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def claim_resources(self, *args: Any, **kwargs: Any) -> Any:
         claimed = self._client.claim_resources(*args, **kwargs)
-        self._claims.lost = self._claims.lost or not claimed
+        self._seen.lost = self._seen.lost or not claimed
         return claimed
+
+    def get_allocation_candidates(self, context: Any,
+                                  resources: Any) -> Any:
+        found = self._client.get_allocation_candidates(context, resources)
+        # Nova may ask once more, with VCPU in place of PCPU.
+        self._seen.query = self._seen.query or parse.parse_qsl(
+            resources.to_querystring())
+        if not found or found[0] is None:
+            # Nova fails on that in the answer for VCPU in place of PCPU.
+            return [], {}, None
+        self._seen.hosts |= {summary['root_provider_uuid']
+                             for summary in found[1].values()}
+        return found
 
 
 class GhschedSchedulerManager(manager.SchedulerManager):
     """Nova's scheduler manager; a NoValidHost of ours carries its reason."""
 
-    _claims = _Claims()
+    _seen = _Seen()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        compat.watch_filters(self.host_manager, self._seen.start_filters,
+                             self._seen.note)
 
     @property
     def placement_client(self) -> Any:
-        return _NotingClient(super().placement_client, self._claims)
+        return _NotingClient(super().placement_client, self._seen)
+
+    @property
+    def _placement(self) -> PlacementClient:
+        return PlacementClient(super().placement_client)
 
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
@@ -96,9 +137,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         if (spec is None or compat.is_rebuild(spec)
                 or not request_filter.is_ours(spec)):
             return self._select(context, *args, **kwargs)
-        told: list[str] = []
+        told: request_filter.Refusals = {}
+        why: list[lack.Lack] = []
         for attempt in self._tries(spec):
-            now: list[str] = []
+            now: request_filter.Refusals = {}
             try:
                 found = self._select_again(context, attempt, now, *args,
                                            **kwargs)
@@ -112,10 +154,14 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             if now:
                 _log(told, LOG.debug)
                 told = now
+            if self._seen.hosts:
+                why = lack.of_filters(
+                    self._seen.filtered, len(self._seen.hosts),
+                    {_OUR_FILTER: list(now.values())})
         _log(told, LOG.info)
         if refused.kwargs.get('reason', '') not in _NO_REASON:
             raise refused
-        reason = self._reason(spec)
+        reason = self._reason(spec, why)
         if reason:
             raise exception.NoValidHost(reason=reason) from None
         raise refused
@@ -146,28 +192,24 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _is_shared(self, policy: policies.GuestPolicy) -> bool:
         """Whether some host has a group of a policy that can be shared."""
-        trait = names.shares_trait(policy.fingerprint, 0)
-        response = self.placement_client.get(
-            '/resource_providers?' + parse.urlencode({'required': trait}),
-            version=_MICROVERSION)
-        # Placement refuses a trait that there has never been.
-        return response.status_code == 200 and bool(
-            response.json()['resource_providers'])
+        return self._placement.has_provider(
+            names.shares_trait(policy.fingerprint, 0))
 
     def _select_again(self, context: Any, how: request_filter.Try | None,
-                      told: list[str], *args: Any, **kwargs: Any) -> Any:
+                      told: request_filter.Refusals, *args: Any,
+                      **kwargs: Any) -> Any:
         """Schedule a request, more than once if others are faster."""
         spec = kwargs['spec_obj']
         for attempt in itertools.count(1):
             tried = kwargs['spec_obj'] = spec.obj_clone()
             request_filter.set_try(tried, how, told)
-            self._claims.lost = False
+            self._seen.start()
             try:
                 return self._select(context, *args, **kwargs)
             except exception.NoValidHost:
                 # Nova claims one candidate per host, and so do its rivals:
                 # in Placement's next answer another NUMA node has its turn.
-                if attempt == ATTEMPTS or not self._claims.lost:
+                if attempt == ATTEMPTS or not self._seen.lost:
                     raise
                 LOG.info('ghsched: other requests were faster, flavor %s is '
                          'scheduled again', spec.flavor.name)
@@ -194,18 +236,18 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             assert error is not None  # noqa: S101
             raise error from None
 
-    def _reason(self, spec: compat.RequestSpec) -> str:
-        """Why no host can take a guest of ours; empty when it is not ours."""
+    def _reason(self, spec: compat.RequestSpec,
+                why: list[lack.Lack]) -> str:
+        """Why no host takes a guest; empty when that is not known.
+
+        :param why: what became of the hosts that Placement had room on; empty
+            when it had none.
+        """
         policy = _policy(spec)
         if policy is None:
             return ''
         try:
-            found = shortage.find(
-                policy, compat.config().ghsched.bandwidth_accounting,
-                self._ask, self._pfs(spec, policy),
-                policy.controlled and self._is_shared(policy),
-                lambda: self._free(names.MEM_BW_PCT,
-                                   frozenset({names.NUMA_NODE_TRAIT})))
+            found = why or self._lacks(spec, policy)
         except Exception:
             # The refusal stands whether or not its reason can be had.
             LOG.exception('ghsched: cannot find out why flavor %s was '
@@ -215,6 +257,19 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             LOG.info('ghsched: flavor %(flavor)s refused: %(item)s',
                      {'flavor': spec.flavor.name, 'item': item})
         return '; '.join(item.reason for item in found)
+
+    def _lacks(self, spec: compat.RequestSpec,
+               policy: policies.GuestPolicy) -> list[lack.Lack]:
+        """What Placement has of no host."""
+        cloud = lack.Cloud(
+            self._ask, self._pfs(spec, policy),
+            policy.controlled and self._is_shared(policy),
+            lambda: self._free(names.MEM_BW_PCT,
+                               frozenset({names.NUMA_NODE_TRAIT})))
+        return lack.find(
+            policy, compat.config().ghsched.bandwidth_accounting, cloud,
+            lack.without_ours(self._seen.query,
+                              request_filter.our_suffixes(spec)))
 
     def _pfs(self, spec: compat.RequestSpec, policy: policies.GuestPolicy,
              ) -> dict[str, list[vfs.Pf]]:
@@ -233,22 +288,13 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
         :param asked: see :func:`ghsched_placement.vfs.query`.
         """
-        answer = self._candidates(vfs.query(*asked), _MAX_PFS)
+        answer = self._placement.candidates(vfs.query(*asked), _MAX_PFS)
         return vfs.read(answer['provider_summaries'], *asked)
 
     def _ask(self, query: list[tuple[str, str]]) -> bool:
         """Whether any host satisfies an allocation candidates query."""
-        return bool(self._candidates(query, 1)['allocation_requests'])
-
-    def _candidates(self, query: list[tuple[str, str]], limit: int) -> Any:
-        response = self.placement_client.get(
-            '/allocation_candidates?' + parse.urlencode(
-                [*query, ('limit', str(limit))]),
-            version=_MICROVERSION)
-        if response.status_code != 200:
-            raise exception.NovaException(
-                f'Placement: {response.status_code} {response.text}')
-        return response.json()
+        return bool(self._placement.candidates(query, 1)[
+            'allocation_requests'])
 
 
 def _policy(spec: compat.RequestSpec) -> policies.GuestPolicy | None:

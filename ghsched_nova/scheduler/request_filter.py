@@ -15,6 +15,7 @@
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
+from typing import TypeAlias
 
 from nova import exception
 from oslo_log import log as logging
@@ -22,12 +23,16 @@ from oslo_log import log as logging
 from ghsched_nova import compat
 from ghsched_nova import pci_requests
 from ghsched_placement import keys
+from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 from ghsched_placement import request
 from ghsched_placement import vfs
 
 LOG = logging.getLogger(__name__)
+
+#: What hosts lack, by the line about it for the log.
+Refusals: TypeAlias = dict[str, Lack]
 
 
 def is_ours(spec: compat.RequestSpec) -> bool:
@@ -66,18 +71,19 @@ class Try:
 
 
 def set_try(spec: compat.RequestSpec, attempt: Try | None,
-            told: list[str]) -> None:
+            refusals: Refusals) -> None:
     """Say how to ask for the VFs of a request; see :func:`try_of`.
 
-    :param told: takes the reasons that hosts are refused for.
+    :param refusals: takes the lines for the log about the hosts that are
+        refused, and what they lack.
     """
     spec.__dict__['_ghsched_try'] = attempt
-    spec.__dict__['_ghsched_told'] = told
+    spec.__dict__['_ghsched_refusals'] = refusals
 
 
-def told_of(spec: compat.RequestSpec) -> list[str] | None:
-    """Where reasons go; None when nobody asked for them."""
-    found: list[str] | None = spec.__dict__.get('_ghsched_told')
+def refusals_of(spec: compat.RequestSpec) -> Refusals | None:
+    """Where refusals go; None when nobody asked for them."""
+    found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
     return found
 
 
@@ -155,15 +161,20 @@ def _devices(spec: compat.RequestSpec, need: policies.Vfs, pci_request: Any,
         required=frozenset(group.required_traits))
 
 
+def our_suffixes(spec: compat.RequestSpec) -> tuple[str, ...]:
+    """What the suffixes of our request groups begin with."""
+    of_vfs = (f'{pci_request.request_id}-' for pci_request in
+              pci_requests.of(spec.pci_requests.requests
+                              if spec.pci_requests else ()))
+    return names.GROUP_PREFIX, *of_vfs
+
+
 def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
     """Put our groups in, for any that a request has of ours.
 
     A reschedule brings the same request again.
     """
-    of_vfs = tuple(f'{pci_request.request_id}-' for pci_request in
-                   pci_requests.of(spec.pci_requests.requests
-                                   if spec.pci_requests else ()))
-    ours = (names.GROUP_PREFIX, *of_vfs)
+    ours = our_suffixes(spec)
     groups = (spec.requested_resources
               if 'requested_resources' in spec else None) or []
     spec.requested_resources = [

@@ -28,6 +28,7 @@ from osc_lib import exceptions
 from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement import images
+from ghsched_placement import lack
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host as hosts
@@ -230,9 +231,10 @@ def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
     verdict = fitting.check(host, wish)
     if verdict.guests and not client.has_candidate(
             host, joining if verdict.joins else asked):
-        return fitting.Verdict(host.name, reasons=(
-            'Placement has no candidate here: something else that the flavor '
-            'or the image asks for is missing (trait:..., resources:...)',))
+        return fitting.Verdict(host.name, lacks=(lack.Lack(
+            None, lack.COMBINATION, reason='Placement has no candidate here: '
+            'something else that the flavor or the image asks for is missing '
+            '(trait:..., resources:...)'),))
     return verdict
 
 

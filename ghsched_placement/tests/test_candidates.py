@@ -16,7 +16,7 @@ import itertools
 import testtools
 
 from ghsched_placement import candidates
-from ghsched_placement import refusals
+from ghsched_placement import lack
 
 SUFFIXES = {0: 'ghsched_bw0', 1: 'ghsched_bw1'}
 NODES = {'rp0': 0, 'rp1': 1, 'rp2': 2}
@@ -222,19 +222,20 @@ class VfsTest(testtools.TestCase):
 class GatheredTest(testtools.TestCase):
 
     def test_hosts_refused_for_one_reason_are_one_line(self):
-        gathered = refusals.Gathered()
+        gathered = lack.Gathered()
         for host in ('a', 'b', 'c'):
-            gathered.add(host, refusals.Refusal('too full'))
-        gathered.add('d', refusals.Refusal('no topology'))
+            gathered.add(host, lack.Lack(None, 'x', reason='too full'))
+        gathered.add('d', lack.Lack(None, 'x', reason='no topology'))
         self.assertEqual(
             ['ghsched: flavor f refused on 3 hosts (a, b, c): too full',
              'ghsched: flavor f refused on 1 host (d): no topology'],
             gathered.lines('f'))
 
     def test_a_thousand_hosts_make_a_short_line(self):
-        gathered = refusals.Gathered()
+        gathered = lack.Gathered()
         for number in range(1000):
-            gathered.add(f'host{number}', refusals.Refusal('too full'))
+            gathered.add(f'host{number}',
+                         lack.Lack(None, 'x', reason='too full'))
         (line,) = gathered.lines('f')
         self.assertIn('1000 hosts', line)
         self.assertIn('and 995 more', line)

@@ -81,8 +81,8 @@ class CheckTest(unittest.TestCase):
         host = clouds.host(clouds.node(0, used=90),
                            clouds.node(1, bandwidth=0))
         self.assertEqual((
-            'NUMA node 0 cannot take guest NUMA node 0: 10 % of its '
-            'bandwidth free, 30 % needed',
+            'NUMA node 0 cannot take guest NUMA node 0: 10 % of '
+            'memory bandwidth free, 30 needed',
             'NUMA node 1 cannot take guest NUMA node 0: its bandwidth '
             'cannot be controlled'), self.refused(host, wish(30)))
 
@@ -109,7 +109,8 @@ class CheckTest(unittest.TestCase):
         host = clouds.host(
             clouds.node(0),
             traits=clouds.ALL_TRAITS | {os_traits.COMPUTE_STATUS_DISABLED})
-        self.assertEqual(('the compute service is disabled',),
+        self.assertEqual(('the compute service is disabled; openstack compute '
+                          'service set --enable',),
                          self.refused(host, wish(30)))
 
     def test_control_groups_run_out(self):
@@ -125,8 +126,8 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(2, self.fits(host, wish(
             1, amounts={'VCPU': 2, 'MEMORY_MB': 300})).guests)
         self.assertEqual(
-            ('PCPU', 'VCPU: 5 free, 6 needed'),
-            (self.refused(host, wish(1, amounts={'PCPU': 1}))[0][10:14],
+            ('0 dedicated CPUs free, 1 needed', '5 vCPUs free, 6 needed'),
+            (self.refused(host, wish(1, amounts={'PCPU': 1}))[0],
              self.refused(host, wish(1, amounts={'VCPU': 6}))[0]))
 
     def test_disks_may_be_elsewhere(self):
@@ -208,8 +209,8 @@ class SharingTest(unittest.TestCase):
         self.assertEqual(
             ('NUMA node 0 cannot take guest NUMA node 0: no control group '
              'is left and it has none that can be shared',
-             'NUMA node 1 cannot take guest NUMA node 0: 10 % of its '
-             'bandwidth free, 30 % needed'),
+             'NUMA node 1 cannot take guest NUMA node 0: 10 % of '
+             'memory bandwidth free, 30 needed'),
             fitting.check(shared_host(asked, (0, 90), ((), (0,))),
                           asked).reasons)
 

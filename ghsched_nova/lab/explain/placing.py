@@ -33,17 +33,21 @@ from ghsched_nova.lab.planner.state import Way
 from ghsched_nova.resctrl import resolve
 from ghsched_placement import cpulist
 from ghsched_placement import keys
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import vfs
 
-#: Units of what is short, where it does not name them itself.
-_UNITS = {'memory': 'MB of RAM', 'disk': 'GB of disk', 'VCPU': 'vCPUs',
-          'PCPU': 'dedicated CPUs (dedicated_cpus in its file)',
-          limits.BANDWIDTH: '% of its memory bandwidth for guests'}
-
 
 class Refused(Exception):  # noqa: N818
-    """The host cannot take the guest; says why."""
+    """The host cannot take the guest.
+
+    :param subject: what cannot, before what it lacks.
+    """
+
+    def __init__(self, subject: str, *lacks: Lack) -> None:
+        super().__init__(f'{subject}{", and ".join(map(str, lacks))}')
+        self.lacks = lacks
 
 
 @dataclass(frozen=True)
@@ -120,21 +124,12 @@ def _ways(wish: Wish, locality: str,
 def _check_host(wish: Wish) -> None:
     held = wish.host.resctrl.capabilities()
     if wish.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
-        raise Refused('ghsched:monitor=true cannot be held: this host does '
-                      'not report memory bandwidth')
-    lacks = [_told(lack) for lack in limits.of_root(wish.state, wish.need)]
+        raise Refused('', Lack(
+            None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
+            'held: this host does not report memory bandwidth'))
+    lacks = tuple(limits.of_root(wish.state, wish.need))
     if lacks:
-        raise Refused(f'the host {", and ".join(lacks)}')
-
-
-def _told(lack: limits.Lack) -> str:
-    """What is short, in words that follow "the host" or "host node N"."""
-    resource, for_one, _ = lack.resource.partition(limits.FOR_ONE)
-    unit = _UNITS.get(resource, resource)
-    percent = ' %' if unit.startswith('%') else ''
-    verb = 'is' if lack.needed == 1 else 'are'
-    return (f'has {lack.free} {unit}{for_one}, {lack.needed}{percent} {verb} '
-            'needed')
+        raise Refused('the host: ', *lacks)
 
 
 def _check_nodes(wish: Wish) -> None:
@@ -189,11 +184,11 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
 def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
     """Why a guest node does not fit on a host node; None when it does."""
     short = limits.misfits(wish.state, wish.need, guest_node, host_node)
-    others = [lack for lack in short if lack.resource != limits.BANDWIDTH]
+    others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
-        return _told(others[0])
+        return others[0].text
     return _unheld(wish, guest_node, host_node) or next(
-        map(_told, short), None)
+        (one.text for one in short), None)
 
 
 def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
@@ -225,8 +220,7 @@ def _no_way(wish: Wish) -> str:
     if too_many:
         return ('the VFs would have to be of so many PFs that Placement would '
                 'take too long, and the scheduler does not ask for that')
-    return (f'the {len(wish.need.guest.cells)} guest NUMA nodes need a host '
-            'NUMA node each, and too few have room for them')
+    return lack.too_few_nodes(len(wish.need.guest.cells)).text
 
 
 def _others(need: Need) -> Iterable[tuple[Need, str]]:

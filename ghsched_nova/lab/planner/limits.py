@@ -18,41 +18,15 @@ buy, :mod:`ghsched_nova.lab.planner.more` asks Placement.
 """
 
 from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass
-import re
 
 from ghsched_nova.lab.planner.need import Need
 from ghsched_nova.lab.planner.state import State
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement import tree
-
-BANDWIDTH = '% of memory bandwidth'
-GROUPS = 'control groups'
-
-#: What is free in all may be more than a single guest can have.
-FOR_ONE = ' for one guest'
-
-#: Each resource can be met, but not all of them on the same host NUMA nodes.
-COMBINATION = 'all on the same NUMA nodes'
-
-_WORDS = {names.RESCTRL_GROUP: GROUPS, 'MEMORY_MB': 'memory',
-          'VCPU': 'VCPU', 'PCPU': 'PCPU', 'DISK_GB': 'disk'}
-
-
-@dataclass(frozen=True)
-class Lack:
-    """A resource of which too little is left for one more guest.
-
-    :param node: host NUMA node; None for the host as a whole.
-    :param resource: in words; a trait that the host has not.
-    :param free: what is left; VFs of all PFs of the node.
-    :param needed: for one guest, on this node.
-    """
-
-    node: int | None
-    resource: str
-    free: int
-    needed: int
 
 
 def lacks(state: State, need: Need) -> tuple[Lack, ...]:
@@ -64,39 +38,38 @@ def lacks(state: State, need: Need) -> tuple[Lack, ...]:
     missing = tuple(_traits(state, need)) or tuple(of_root(state, need))
     if missing:
         return missing
-    found = tuple(lack for node in _nodes(state)
-                  for lack in of_node(state, need, node))
-    return found or (Lack(None, COMBINATION, 0, 1),)
+    found = tuple(one for node in _nodes(state)
+                  for one in of_node(state, need, node))
+    return found or (Lack(None, lack.COMBINATION),)
 
 
 def _traits(state: State, need: Need) -> Iterator[Lack]:
     asked = dict(need.query('any', {})).get('root_required', '')
-    for trait in filter(None, asked.split(',')):
-        wanted = not trait.startswith('!')
-        if (trait.lstrip('!') in state.host.root.traits) != wanted:
-            yield Lack(None, f'trait {trait}', 0, 1)
+    traits = set(filter(None, asked.split(',')))
+    forbidden = {trait for trait in traits if trait.startswith('!')}
+    return lack.traits(state.host.root.traits, traits - forbidden,
+                       (trait[1:] for trait in forbidden))
 
 
 def of_root(state: State, need: Need) -> Iterator[Lack]:
     """What a host lacks of all that is not counted by NUMA node."""
+    needed = []
     for name, amount in need.of_root.items():
-        free = state.free((0, name))
-        if free < amount:
-            yield Lack(None, _WORDS.get(name, name), max(0, free), amount)
-        elif name in state.host.root.inventories and (
-                amount > state.record((0, name))['max_unit']):
-            yield Lack(None, f'{_WORDS.get(name, name)}{FOR_ONE}',
-                       int(state.record((0, name))['max_unit']), amount)
-    if need.policy.vfs_locality == 'node':
-        return
-    wanted: dict[str, int] = {}
-    for (_node, name), count in need.devices_of.items():
-        wanted[name] = wanted.get(name, 0) + count
-    for name, count in wanted.items():
-        free = sum(state.free((place, name))
-                   for place in state.host.node_below)
-        if free < count:
-            yield Lack(None, vf_words(need, name), free, count)
+        most = (int(state.record((0, name))['max_unit'])
+                if name in state.host.root.inventories else None)
+        needed.append((lack.WORDS.get(name, name), amount,
+                       state.free((0, name)), most))
+    if need.policy.vfs_locality != 'node':
+        counts: Counter[str] = Counter()
+        for (_node, name), count in need.devices_of.items():
+            counts[name] += count
+        needed += [(vf_words(need, name), count, sum(
+            state.free((place, name)) for place in state.host.node_below),
+            None) for name, count in counts.items()]
+    for item in needed:
+        found = lack.amount(*item)
+        if found:
+            yield found
 
 
 def _nodes(state: State) -> list[int]:
@@ -117,33 +90,22 @@ def of_node(state: State, need: Need, node: int) -> list[Lack]:
 def misfits(state: State, need: Need, guest_node: int,
             node: int) -> list[Lack]:
     """What a host node lacks for a guest node."""
-    found = []
-    share = need.bandwidth.get(guest_node, 0)
-    free = bandwidth(state, node)
-    if free < share:
-        found.append(Lack(node, BANDWIDTH, free, share))
+    needed = [(lack.BANDWIDTH, need.bandwidth.get(guest_node, 0),
+               bandwidth(state, node))]
     if need.policy.vfs_locality == 'node':
-        for (owner, name), count in need.devices_of.items():
-            free = vfs_free(state, node, name)
-            if owner == guest_node and free < count:
-                found.append(Lack(node, vf_words(need, name), free, count))
-    found += [Lack(node, *short) for short
-              in state.short_of(node, need.cells[guest_node])]
-    return found
+        needed += [(vf_words(need, name), count,
+                    vfs_free(state, node, name))
+                   for (owner, name), count in need.devices_of.items()
+                   if owner == guest_node]
+    needed += state.short_of(node, need.cells[guest_node])
+    found = (lack.amount(*item, node=node) for item in needed)
+    return [one for one in found if one]
 
 
 def vf_words(need: Need, resource_class: str) -> str:
     aliases = {vfs.alias for vfs in need.policy.vfs
                if need.aliases[vfs.alias] == resource_class}
     return f'VFs of {" and ".join(sorted(aliases))}'
-
-
-def counted(amount: int, resource: str) -> str:
-    """An amount of a resource in words."""
-    if amount == 1:
-        resource = {GROUPS: 'control group'}.get(resource, resource)
-        resource = re.sub('^VFs ', 'VF ', resource)
-    return f'{amount} {resource}'
 
 
 def bandwidth(state: State, node: int) -> int:
@@ -217,9 +179,9 @@ def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
         node = state.host.node_of.get(place,
                                       state.host.node_below.get(place))
         for name in provider.inventories:
-            word = _WORDS.get(name, name)
+            word = lack.WORDS.get(name, name)
             if name == names.MEM_BW_PCT:
-                word = BANDWIDTH
+                word = lack.BANDWIDTH
             elif name in by_class:
                 word = f'VFs of {by_class[name]}'
             taken = state.taken.get((place, name), 0)

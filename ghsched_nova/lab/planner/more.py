@@ -25,6 +25,7 @@ from ghsched_nova.lab.planner.need import Need
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import Slot
 from ghsched_nova.lab.planner.state import State
+from ghsched_placement import lack
 from ghsched_placement import names
 
 #: Points of percent that a node gets in addition.
@@ -96,14 +97,14 @@ def _changes(state: State, need: Need) -> Iterator[_Change]:
     host = state.host
     if need.policy.controlled and (
             names.RESCTRL_GROUP in host.root.inventories):
-        yield _Change(None, (0, names.RESCTRL_GROUP), limits.GROUPS, 1)
+        yield _Change(None, (0, names.RESCTRL_GROUP), lack.GROUPS, 1)
     nodes: Mapping[int, int | None] = {**host.node_of, **host.node_below}
     classes = {name for _node, name in need.devices_of}
     for place, node in sorted(nodes.items(),
                               key=lambda item: (str(item[1]), item[0])):
         inventories = host.providers[place].inventories
         if need.bandwidth and names.MEM_BW_PCT in inventories:
-            yield _Change(node, (place, names.MEM_BW_PCT), limits.BANDWIDTH,
+            yield _Change(node, (place, names.MEM_BW_PCT), lack.BANDWIDTH,
                           POINTS)
         for name in sorted(classes.intersection(inventories)):
             yield _Change(node, (place, name),
@@ -112,8 +113,8 @@ def _changes(state: State, need: Need) -> Iterator[_Change]:
 
 def _may_help(state: State, need: Need, change: _Change) -> bool:
     short = limits.lacks(state, need)
-    if any(lack.node is None for lack in short):
-        return {lack.resource for lack in short} <= {
-            change.resource, limits.COMBINATION}
-    return any(lack.resource == change.resource and lack.node == change.node
-               for lack in short)
+    if any(one.node is None for one in short):
+        return {one.resource for one in short} <= {
+            change.resource, lack.COMBINATION}
+    return any(one.resource == change.resource and one.node == change.node
+               for one in short)

@@ -29,7 +29,6 @@ from ghsched_nova.lab.planner.density import DensityPlan
 from ghsched_nova.lab.planner.density import SCENARIOS
 from ghsched_nova.lab.planner import flavors as planned
 from ghsched_nova.lab.planner import inputs
-from ghsched_nova.lab.planner import limits
 from ghsched_nova.lab.planner import plan as planner
 from ghsched_nova.lab.planner.predict import predict
 from ghsched_nova.lab.planner.predict import Predicted
@@ -37,6 +36,7 @@ from ghsched_nova.lab.planner.predict import Target
 from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.progress import Bar
 from ghsched_placement import keys
+from ghsched_placement import lack
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor as flavors
@@ -181,7 +181,7 @@ def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     return (name, columns.Words(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.known(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
-            Lacks([dataclasses.asdict(lack) for lack in host.lacks]),
+            Lacks([one.figures() for one in host.lacks]),
             Gains([dataclasses.asdict(more) for more in host.more
                    if more.guests]))
 
@@ -240,16 +240,12 @@ class Lacks(columns.Lines):
     """What refuses the next guest."""
 
     def line(self, item: Mapping[str, Any]) -> str:
-        resource = item['resource']
-        if resource == limits.COMBINATION or resource.startswith('trait '):
-            return f'{_where(item)}: {resource}'
-        return (f'{_where(item)}: {item["free"]} {resource} free, '
-                f'{item["needed"]} needed')
+        return f'{_where(item)}: {item["text"]}'
 
 
 class Gains(columns.Lines):
     """What more of a resource would buy."""
 
     def line(self, item: Mapping[str, Any]) -> str:
-        more = limits.counted(item['amount'], item['resource'])
+        more = lack.counted(item['amount'], item['resource'])
         return f'{_where(item)}: +{more}: +{item["guests"]} guests'

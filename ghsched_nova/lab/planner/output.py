@@ -59,11 +59,11 @@ from ghsched_nova.lab.contention.density import Ratio
 from ghsched_nova.lab.explain.output import grid
 from ghsched_nova.lab.planner import density
 from ghsched_nova.lab.planner.density import DensityPlan
-from ghsched_nova.lab.planner import limits
-from ghsched_nova.lab.planner.limits import Lack
 from ghsched_nova.lab.planner.plan import HostPlan
 from ghsched_nova.lab.planner.plan import Plan
 from ghsched_placement import cpulist
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
 
 #: Kinds of hosts that a table shows at most.
 MOST_KINDS = 12
@@ -92,8 +92,9 @@ def _host(host: HostPlan) -> dict[str, Any]:
         'by_flavor': dict(host.by_flavor), 'pooled': host.pooled,
         'nodes': host.nodes, 'whole_before': host.whole_before,
         'whole_after': host.whole_after,
+        'lacks': [one.figures() for one in host.lacks],
         **{key: [asdict(one) for one in getattr(host, key)]
-           for key in ('lacks', 'uses', 'more')}}
+           for key in ('uses', 'more')}}
 
 
 def _density(plan: DensityPlan) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def _more_table(hosts: Sequence[HostPlan]) -> str:
     for host in hosts:
         for one in host.more:
             alike.setdefault((
-                _names(host.hosts), limits.counted(one.amount, one.resource),
+                _names(host.hosts), lack.counted(one.amount, one.resource),
                 one.guests), []).append(one.node)
     shown = sorted(alike, key=lambda row: -row[2])[:4 * MOST_KINDS]
     rows = ([names, what, _nodes(alike[names, what, guests]), guests]
@@ -211,17 +212,12 @@ def _names(names: Sequence[str]) -> str:
 
 def _lacks(lacks: Sequence[Lack]) -> Iterator[str]:
     """Nodes that lack the same are told in one line."""
-    alike: dict[tuple[str, int, int], list[int | None]] = {}
-    for lack in lacks:
-        alike.setdefault((lack.resource, lack.free, lack.needed),
-                         []).append(lack.node)
-    for (resource, free, needed), nodes in alike.items():
+    alike: dict[str, list[int | None]] = {}
+    for one in lacks:
+        alike.setdefault(one.text, []).append(one.node)
+    for text, nodes in alike.items():
         known = _nodes(nodes)
-        where = f'node {known}: ' if known else ''
-        if resource.startswith('trait') or needed == 1 and not free:
-            yield f'{where}{resource}'
-        else:
-            yield f'{where}{resource}, {free} of {needed}'
+        yield (f'node {known}: ' if known else '') + text
 
 
 def _count(number: int, noun: str) -> str:

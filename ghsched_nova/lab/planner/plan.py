@@ -40,6 +40,7 @@ from ghsched_nova.lab.planner import need as needs
 from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
+from ghsched_placement.lack import Lack
 from ghsched_placement.policy import Accounting
 from ghsched_placement import query
 
@@ -73,7 +74,7 @@ class HostPlan:
     nodes: int
     whole_before: int
     whole_after: int
-    lacks: tuple[limits.Lack, ...]
+    lacks: tuple[Lack, ...]
     uses: tuple[limits.Use, ...]
     pooled: int | None = None
     more: tuple[More, ...] = ()

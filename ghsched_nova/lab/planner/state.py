@@ -138,7 +138,7 @@ class State:
                                                                  int]]:
         """What of CPUs and memory a host node lacks for a guest node.
 
-        :returns: name, what is free and what is needed of each.
+        :returns: name, what is needed and what is free of each.
         """
         cell = next((cell for cell in self.host.cells if cell.node == node),
                     None)
@@ -154,7 +154,7 @@ class State:
                    part.shared),
                   ('dedicated CPUs', cell.pinned - used.pinned, part.pinned),
                   ('memory', memory, part.memory))
-        return [(name, free, needed) for name, free, needed in wanted
+        return [(name, needed, free) for name, free, needed in wanted
                 if needed > max(0, free)]
 
     def nodes(self) -> list[HostNode]:

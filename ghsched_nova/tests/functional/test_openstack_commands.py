@@ -253,10 +253,10 @@ class FlavorTest(openstack_base.CommandTestCase):
         row = self.check(wanted)['host_a']
         self.assertFalse(row['Fits'])
         self.assertEqual(
-            ['NUMA node 0 cannot take guest NUMA node 0: 5 % of its '
-             'bandwidth free, 35 % needed',
-             'NUMA node 1 cannot take guest NUMA node 0: 30 % of its '
-             'bandwidth free, 35 % needed'], row['Reasons'])
+            ['NUMA node 0 cannot take guest NUMA node 0: 5 % of '
+             'memory bandwidth free, 35 needed',
+             'NUMA node 1 cannot take guest NUMA node 0: 30 % of '
+             'memory bandwidth free, 35 needed'], row['Reasons'])
         self.boot(wanted, state='ERROR')
 
     def test_exit_status_tells_whether_a_host_fits(self):

@@ -40,13 +40,13 @@ from ghsched_nova.lab.planner import density
 from ghsched_nova.lab.planner import fill
 from ghsched_nova.lab.planner import flavors
 from ghsched_nova.lab.planner import inputs
-from ghsched_nova.lab.planner import limits
 from ghsched_nova.lab.planner import need as needs
 from ghsched_nova.lab.planner import osc
 from ghsched_nova.lab.planner import plan
 from ghsched_nova.lab.planner import private
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
+from ghsched_placement import lack
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
 ALIASES = {'nic': 'CUSTOM_PCI_19E5_375E'}
@@ -102,8 +102,8 @@ class CountTest(PlacementCase):
         return found
 
     def lacks(self):
-        return {(lack.node, lack.resource, lack.free, lack.needed)
-                for lack in self.flavor.hosts[0].lacks}
+        return {(one.node, one.resource, one.free, one.needed)
+                for one in self.flavor.hosts[0].lacks}
 
     def gains(self):
         return {(more.node, more.resource): more.guests
@@ -112,11 +112,11 @@ class CountTest(PlacementCase):
     def test_bandwidth_binds_on_each_node(self):
         self.plan(f'{ONE_NODE},ghsched:mem_bw_min=35')
         self.assertEqual(8, self.flavor.guests)
-        self.assertEqual({(node, limits.BANDWIDTH, 30, 35)
+        self.assertEqual({(node, lack.BANDWIDTH, 30, 35)
                           for node in range(4)}, self.lacks())
         self.assertEqual(
-            {(None, limits.GROUPS): 0,
-             **{(node, limits.BANDWIDTH): 1 for node in range(4)}},
+            {(None, lack.GROUPS): 0,
+             **{(node, lack.BANDWIDTH): 1 for node in range(4)}},
             self.gains())
 
     def test_what_is_lost_to_fragmentation(self):
@@ -128,8 +128,8 @@ class CountTest(PlacementCase):
     def test_control_groups_bind(self):
         self.plan(f'{ONE_NODE},ghsched:mem_bw_max=50')
         self.assertEqual(31, self.flavor.guests)
-        self.assertEqual({(None, limits.GROUPS, 0, 1)}, self.lacks())
-        self.assertEqual({(None, limits.GROUPS): 1}, self.gains())
+        self.assertEqual({(None, lack.GROUPS, 0, 1)}, self.lacks())
+        self.assertEqual({(None, lack.GROUPS): 1}, self.gains())
 
     def test_vfs_bind(self):
         self.plan(f'{ONE_NODE},ghsched:vfs=nic:9,ghsched:vfs_locality=node')
@@ -151,7 +151,7 @@ class CountTest(PlacementCase):
         self.plan(f'{ONE_NODE},ghsched:vfs=nic:1,ghsched:vfs_locality=node,'
                   'ghsched:mem_bw_min=45', [host('kunpeng920-2nic')])
         self.assertEqual(4, self.flavor.guests)
-        self.assertIn((0, limits.BANDWIDTH, 10, 45), self.lacks())
+        self.assertIn((0, lack.BANDWIDTH, 10, 45), self.lacks())
 
     def test_far_vfs_are_taken_when_the_near_ones_are_gone(self):
         # 40 on node 0, and 40 more for guests on other nodes.

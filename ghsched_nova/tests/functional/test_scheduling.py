@@ -181,7 +181,39 @@ class BootTest(nova_base.GhschedTestCase):
         self.reserve(n0=0, n1=100)
         server = self.boot(self.flavor(vcpus=4, mem_bw_min=10),
                            state='ERROR')
-        self.assertIn('No valid host', self.fault(server))
+        self.assertIn('no host has 4 dedicated CPUs left',
+                      self.fault(server))
+
+    def test_a_nova_compute_that_is_down_is_the_reason_and_no_key_is(self):
+        self.start_host()
+        self.start_host('host_b')
+        for compute in self.computes.values():
+            self.api.put_service_force_down(
+                self.api.get_services(binary='nova-compute',
+                                      host=compute.host)[0]['id'], True)
+        for keys in ({'mem_bw_min': 10}, {'monitor': 'true'}):
+            fault = self.fault(self.boot(self.flavor(**keys), state='ERROR'))
+            self.assertIn(
+                "of 2 hosts with room in Placement, nova-scheduler's "
+                'ComputeFilter removed 2', fault)
+            self.assertNotIn('ghsched:', fault)
+        self.assertNotIn('host_', fault)
+        self.assertIn('openstack compute service list', self.log.output)
+
+    def test_memory_that_no_host_has_is_the_reason_and_no_key_is(self):
+        self.flags(ram=-1, group='quota')
+        self.start_host()
+        fault = self.fault(self.boot(
+            self.flavor(mem_bw_min=10, ram=10 ** 8), state='ERROR'))
+        self.assertIn('no host has 100000000 MB of memory left', fault)
+        self.assertNotIn('ghsched:', fault)
+
+    def test_a_cloud_that_never_had_resctrl_has_a_reason(self):
+        self.kernel.vanish()
+        self.start_compute('host_a')
+        server = self.boot(self.flavor(mem_bw_min=10), state='ERROR')
+        self.assertIn('no host can hold ghsched:mem_bw_min',
+                      self.fault(server))
 
     def test_every_guest_takes_a_named_control_group(self):
         self.kernel.closids = 3
@@ -256,8 +288,11 @@ class BootTest(nova_base.GhschedTestCase):
         self.boot(self.flavor(vcpus=4, nodes=1, mem_bw_min=10))
         self.log = self.useFixture(fixtures.FakeLogger(
             level=20, format='%(message)s'))
-        self.boot(self.flavor(vcpus=6, nodes=1, mem_bw_min=10),
-                  state='ERROR')
+        server = self.boot(self.flavor(vcpus=6, nodes=1, mem_bw_min=10),
+                           state='ERROR')
+        self.assertIn(
+            'GhschedNUMATopologyFilter removed 1: the host NUMA nodes with '
+            'the memory bandwidth and VFs lack the CPUs', self.fault(server))
         lines = [line for line in self.log.output.splitlines()
                  if 'refused on' in line]
         self.assertEqual(len(lines), len(set(lines)))

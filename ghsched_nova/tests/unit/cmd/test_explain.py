@@ -171,7 +171,7 @@ class VfsTest(unittest.TestCase):
     def test_more_vfs_than_there_are(self):
         status, document = self.explain('ghsched:vfs=nic:81')
         self.assertEqual(2, status)
-        self.assertEqual('the host has 80 VFs of nic, 81 are needed',
+        self.assertEqual('the host: 80 VFs of nic free, 81 needed',
                          document['refusal'])
 
     def test_an_alias_that_the_host_has_not(self):
@@ -251,7 +251,7 @@ class AliasTest(unittest.TestCase):
         status, document = self.explain('hw:numa_nodes=1',
                                         'ghsched:vfs=nic:80,nic2:81')
         self.assertEqual(2, status)
-        self.assertIn('has 160 VFs of nic and nic2, 161 are needed',
+        self.assertIn('160 VFs of nic and nic2 free, 161 needed',
                       document['refusal'])
 
 
@@ -398,30 +398,29 @@ class RefusalTest(unittest.TestCase):
 
     def test_no_room(self):
         for extra, pattern in (
-                (('--vcpus', '81'), r'has 80 CPUs, 81 are needed .node 0-3'),
-                (('--ram', '131073'), 'has 131072 MB of RAM, 131073 are'),
+                (('--vcpus', '81'), r'80 CPUs free, 81 needed .node 0-3'),
+                (('--ram', '131073'), '131072 MB of memory free, 131073 '),
                 (('--vcpus', '81', '--node', '1'),
-                 'does not fit on host NUMA node 1: has 80 CPUs')):
+                 'does not fit on host NUMA node 1: 80 CPUs')):
             self.refused(pattern, 'hw:numa_nodes=1', extra=extra)
 
     def test_no_room_on_the_host(self):
         for extra, pattern in (
                 (('--ram', '40960000'),
-                 'has 524288 MB of RAM, 40960000 are needed'),
-                (('--vcpus', '2000'), 'has 1280 vCPUs, 2000 are needed'),
+                 '524288 MB of memory free, 40960000 needed'),
+                (('--vcpus', '2000'), '1280 vCPUs free, 2000 needed'),
                 (('--vcpus', '400'),
-                 'has 320 vCPUs for one guest, 400 are needed')):
+                 'at most 320 vCPUs for one guest, 400 needed')):
             self.refused(pattern, extra=extra)
 
     def test_dedicated_cpus_that_the_host_has_not(self):
         for one in ('hw:cpu_policy=dedicated', 'resources:PCPU=2'):
-            self.refused('has 0 dedicated CPUs .dedicated_cpus in its file., '
-                         '2 are needed', one)
+            self.refused('0 dedicated CPUs free, 2 needed', one)
 
     def test_one_guest_node_is_no_larger_than_a_host_node(self):
         with changed({'ram_allocation_ratio: 1.0':
                       'ram_allocation_ratio: 2.0'}) as host:
-            self.refused('has 131072 MB of RAM, 131073 are needed',
+            self.refused('131072 MB of memory free, 131073 needed',
                          'hw:numa_nodes=1', host=host,
                          extra=('--ram', '131073'))
             self.assertEqual(0, small('hw:numa_nodes=1', host=host,

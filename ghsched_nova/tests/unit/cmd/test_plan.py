@@ -37,6 +37,7 @@ from ghsched_nova.lab.planner import plan
 from ghsched_nova.lab.planner import plan_picture
 from ghsched_nova.lab.planner import private
 from ghsched_nova.lab.planner import progress
+from ghsched_placement import lack
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 KUNPENG = str(HOSTS / 'kunpeng920.yaml')
@@ -52,12 +53,12 @@ def machine(path):
 
 def host_plan(*names, **known):
     known = {'guests': 4, 'nodes': 4, 'whole_before': 4, 'whole_after': 0,
-             'pooled': 6, 'uses': (limits.Use(0, limits.BANDWIDTH, 100, 5,
+             'pooled': 6, 'uses': (limits.Use(0, lack.BANDWIDTH, 100, 5,
                                               60),),
-             'lacks': tuple(limits.Lack(node, limits.BANDWIDTH, 40, 60)
+             'lacks': tuple(lack.Lack(node, lack.BANDWIDTH, 40, 60)
                             for node in (0, 1, 3)),
-             'more': (More(0, 'h_NUMA0', limits.BANDWIDTH, 10, 0),
-                      More(None, 'h', limits.GROUPS, 1, 2)), **known}
+             'more': (More(0, 'h_NUMA0', lack.BANDWIDTH, 10, 0),
+                      More(None, 'h', lack.GROUPS, 1, 2)), **known}
     return plan.HostPlan(names, **known)
 
 
@@ -281,7 +282,8 @@ class OutputTest(unittest.TestCase):
 
     def test_nodes_that_lack_the_same_are_on_one_line(self):
         text = output.as_table(example(), ())
-        self.assertIn('node 0-1,3: % of memory bandwidth, 40 of 60', text)
+        self.assertIn('node 0-1,3: 40 % of memory bandwidth free, 60 needed',
+                      text)
         self.assertIn('Flavor bw60: 8 more guests', text)
         self.assertIn('Mix 1 bw60: 3 bw60; then there is no host for bw60',
                       text)
@@ -291,9 +293,9 @@ class OutputTest(unittest.TestCase):
     def test_one_of_something_is_not_many(self):
         self.assertIn('| 1 control group ',
                       output.as_table(example(), ()))
-        self.assertEqual('1 VF of nic', limits.counted(1, 'VFs of nic'))
+        self.assertEqual('1 VF of nic', lack.counted(1, 'VFs of nic'))
         self.assertEqual('10 % of memory bandwidth',
-                         limits.counted(10, limits.BANDWIDTH))
+                         lack.counted(10, lack.BANDWIDTH))
 
     def test_a_table_is_not_longer_than_people_read(self):
         text = output.as_table(example(kinds=200), ())
@@ -304,8 +306,9 @@ class OutputTest(unittest.TestCase):
         document = json.loads(output.as_json(example(kinds=200), ()))
         (flavor,) = document['flavors']
         self.assertEqual(200, len(flavor['hosts']))
-        self.assertEqual({'node': 0, 'resource': limits.BANDWIDTH,
-                          'free': 40, 'needed': 60},
+        self.assertEqual({'node': 0, 'resource': lack.BANDWIDTH,
+                          'free': 40, 'needed': 60, 'text':
+                          '40 % of memory bandwidth free, 60 needed'},
                          flavor['hosts'][0]['lacks'][0])
         self.assertEqual({'bw60': 3}, document['mix']['guests'])
         self.assertEqual({'bw60': 3, 'ref': 1},

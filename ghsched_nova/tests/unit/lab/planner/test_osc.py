@@ -27,13 +27,13 @@ import testtools
 from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner import density as predicted
 from ghsched_nova.lab.planner import flavors as planned
-from ghsched_nova.lab.planner import limits
 from ghsched_nova.lab.planner import more
 from ghsched_nova.lab.planner import osc
 from ghsched_nova.lab.planner import plan as planner
 from ghsched_nova.lab.planner import predict
 from ghsched_nova.lab.planner import progress
 from ghsched_nova.tests.unit.lab.contention import base
+from ghsched_placement import lack
 from ghsched_placement.tests import clouds
 from ghsched_placement.tests.osc.test_commands import plain
 
@@ -48,10 +48,10 @@ class DensityTest(unittest.TestCase):
 
     def plan(self, mix=None):
         host = planner.HostPlan(
-            ('a', 'b'), 6, 2, 2, 0, (limits.Lack(0, limits.BANDWIDTH, 10, 30),
-                                     limits.Lack(None, 'VCPU', 0, 2)),
-            (), 6, (more.More(0, 'a_NUMA0', limits.BANDWIDTH, 10, 0),
-                    more.More(1, 'a_NUMA1', limits.BANDWIDTH, 20, 1)))
+            ('a', 'b'), 6, 2, 2, 0, (lack.Lack(0, lack.BANDWIDTH, 10, 30),
+                                     lack.Lack(None, 'VCPU', 0, 2)),
+            (), 6, (more.More(0, 'a_NUMA0', lack.BANDWIDTH, 10, 0),
+                    more.More(1, 'a_NUMA1', lack.BANDWIDTH, 20, 1)))
         return planner.Plan(2, 1, (planner.FlavorPlan(
             osc.read(self.FLAVOR), 12, (host,)),), mix and
             planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
@@ -145,7 +145,7 @@ class DensityTest(unittest.TestCase):
             ['bw30', ['a', 'b'], 6, 12, 6, '2 -> 0 of 2'], plain(row)[:6])
         self.assertEqual(
             ('node 0: 10 % of memory bandwidth free, 30 needed\n'
-             'host: 0 VCPU free, 2 needed',
+             'host: 0 vCPUs free, 2 needed',
              'node 1: +20 % of memory bandwidth: +1 guests'),
             (row[6].human_readable(), row[7].human_readable()))
         self.assertEqual(len(osc.COLUMNS), len(row))

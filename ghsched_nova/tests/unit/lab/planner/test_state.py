@@ -20,6 +20,7 @@ from ghsched_nova.lab.planner import stage
 from ghsched_nova.lab.planner.state import State
 from ghsched_nova.lab.planner.state import Way
 from ghsched_nova.tests.unit.lab.planner import base
+from ghsched_placement import lack
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
@@ -52,7 +53,7 @@ class PlaceTest(testtools.TestCase):
         state, wanted = State(base.host()), need(vcpus=3)
         state.take(wanted, way(0, wanted), (0,))
         self.assertIsNone(state.place(wanted, way(0, wanted)))
-        self.assertEqual([('CPUs', 1, 3)],
+        self.assertEqual([('CPUs', 3, 1)],
                          state.short_of(0, wanted.cells[0]))
 
     def test_cpus_are_not_looked_at_where_they_are_not_known(self):
@@ -87,7 +88,7 @@ class LacksTest(testtools.TestCase):
         state = State(base.host(groups=1))
         state.take(need(), way(0, need()), (0,))
         self.assertEqual(
-            (limits.Lack(None, limits.GROUPS, 0, 1),),
+            (lack.Lack(None, lack.GROUPS, 0, 1),),
             limits.lacks(state, need()))
 
     def test_a_combination(self):
@@ -97,8 +98,8 @@ class LacksTest(testtools.TestCase):
         wanted = need('ghsched:mem_bw_min=40,ghsched:vfs=nic:2,'
                       'ghsched:vfs_locality=node')
         self.assertEqual(
-            {limits.Lack(0, limits.BANDWIDTH, 10, 40),
-             limits.Lack(1, 'VFs of nic', 0, 2)},
+            {lack.Lack(0, lack.BANDWIDTH, 10, 40),
+             lack.Lack(1, 'VFs of nic', 0, 2)},
             set(limits.lacks(state, wanted)))
 
     def test_pooled_is_without_nodes(self):

@@ -13,8 +13,8 @@
 
 import testtools
 
+from ghsched_placement import lack
 from ghsched_placement.policy import parse
-from ghsched_placement import shortage
 from ghsched_placement.vfs import Pf
 
 
@@ -49,9 +49,9 @@ class FindTest(testtools.TestCase):
     def find(self, cloud, nodes=(), joins=False, **keys):
         policy = parse({f'ghsched:{key}': str(value)
                         for key, value in keys.items()}, 2)
-        return shortage.find(
-            policy, 'min', cloud, joins=joins,
-            nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2)
+        return lack.find(policy, 'min', lack.Cloud(
+            cloud, joins=joins,
+            nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2))
 
     def test_a_full_cloud_is_told_with_the_share_and_the_most_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
@@ -112,10 +112,6 @@ class FindTest(testtools.TestCase):
             'no host has all that the flavor needs on the right NUMA nodes, '
             'though each of its ghsched keys alone can be met', found.reason)
 
-    def test_a_guest_that_is_only_measured_lacks_nothing_of_ours(self):
-        self.assertEqual([], self.find(
-            Cloud(traits={'CUSTOM_GHSCHED_MEM_BW_MONITOR'}), monitor='true'))
-
     def test_no_host_has_as_many_nodes_with_the_bandwidth(self):
         cloud = Cloud(most=100, traits={MIN})
         nodes = [Pf('a', 'a', free) for free in (50, 50, 50, 100)]
@@ -150,15 +146,16 @@ class VfsTest(testtools.TestCase):
     def find(self, pfs, nodes=2, **keys):
         policy = parse({f'ghsched:{key}': value
                         for key, value in keys.items()}, nodes)
-        return [str(item) for item in shortage.find(
-            policy, 'min', Cloud(), {'nic': pfs})]
+        return [str(item) for item in lack.find(
+            policy, 'min', lack.Cloud(Cloud(), {'nic': pfs}))]
 
     def test_no_node_has_as_many(self):
         (found,) = self.find([Pf('a', 'a0', 3), Pf('a', 'a1', 4)],
                              vfs='nic:10', vfs_locality='node')
         self.assertEqual(
             'no host NUMA node has 5 VFs of nic left, which guest NUMA node 0 '
-            'needs (ghsched:vfs); the most left on one node is 4', found)
+            'needs (ghsched:vfs); the most left on one node is 4; '
+            'allow ghsched:vfs_locality=socket or any', found)
 
     def test_pfs_of_a_node_count_together(self):
         (found,) = self.find([Pf('a', 'a0', 3), Pf('a', 'a0', 2)], nodes=1,
@@ -171,7 +168,8 @@ class VfsTest(testtools.TestCase):
         self.assertEqual(
             'no host has 2 NUMA nodes with VFs of nic left, 20 and 20 for the '
             'guest NUMA nodes 0 and 1 (ghsched:vfs with '
-            'ghsched:vfs_locality=node)', found)
+            'ghsched:vfs_locality=node); allow ghsched:vfs_locality=socket or '
+            'any', found)
 
     def test_counts_are_told_in_the_order_of_the_guest_nodes(self):
         (found,) = self.find([Pf('a', 'a0', 80)], vfs_locality='node',
@@ -187,3 +185,93 @@ class VfsTest(testtools.TestCase):
     def test_no_pf_at_all(self):
         self.assertIn('no host has 40 VFs of nic left',
                       self.find([], vfs='nic:40')[0])
+
+
+ASKED = [('resources', 'MEMORY_MB:1000000,VCPU:2'),
+         ('required', '!COMPUTE_STATUS_DISABLED'),
+         ('root_required', f'{MIN},HW_X'), ('in_tree', 'a-host'),
+         ('resourcesghsched_bw0', 'CUSTOM_MEM_BW_PCT:60'),
+         ('requiredghsched_bw0', 'X'), ('resourcesport', 'NET:1'),
+         ('same_subtree', 'ghsched_bw0,ghsched_n0'),
+         ('group_policy', 'none'), ('limit', '1000')]
+
+
+class NotOursTest(testtools.TestCase):
+
+    def find(self, *refused):
+        """What is lacking where Placement refuses queries with a word."""
+        def ask(query):
+            text = str(query)
+            self.assertIn("('in_tree', 'a-host')", text)
+            return not any(word in text for word in refused)
+        found = lack.find(
+            parse({'ghsched:mem_bw_min': '60'}, 1), 'min', lack.Cloud(ask),
+            lack.without_ours(ASKED, ('ghsched_',)))
+        return [one.reason for one in found]
+
+    def test_what_ghsched_put_in_goes(self):
+        self.assertEqual(
+            [('resources', 'MEMORY_MB:1000000,VCPU:2'),
+             ('required', '!COMPUTE_STATUS_DISABLED'),
+             ('root_required', 'HW_X'), ('in_tree', 'a-host'),
+             ('resourcesport', 'NET:1'), ('group_policy', 'none')],
+            lack.without_ours(ASKED, ('ghsched_',)))
+
+    def test_a_class_that_is_not_ours_is_named_alone(self):
+        self.assertEqual(['no host has 1000000 MB of memory left'],
+                         self.find('MEMORY_MB:1000000'))
+
+    def test_disabled_hosts(self):
+        self.assertEqual(['the compute service of every host is disabled'],
+                         self.find('COMPUTE_STATUS_DISABLED'))
+
+    def test_a_trait_of_the_image(self):
+        self.assertEqual(['no host has the trait HW_X'], self.find('HW_X'))
+
+    def test_ports_and_the_like_are_not_taken_for_ours(self):
+        (found,) = self.find('NET:1')
+        self.assertIn('beside the ghsched keys', found)
+
+    def test_ours_goes_first_as_it_is_asked_alone(self):
+        self.assertEqual(
+            ['no host NUMA node has 60 % of its memory bandwidth left '
+             '(ghsched:mem_bw_min)'],
+            self.find('CUSTOM_MEM_BW_PCT', 'MEMORY_MB:1000000'))
+
+    def test_each_alone_is_there(self):
+        (found,) = self.find()
+        self.assertIn('can be met, and so can all else', found)
+
+    def test_where_the_request_may_go(self):
+        (found,) = self.find('MEMORY_MB', 'VCPU')
+        self.assertIn('where the request may go', found)
+
+
+class FiltersTest(testtools.TestCase):
+
+    def find(self, *filtered, hosts=3, ours=()):
+        return str(*lack.of_filters(
+            [lack.Filtered(*one) for one in filtered], hosts,
+            {'Ours': ours}))
+
+    def test_each_that_removed_hosts_is_named_with_the_count(self):
+        self.assertEqual(
+            "of 3 hosts with room in Placement, nova-scheduler's "
+            'ComputeFilter removed 2, NUMATopologyFilter removed 1; '
+            'nova-compute of these hosts is down or disabled: see openstack '
+            'compute service list',
+            self.find(('AllHosts', 3, 3), ('ComputeFilter', 3, 1),
+                      ('NUMATopologyFilter', 1, 0)))
+
+    def test_the_reason_of_a_filter_of_ours_and_its_detail(self):
+        text = self.find(('Ours', 1, 0), ours=[lack.Lack(
+            None, 'CPUs', reason='no CPUs', detail='on node 0')])
+        self.assertIn('of 1 host with room in', text)
+        self.assertIn('Ours removed 1: no CPUs; on node 0', text)
+
+    def test_a_lost_race_is_none_of_the_filters(self):
+        self.assertIn('at the same time', self.find(('Ours', 3, 1)))
+
+    def test_hosts_that_no_filter_saw(self):
+        self.assertIn('room on 3 hosts, which the request excludes',
+                      self.find())

@@ -1,0 +1,138 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Placement as Nova's services ask it: one client, one version, one error."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from urllib import parse
+
+from keystoneauth1 import exceptions
+
+from ghsched_placement import tree
+
+#: With consumer generations (1.28) and same_subtree (1.36), and before
+#: consumer types (1.38), which Nova does not set.
+VERSION = '1.37'
+
+#: What Placement calls a write that met another one.
+_CONCURRENT = 'placement.concurrent_update'
+
+
+class PlacementError(Exception):
+    """Placement refused a request, or could not be asked.
+
+    :ivar code: HTTP status; 0 when there was no answer.
+    :ivar concurrent: whether a write met another one.
+    """
+
+    def __init__(self, text: str, code: int = 0,
+                 concurrent: bool = False) -> None:
+        super().__init__(text)
+        self.code, self.concurrent = code, concurrent
+
+
+class PlacementClient:
+    """Every method raises :class:`PlacementError` and nothing else.
+
+    :param session: with ``get`` and ``put``, as Nova's report client has
+        them.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def get(self, url: str,
+            query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """The JSON that is found at a URL."""
+        if query:
+            url = f'{url}?{parse.urlencode(query)}'
+        return dict(self._ask('get', url).json())
+
+    def put(self, url: str, body: Mapping[str, Any]) -> None:
+        self._ask('put', url, body)
+
+    def inventories(self, provider: str) -> dict[str, Any]:
+        """Inventory by resource class."""
+        return dict(self.get(f'/resource_providers/{provider}/inventories')[
+            'inventories'])
+
+    def usages(self, provider: str) -> dict[str, int]:
+        """How much is allocated, by resource class."""
+        return dict(self.get(f'/resource_providers/{provider}/usages')[
+            'usages'])
+
+    def free(self, provider: str) -> dict[str, int]:
+        """How much is left, by resource class."""
+        used = self.usages(provider)
+        return {name: tree.free(record, used.get(name, 0))
+                for name, record in self.inventories(provider).items()}
+
+    def holders(self, provider: str, resource_class: str) -> dict[str, int]:
+        """How much of a resource class each consumer has."""
+        held = self.get(f'/resource_providers/{provider}/allocations')
+        return {consumer: int(one['resources'][resource_class])
+                for consumer, one in held['allocations'].items()
+                if resource_class in one['resources']}
+
+    def traits(self, provider: str) -> frozenset[str]:
+        return frozenset(self.get(
+            f'/resource_providers/{provider}/traits')['traits'])
+
+    def has_provider(self, trait: str) -> bool:
+        """Whether any provider has a trait, which may be one unheard of."""
+        try:
+            return bool(self.get('/resource_providers', [
+                ('required', trait)])['resource_providers'])
+        except PlacementError as error:
+            if error.code == 400:
+                return False
+            raise
+
+    def candidates(self, query: Sequence[tuple[str, str]],
+                   limit: int) -> dict[str, Any]:
+        """Allocation candidates; none where a name in the query is unknown.
+
+        Placement refuses a trait or a resource class that no host has ever
+        had.
+        """
+        try:
+            return self.get('/allocation_candidates',
+                            [*query, ('limit', str(limit))])
+        except PlacementError as error:
+            if error.code == 400 and 'No such' in str(error):
+                return {'allocation_requests': [], 'provider_summaries': {}}
+            raise
+
+    def _ask(self, method: str, url: str, *body: Any) -> Any:
+        try:
+            response = getattr(self._session, method)(url, *body,
+                                                      version=VERSION)
+        except exceptions.ClientException as error:
+            raise PlacementError(
+                f'Placement cannot be asked: {error}') from error
+        if response.status_code not in (200, 204):
+            raise _error(response)
+        return response
+
+
+def _error(response: Any) -> PlacementError:
+    try:
+        errors = list(response.json()['errors'])
+    except (ValueError, KeyError, TypeError):
+        errors = []
+    details = [str(one.get('detail', '')).strip() for one in errors]
+    return PlacementError(
+        '; '.join([f'Placement: HTTP {response.status_code}',
+                   *filter(None, details)]), response.status_code,
+        any(one.get('code') == _CONCURRENT for one in errors))
