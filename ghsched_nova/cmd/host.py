@@ -48,6 +48,8 @@ from typing import NoReturn
 from oslo_config import cfg
 import prettytable
 
+from ghsched_nova.cmd import domains
+from ghsched_nova.cmd import retire
 from ghsched_nova import conf
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
@@ -55,7 +57,6 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 
 EXIT_DONE = 0
@@ -63,10 +64,6 @@ EXIT_ERROR = 1
 EXIT_TO_DO = 2
 
 _URI = 'qemu:///system'
-
-
-class HostError(Exception):
-    """The state of the host cannot be learnt; says why."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,14 +88,23 @@ def parser() -> argparse.ArgumentParser:
     _add(commands, 'reconcile', _reconcile,
          'make the control groups what they should be; exit status 0: they '
          'are now, 1: an error or a guest that cannot be helped')
+    retire.add_options(_add(
+        commands, 'retire', retire.run,
+        'give back what this host has reported to Placement, before its '
+        'nova-compute starts with the stock driver; exit status 0: nothing '
+        'of it is left, 1: an error, or a guest or an allocation that is '
+        'still there', formats=('table',)))
     return top
 
 
-def _add(commands: Any, name: str, run: Callable[..., int],
-         text: str) -> None:
-    command = commands.add_parser(name, help=text, description=text)
-    command.add_argument('--format', choices=('table', 'json'),
-                         default='table')
+def _add(commands: Any, name: str, run: Callable[..., int], text: str,
+         formats: Sequence[str] = ('table', 'json')
+         ) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text)
+    if len(formats) > 1:
+        command.add_argument('--format', choices=formats,
+                             default=formats[0])
     command.add_argument(
         '--config-file', action='append', metavar='FILE',
         help='configuration of nova-compute, may be given again; the default '
@@ -106,6 +112,7 @@ def _add(commands: Any, name: str, run: Callable[..., int],
     command.add_argument('--connect', default=_URI, metavar='URI',
                          help=f'libvirt to ask ({_URI})')
     command.set_defaults(run=run)
+    return command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (HostError, resctrl_host.ResctrlUnavailable,
+    except (domains.HostError, resctrl_host.ResctrlUnavailable,
             apply.EnforcementError, cfg.Error, ValueError) as error:
         print(f'ghsched-host: {error}', file=sys.stderr)
         return EXIT_ERROR
@@ -136,7 +143,8 @@ def _run(arguments: argparse.Namespace,
     section = _section(arguments.config_file)
     host = engine.HostEngine(section)
     before = host.groups()
-    wanted, refused = host.wanted(running(arguments.connect), before)
+    wanted, refused = host.wanted(
+        domains.running(arguments.connect), before)
     model.check(wanted)
     report = reconcile.Report(foreign=tuple(sorted(naming.foreign(before))))
     if wanted.guests or wanted.removable:
@@ -159,45 +167,6 @@ def _section(files: Sequence[str] | None) -> Any:
         options([], project='nova', default_config_files=list(files),
                 default_config_dirs=[])
     return options.ghsched
-
-
-def running(uri: str) -> list[desired.Running]:
-    """The domains that run, with their XML.
-
-    :raises HostError: when libvirt does not answer.
-    """
-    try:
-        import libvirt
-    except ImportError as error:
-        raise HostError('the Python binding of libvirt is needed: '
-                        f'{error}') from error
-    # Errors come as exceptions; without this they are printed as well.
-    libvirt.registerErrorHandler(lambda *_: None, None)
-    try:
-        connection = libvirt.openReadOnly(uri)
-    except libvirt.libvirtError as error:
-        raise HostError(f'libvirt ({uri}): {error}') from error
-    try:
-        return [_running(domain, libvirt.libvirtError) for domain in
-                connection.listAllDomains(
-                    libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)]
-    except libvirt.libvirtError as error:
-        raise HostError(f'libvirt ({uri}): {error}') from error
-    finally:
-        connection.close()
-
-
-def _running(domain: Any, gone: type[Exception]) -> desired.Running:
-    found = model.Domain(domain.UUIDString(), domain.ID(), domain.name())
-    try:
-        return desired.Running(found, domain.XMLDesc(0))
-    except gone:
-        if domain.isActive():
-            raise
-        return desired.Running(found)
-
-
-# -- output -------------------------------------------------------------------
 
 
 def _host(host: engine.HostEngine,

@@ -215,29 +215,40 @@ def configure(files: Sequence[str] | None) -> None:
 
     :raises NotHere: when it is not here, or is that of a compute host.
     """
-    # A library of Nova's imports it if it is there; nothing here uses it.
-    warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
-    try:
-        from nova import conf as nova_conf
-        from nova import config
-        from nova import objects
-    except ImportError as error:
-        raise NotHere(f'this needs Nova, as where nova-manage runs: {error}'
-                      ) from error
-    from oslo_config import cfg
-    options = nova_conf.CONF
-    try:
-        config.parse_args(['ghsched'], default_config_files=files)
-    except cfg.Error as error:
-        raise NotHere(f'nova.conf cannot be read: {error}') from error
-    except Exception as error:
-        # Of the transport_url, which has many ways to be wrong.
-        raise NotHere(f'nova.conf cannot be used: {error}') from error
+    options = read_nova_conf('ghsched', files)
+    from nova import objects
     if not options.api_database.connection:
         raise NotHere(
             'nova.conf has no [api_database]connection here; run this where '
             'nova-manage runs, or name the file with --config-file')
     objects.register_all()
+
+
+def read_nova_conf(program: str, files: Sequence[str] | None,
+                   **more: bool) -> Any:
+    """Nova's configuration as one of its services reads it.
+
+    :param program: name of the service.
+    :param more: of nova.config.parse_args.
+    :raises NotHere: when there is no Nova here, or it cannot be read.
+    """
+    # A library of Nova's imports it if it is there; nothing here uses it.
+    warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
+    try:
+        from nova import conf as nova_conf
+        from nova import config
+    except ImportError as error:
+        raise NotHere(f'this needs Nova, as where nova-manage runs: {error}'
+                      ) from error
+    from oslo_config import cfg
+    try:
+        config.parse_args([program], default_config_files=files, **more)
+    except cfg.Error as error:
+        raise NotHere(f'nova.conf cannot be read: {error}') from error
+    except Exception as error:
+        # Of the transport_url, which has many ways to be wrong.
+        raise NotHere(f'nova.conf cannot be used: {error}') from error
+    return nova_conf.CONF
 
 
 # -- output -------------------------------------------------------------------

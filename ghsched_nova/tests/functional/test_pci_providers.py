@@ -26,7 +26,7 @@ VENDOR, PRODUCT = fakelibvirt.PCI_VEND_ID, fakelibvirt.VF_PROD_ID
 VF_CLASS = f'CUSTOM_PCI_{VENDOR}_{PRODUCT}'
 
 
-class PciProviderTest(nova_base.GhschedTestCase):
+class PciProviderTestCase(nova_base.GhschedTestCase):
 
     def setUp(self):
         self.track_vfs(vf=PRODUCT)
@@ -56,13 +56,16 @@ class PciProviderTest(nova_base.GhschedTestCase):
     def pfs(self):
         return sorted(name for name in self.parents() if '0000:81' in name)
 
+    def vf_flavor(self, **keys):
+        return self.flavor(extra={'pci_passthrough:alias': 'vf:1'}, **keys)
+
+
+class PciProviderTest(PciProviderTestCase):
+
     def assert_below_numa_nodes(self):
         parents = self.parents()
         self.assertEqual(['host_a_NUMA0', 'host_a_NUMA1'],
                          [parents[pf] for pf in self.pfs()])
-
-    def vf_flavor(self, **keys):
-        return self.flavor(extra={'pci_passthrough:alias': 'vf:1'}, **keys)
 
     def device_nodes(self, server):
         return [device.numa_node for device in

@@ -18,11 +18,14 @@ import json
 from pathlib import Path
 import shutil
 import tempfile
+import types
 from unittest import mock
 
 import testtools
 
+from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host
+from ghsched_nova.cmd import retire
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import reconcile
@@ -51,7 +54,7 @@ class HostCommandTestCase(testtools.TestCase):
             f'libvirt_run_path = {self.world.run}\n')
         self.domains = [self.running(guest) for guest in self.world.guests]
         self.enterContext(mock.patch.object(
-            host, 'running', lambda uri: self.domains))
+            host.domains, 'running', lambda uri: self.domains))
         for name in ('look', 'reconcile'):
             self.enterContext(mock.patch.object(
                 host.reconcile, name, self.on_model(name)))
@@ -177,6 +180,21 @@ class HostCommandTestCase(testtools.TestCase):
         self.assertEqual(1, host_status([]))
 
 
+class RetireTestCase(testtools.TestCase):
+
+    def test_a_host_that_would_report_it_all_again_is_left_alone(self):
+        options = types.SimpleNamespace(
+            compute_driver='ghsched.GhschedLibvirtDriver')
+        err = io.StringIO()
+        with (mock.patch.object(retire.server_set, 'read_nova_conf'),
+              mock.patch('ghsched_nova.compat.config',
+                         return_value=options),
+              contextlib.redirect_stderr(err)):
+            self.assertEqual(1, host.main(['retire']))
+        self.assertIn('is still in nova.conf; stop nova-compute',
+                      err.getvalue())
+
+
 class LibvirtTestCase(testtools.TestCase):
 
     def test_a_libvirt_that_does_not_answer_is_told(self):
@@ -184,7 +202,7 @@ class LibvirtTestCase(testtools.TestCase):
             import libvirt  # noqa: F401
         except ImportError:
             self.skipTest('there is no binding of libvirt')
-        error = self.assertRaises(host.HostError, host.running,
+        error = self.assertRaises(domains.HostError, domains.running,
                                   'qemu+unix:///system?socket=/nowhere')
         self.assertIn('/nowhere', str(error))
 

@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The domains of this host's libvirt, for the commands that look at it."""
+
+from typing import Any
+
+from ghsched_nova.resctrl import model
+from ghsched_nova.virt import desired
+
+
+class HostError(Exception):
+    """The state of the host cannot be learnt; says why."""
+
+
+def running(uri: str) -> list[desired.Running]:
+    """The domains that run, with their XML.
+
+    :raises HostError: when libvirt does not answer.
+    """
+    return _listed(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
+
+
+def defined(uri: str) -> list[desired.Running]:
+    """All domains, whether they run or not, with their XML.
+
+    :raises HostError: when libvirt does not answer.
+    """
+    return _listed(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE',
+                   'VIR_CONNECT_LIST_DOMAINS_INACTIVE')
+
+
+def host_name(uri: str) -> str:
+    """The name of the host, which is that of its compute node in Nova.
+
+    :raises HostError: when libvirt does not answer.
+    """
+    libvirt = _libvirt()
+    try:
+        return str(_opened(libvirt, uri).getHostname())
+    except libvirt.libvirtError as error:
+        raise HostError(f'libvirt ({uri}): {error}') from error
+
+
+def _libvirt() -> Any:
+    try:
+        import libvirt
+    except ImportError as error:
+        raise HostError('the Python binding of libvirt is needed: '
+                        f'{error}') from error
+    # Errors come as exceptions; without this they are printed as well.
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    return libvirt
+
+
+def _opened(libvirt: Any, uri: str) -> Any:
+    try:
+        return libvirt.openReadOnly(uri)
+    except libvirt.libvirtError as error:
+        raise HostError(f'libvirt ({uri}): {error}') from error
+
+
+def _listed(uri: str, *flags: str) -> list[desired.Running]:
+    libvirt = _libvirt()
+    connection = _opened(libvirt, uri)
+    try:
+        return [_running(domain, libvirt.libvirtError) for domain in
+                connection.listAllDomains(
+                    sum(getattr(libvirt, flag) for flag in flags))]
+    except libvirt.libvirtError as error:
+        raise HostError(f'libvirt ({uri}): {error}') from error
+    finally:
+        connection.close()
+
+
+def _running(domain: Any, gone: type[Exception]) -> desired.Running:
+    found = model.Domain(domain.UUIDString(), domain.ID(), domain.name())
+    try:
+        return desired.Running(found, domain.XMLDesc(0))
+    except gone:
+        if domain.isActive():
+            raise
+        return desired.Running(found)

@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``ghsched-host retire``: the way back to the stock driver."""
+
+import argparse
+from collections.abc import Iterator
+from collections.abc import Sequence
+import os
+from pathlib import Path
+import sys
+from typing import Any
+
+from ghsched_nova.cmd import domains
+from ghsched_nova.cmd import server_set
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import own
+from ghsched_nova.virt import desired
+from ghsched_placement import retire
+
+_OURS = 'ghsched.'
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        '--node', metavar='NAME',
+        help='name of the compute node in Nova; the default is the name that '
+             'libvirt has for this host')
+    command.add_argument(
+        '--dry-run', action='store_true',
+        help='show what would be done, and change nothing')
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status.
+
+    :raises HostError: when the host cannot be read.
+    :raises EnforcementError: when resctrl is not to be had.
+    """
+    client, section = configure(arguments.config_file, arguments.dry_run)
+    node = arguments.node or domains.host_name(arguments.connect)
+    try:
+        providers = retire.read(client, node)
+        kept = [*_guests(domains.defined(arguments.connect)),
+                *_holders(providers)]
+        if not providers:
+            kept.append(f'Placement has no compute node {node}; name it with '
+                        '--node')
+        for line in kept:
+            print(f'ghsched-host: {line}', file=sys.stderr)
+        if kept:
+            return 1
+        for step in retire.steps(providers):
+            print(step)
+            if not arguments.dry_run:
+                retire.carry_out(client, step)
+    except retire.PlacementError as error:
+        raise domains.HostError(str(error)) from error
+    return _remove_groups(Path(section.resctrl_path), arguments.dry_run)
+
+
+def configure(files: Sequence[str] | None, dry_run: bool) -> tuple[Any, Any]:
+    """Nova's client of Placement, and our section of the configuration.
+
+    :raises HostError: when nova-compute would report all of it again.
+    """
+    try:
+        server_set.read_nova_conf('nova-compute', files, init_rpc=False)
+    except server_set.NotHere as error:
+        raise domains.HostError(str(error)) from error
+    from ghsched_nova import compat
+    options = compat.config()
+    if options.compute_driver.startswith(_OURS) and not dry_run:
+        raise domains.HostError(
+            f'compute_driver = {options.compute_driver} is still in '
+            'nova.conf; stop nova-compute and put the stock driver there '
+            '(libvirt.LibvirtDriver) first')
+    return compat.placement_client(), options.ghsched
+
+
+def _guests(found: Sequence[desired.Running]) -> Iterator[str]:
+    for guest in found:
+        if desired.has_policy(guest.xml):
+            yield (f'guest {guest.domain.name} ({guest.domain.uuid}) has a '
+                   'policy of ghsched; move it away, or resize it to a '
+                   'flavor without one')
+
+
+def _holders(providers: Sequence[retire.Provider]) -> Iterator[str]:
+    for provider in providers:
+        for consumer in sorted(provider.holders):
+            yield (f'consumer {consumer} holds what {provider.name} offers; '
+                   'it is a server that is stopped or moving, or see '
+                   '"nova-manage placement audit"')
+
+
+def _remove_groups(root: Path, dry_run: bool) -> int:
+    """Control groups that are left, such as that of guests without a policy.
+
+    The kernel puts what is in them into its default group.
+    """
+    if not os.path.isdir(root / 'info'):
+        return 0
+    files, status = apply.Files(), 0
+    with apply.locked(files, root, apply.LOCK_TIMEOUT):
+        for path in _groups(files, root):
+            print(f'remove the control group {path}')
+            try:
+                if not dry_run:
+                    files.remove_directory(path)
+            except OSError as error:
+                print(f'ghsched-host: {error}', file=sys.stderr)
+                status = 1
+    return status
+
+
+def _groups(files: apply.Files, root: Path) -> Iterator[Path]:
+    for directory in (root / own.MONITORS, root):
+        if os.path.isdir(directory):
+            yield from (directory / name
+                        for name in files.directories(directory)
+                        if name.startswith(own.PREFIX))

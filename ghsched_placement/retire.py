@@ -1,0 +1,189 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Give back all that a compute host has reported to Placement for ghsched.
+
+For a host that goes back to the stock driver, which takes nothing away that
+it has not made. Each step leaves a tree that Placement and both drivers can
+work with, and what is done already is not done again, so a run that was cut
+short is completed by the next.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Literal
+from typing import Protocol
+import urllib.parse
+
+from ghsched_placement import names
+
+#: The first with which a provider can change its parent.
+_VERSION = '1.37'
+
+_CLASSES = frozenset({names.MEM_BW_PCT, names.RESCTRL_GROUP})
+_TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
+                     names.NUMA_NODE_TRAIT})
+
+
+class PlacementError(Exception):
+    """Placement does not do what it is asked for; says what."""
+
+
+class Client(Protocol):
+    """As Nova's report client; answers have ``status_code`` and ``json``."""
+
+    def get(self, url: str, version: str | None = None) -> Any:
+        """Ask for something."""
+
+    def put(self, url: str, data: Any, version: str | None = None) -> Any:
+        """Replace something."""
+
+    def delete(self, url: str, version: str | None = None) -> Any:
+        """Remove something."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider of the tree of a compute node.
+
+    :param parent: UUID; empty for the compute node itself.
+    :param classes: resource classes of its inventories.
+    :param holders: consumers that hold something that ghsched counts.
+    """
+
+    uuid: str
+    name: str
+    parent: str
+    classes: frozenset[str] = frozenset()
+    traits: frozenset[str] = frozenset()
+    holders: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do with a provider.
+
+    :param what: a parent, one resource class, traits, or all of it.
+    :param value: UUID of the new parent, or what is taken away.
+    """
+
+    kind: Literal['move', 'class', 'traits', 'delete']
+    provider: Provider
+    value: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        name = self.provider.name
+        return {'move': f'move {name} below the compute node',
+                'class': f'remove the inventory {"".join(self.value)} of '
+                         f'{name}',
+                'traits': f'remove from {name}: {", ".join(self.value)}',
+                'delete': f'delete {name}'}[self.kind]
+
+
+def steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
+    """What is to be done, in order (pure).
+
+    A NUMA provider goes, unless somebody else has put an inventory into it.
+
+    :param providers: of one tree.
+    """
+    found: list[Step] = []
+    for provider in providers:
+        if names.NUMA_NODE_TRAIT in provider.traits and provider.parent:
+            found += [Step('move', child, (provider.parent,))
+                      for child in providers
+                      if child.parent == provider.uuid]
+            if provider.classes <= _CLASSES:
+                found.append(Step('delete', provider))
+                continue
+        found += _stripped(provider)
+    return tuple(found)
+
+
+def _stripped(provider: Provider) -> Iterator[Step]:
+    for name in sorted(provider.classes & _CLASSES):
+        yield Step('class', provider, (name,))
+    ours = tuple(sorted(_ours(provider.traits)))
+    if ours:
+        yield Step('traits', provider, ours)
+
+
+def _ours(traits: Iterable[str]) -> frozenset[str]:
+    return frozenset(trait for trait in traits
+                     if trait in _TRAITS or names.is_shares_trait(trait))
+
+
+def read(client: Client, name: str) -> tuple[Provider, ...]:
+    """The tree of a compute node; empty when Placement has none.
+
+    :param name: of the compute node's provider.
+    :raises PlacementError: when it cannot be asked.
+    """
+    roots = _get(client, '/resource_providers?'
+                 + urllib.parse.urlencode({'name': name}))
+    for root in roots['resource_providers']:
+        tree = _get(client, f'/resource_providers?in_tree={root["uuid"]}')
+        return tuple(_provider(client, record)
+                     for record in tree['resource_providers'])
+    return ()
+
+
+def _provider(client: Client, record: Mapping[str, Any]) -> Provider:
+    path = f'/resource_providers/{record["uuid"]}'
+    classes = frozenset(_get(client, f'{path}/inventories')['inventories'])
+    holders: frozenset[str] = frozenset()
+    if classes & _CLASSES:
+        holders = frozenset(
+            consumer for consumer, held in _get(
+                client, f'{path}/allocations')['allocations'].items()
+            if _CLASSES & held['resources'].keys())
+    return Provider(
+        record['uuid'], record['name'], record['parent_provider_uuid'] or '',
+        classes, frozenset(_get(client, f'{path}/traits')['traits']), holders)
+
+
+def carry_out(client: Client, step: Step) -> None:
+    """Do one step.
+
+    :raises PlacementError: with Placement's own words.
+    """
+    path = f'/resource_providers/{step.provider.uuid}'
+    if step.kind == 'move':
+        answer = client.put(path, {
+            'name': step.provider.name,
+            'parent_provider_uuid': step.value[0]}, version=_VERSION)
+    elif step.kind == 'class':
+        answer = client.delete(f'{path}/inventories/{step.value[0]}',
+                               version=_VERSION)
+    elif step.kind == 'traits':
+        now = _get(client, f'{path}/traits')
+        now['traits'] = sorted(set(now['traits']) - set(step.value))
+        answer = client.put(f'{path}/traits', now, version=_VERSION)
+    else:
+        answer = client.delete(path, version=_VERSION)
+    if answer.status_code not in (200, 204, 404):
+        raise PlacementError(f'{step}: Placement refuses: '
+                             f'{answer.status_code} {answer.text}')
+
+
+def _get(client: Client, url: str) -> dict[str, Any]:
+    answer = client.get(url, version=_VERSION)
+    if answer.status_code != 200:
+        raise PlacementError(f'Placement does not answer {url}: '
+                             f'{answer.status_code} {answer.text}')
+    found: dict[str, Any] = answer.json()
+    return found
