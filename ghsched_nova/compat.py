@@ -35,6 +35,7 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 import nova.conf
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 from nova.objects import request_spec
 from nova.pci import request as pci_request
@@ -55,6 +56,9 @@ LOG = logging.getLogger(__name__)
 
 #: Marks a function of Nova's that has one of ours around it.
 _OURS = '_ghsched_wrapped'
+
+#: Methods of ``nova.compute.api.API`` that schedule a guest again.
+MOVES = ('evacuate', 'live_migrate', 'rebuild', 'resize', 'unshelve')
 
 #: Where nova-compute listens on the message bus.
 COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC
@@ -119,7 +123,20 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'name_or_uuid', 'resources'),
     'nova.pci.request.get_pci_requests_from_flavor': (
         'flavor', 'affinity_policy'),
-    'nova.compute.api.API.revert_resize': ('self', 'context', 'instance'),
+    'nova.compute.api.API.evacuate': (
+        'self', 'context', 'instance', 'host', 'on_shared_storage',
+        'admin_password', 'force', 'target_state'),
+    'nova.compute.api.API.live_migrate': (
+        'self', 'context', 'instance', 'block_migration', 'disk_over_commit',
+        'host_name', 'force', 'async_'),
+    'nova.compute.api.API.rebuild': (
+        'self', 'context', 'instance', 'image_href', 'admin_password',
+        'files_to_inject', 'reimage_boot_volume', 'kwargs'),
+    'nova.compute.api.API.resize': (
+        'self', 'context', 'instance', 'flavor_id', 'clean_shutdown',
+        'host_name', 'auto_disk_config'),
+    'nova.compute.api.API.unshelve': (
+        'self', 'context', 'instance', 'new_az', 'host'),
     'nova.compute.resource_tracker.ResourceTracker._move_claim': (
         'self', 'context', 'instance', 'new_flavor', 'nodename', 'migration',
         'allocations', 'move_type', 'image_meta', 'limits'),
@@ -221,29 +238,28 @@ def around_move_claim(
     _wrap(resource_tracker.ResourceTracker, '_move_claim', claimed)
 
 
-def repair_reverted_requests(concerns: Callable[[Any], bool]) -> None:
-    """Let the request of a reverted resize ask for the old devices again.
+def before_moves(function: Callable[[Any, Any], None]) -> None:
+    """Call a function of ours before nova-api moves a guest.
 
-    ``nova.compute.api.API.revert_resize`` puts flavor and NUMA topology of
-    the RequestSpec back and forgets its PCI requests, which later moves are
-    scheduled with.
+    ``nova.compute.api.API`` has a method for each kind of move, which reads
+    the RequestSpec that the move is scheduled with.
 
-    :param concerns: whether a flavor is one that this matters for.
+    :param function: takes the context of the request and the instance.
     """
-    def reverted(original: Callable[..., Any], api: Any, context: Any,
-                 instance: Any, *args: Any, **kwargs: Any) -> Any:
-        moved = instance.migration_context
-        repair = moved is not None and any(
-            flavor is not None and concerns(flavor)
-            for flavor in (instance.flavor, instance.old_flavor))
-        result = original(api, context, instance, *args, **kwargs)
-        if repair:
-            spec = objects.RequestSpec.get_by_instance_uuid(
-                context, instance.uuid)
-            spec.pci_requests = moved.old_pci_requests
-            spec.save()
-        return result
-    _wrap(compute_api.API, 'revert_resize', reverted)
+    def moved(original: Callable[..., Any], api: Any, context: Any,
+              instance: Any, *args: Any, **kwargs: Any) -> Any:
+        function(context, instance)
+        return original(api, context, instance, *args, **kwargs)
+    for name in MOVES:
+        _wrap(compute_api.API, name, moved)
+
+
+def load_request_spec(context: Any, uuid: str) -> RequestSpec | None:
+    """The request that a guest was last scheduled with, if it is known."""
+    try:
+        return objects.RequestSpec.get_by_instance_uuid(context, uuid)
+    except exception.RequestSpecNotFound:
+        return None
 
 
 def _wrap(owner: Any, name: str, function: Callable[..., Any]) -> None:

@@ -185,19 +185,9 @@ def _asks(extra_specs: Iterable[str]) -> bool:
     return any(key.startswith(keys.VFS.extra_spec) for key in extra_specs)
 
 
-def _has_vfs(flavor: Any) -> bool:
-    return 'extra_specs' in flavor and _asks(flavor.extra_specs)
-
-
 def register() -> None:
     """Have this process make our requests; harmless when done twice."""
     compat.extend_pci_requests(with_vfs)
-
-
-def register_api() -> None:
-    """The same in nova-api."""
-    register()
-    compat.repair_reverted_requests(_has_vfs)
 
 
 def register_compute() -> None:

@@ -28,6 +28,8 @@ from typing import Any
 from nova.api.validation.extra_specs import base
 from nova import exception
 
+from ghsched_nova.api import request_specs
+from ghsched_nova import compat
 from ghsched_nova import pci_requests
 from ghsched_placement import keys
 from ghsched_placement import policy
@@ -55,7 +57,8 @@ class Validator(base.ExtraSpecValidator):
 
 def register() -> list[base.ExtraSpecValidator]:
     """All validators; nova-api calls it once, when it starts."""
-    pci_requests.register_api()
+    pci_requests.register()
+    compat.before_moves(request_specs.repair)
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))

@@ -60,7 +60,10 @@ class VfsTestCase(nova_base.GhschedTestCase):
             pci_info=devices(*pfs), **kwargs)
 
     def vf_nodes(self, server):
-        """{guest node: [host node of each VF]} of the claim."""
+        """{guest node: [host node of each VF]} of the claim.
+
+        Without devices on a host that it has left, which are of no request.
+        """
         context = nova_context.get_admin_context()
         instance = objects.Instance.get_by_uuid(
             context, server['id'],
@@ -70,7 +73,8 @@ class VfsTestCase(nova_base.GhschedTestCase):
             for request in instance.pci_requests.requests}
         found = collections.defaultdict(list)
         for device in instance.pci_devices:
-            found[guest_node[device.request_id]].append(device.numa_node)
+            if device.request_id in guest_node:
+                found[guest_node[device.request_id]].append(device.numa_node)
         return {node: sorted(nodes) for node, nodes in found.items()}
 
     def allocated(self, server, resource_class=VF_CLASS):

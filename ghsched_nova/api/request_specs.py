@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The RequestSpec that the next move of a guest is scheduled with.
+
+Nova's conductor saves the flavor that a guest is to be resized to in its
+RequestSpec once the resize is on its way
+(``nova.conductor.manager.ComputeTaskManager._cold_migrate``). Where
+nova-compute then rolls it back, and where a user reverts it, the RequestSpec
+keeps that flavor or its PCI requests: Placement would be asked for other
+shares and devices than the guest claims. So before nova-api starts a move it
+puts the RequestSpec right.
+"""
+
+from typing import Any
+
+from nova.virt import hardware
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+#: What of a flavor a move is scheduled with.
+_OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
+              'swap', 'extra_specs')
+
+
+def repair(context: Any, instance: Any) -> None:
+    """Let the RequestSpec of a guest ask for what the guest has.
+
+    Nothing is done for a guest that something else happens with, which the
+    RequestSpec may be ahead of; nova-api refuses to move it anyway.
+    """
+    if instance.task_state is not None:
+        return
+    spec = compat.load_request_spec(context, instance.uuid)
+    if spec is not None and agree(spec, instance):
+        LOG.warning('ghsched: the RequestSpec was left behind by a resize '
+                    'that did not happen; it has the flavor %s again',
+                    instance.flavor.name, instance=instance)
+        spec.save()
+
+
+def agree(spec: Any, instance: Any) -> bool:
+    """Make a RequestSpec agree with its instance.
+
+    :returns: whether it did not. One without any key of ours, before and
+        after, is left to Nova.
+    """
+    flavor = instance.flavor
+    if not (policies.wanted(spec.flavor.extra_specs)
+            or policies.wanted(flavor.extra_specs)):
+        return False
+    of_flavor = all(getattr(spec.flavor, name) == getattr(flavor, name)
+                    for name in _OF_FLAVOR)
+    if not of_flavor:
+        spec.flavor = flavor
+        spec.numa_topology = hardware.numa_get_constraints(
+            flavor, instance.image_meta)
+    # The ids differ after each move, which Nova makes the requests again for.
+    of_devices = _asked(spec.pci_requests) == _asked(instance.pci_requests)
+    if not of_devices:
+        spec.pci_requests = instance.pci_requests
+    return not (of_flavor and of_devices)
+
+
+def _asked(requests: Any) -> list[tuple[str, int, str | None]]:
+    """The devices that the requests of a flavor ask for."""
+    return [(request.alias_name, request.count, request.requester_id)
+            for request in (requests.requests if requests else ())
+            if request.alias_name]
