@@ -18,6 +18,8 @@ as the process that keeps the namespace alive; see
 :mod:`ghsched_nova.lab.emulator.testhost`.
 """
 
+import argparse
+from collections.abc import Iterable
 import filecmp
 import glob
 import os
@@ -63,6 +65,13 @@ cgroup_controllers = [ ]
 namespaces = [ ]
 """
 
+_MIGRATION_CONF = """\
+migration_address = "{address}"
+migration_host = "{address}"
+migration_port_min = {first}
+migration_port_max = {last}
+"""
+
 
 # Files, written before there is a namespace ------------------------------
 
@@ -90,13 +99,30 @@ def write_emulators(state: str) -> None:
         os.chmod(target, 0o755)  # noqa: S103
 
 
-def write_config(state: str, uuid: str) -> None:
-    """libvirtd.conf and qemu.conf."""
+def migration_conf(where: str) -> str:
+    """What qemu.conf says of guests that migrate to the host.
+
+    :param where: ``ADDRESS:FIRST-LAST``.
+    """
+    address, _, ports = where.rpartition(':')
+    first, _, last = ports.partition('-')
+    return _MIGRATION_CONF.format(
+        address=address, first=int(first), last=int(last))
+
+
+def write_config(state: str, uuid: str, migration: str | None = None
+                 ) -> None:
+    """libvirtd.conf and qemu.conf.
+
+    :param migration: see :func:`migration_conf`.
+    """
     etc = f'{state}/{PRIVATE["/etc/libvirt"]}'
     with open(f'{etc}/libvirtd.conf', 'w') as stream:
         stream.write(_LIBVIRTD_CONF.format(uuid=uuid, state=state))
     with open(f'{etc}/qemu.conf', 'w') as stream:
         stream.write(_QEMU_CONF)
+        if migration:
+            stream.write(migration_conf(migration))
 
 
 def write_topology(machine: machines.Machine, state: str) -> None:
@@ -148,11 +174,16 @@ def mount_proc(state: str) -> None:
         _mount('--bind', f'{state}/proc/{name}', f'/proc/{name}')
 
 
-def mount_private(state: str) -> None:
-    """libvirt's directories."""
+def mount_private(state: str, binds: Iterable[str] = ()) -> None:
+    """libvirt's directories, and others.
+
+    :param binds: the others, each ``SOURCE:TARGET``.
+    """
     for target, source in PRIVATE.items():
         os.makedirs(target, exist_ok=True)
         _mount('--bind', f'{state}/{source}', target)
+    for bind in binds:
+        _mount('--bind', *bind.split(':'))
 
 
 def mount_sysfs(state: str) -> None:
@@ -200,13 +231,18 @@ def _cover(target: str, beside: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """``STATE CPULIST [HOSTNAME]``: make the mounts, then wait for a signal.
-    """
-    state, cpus = argv[1], cpusets.parse_list(argv[2])
+    """Make the mounts, then wait for a signal."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument('state')
+    parser.add_argument('cpus', type=cpusets.parse_list)
+    parser.add_argument('--hostname')
+    parser.add_argument('--bind', action='append', default=[])
+    given = parser.parse_args(argv[1:])
+    state, cpus = given.state, given.cpus
     try:
-        for name in argv[3:]:
-            socket.sethostname(name)
-        mount_private(state)
+        if given.hostname:
+            socket.sethostname(given.hostname)
+        mount_private(state, given.bind)
         mount_kvm(state)
         mount_sysfs(state)
         mount_topology(state, cpus)

@@ -85,6 +85,10 @@ class Settings:
     :param log_fs: log each operation on resctrl to ``log/resctrl.log``.
     :param hostname: what libvirt calls the host; the machine's name if left
         out. Two hosts of one cloud need names of their own.
+    :param migration: ``ADDRESS:FIRST-LAST``, where guests that migrate to
+        this host are received; two hosts of one machine need ports of their
+        own.
+    :param binds: more directories of its own, each ``SOURCE:TARGET``.
     """
 
     nodes: int = 2
@@ -96,6 +100,8 @@ class Settings:
     load: str | None = None
     log_fs: bool = False
     hostname: str | None = None
+    migration: str | None = None
+    binds: Sequence[str] = ()
 
     def machine(self) -> machines.Machine:
         """The machine, on the CPUs that are online here.
@@ -204,7 +210,8 @@ class Host:
         namespace.write_topology(machine, self.state)
         namespace.write_proc(machine, self.state)
         namespace.write_emulators(self.state)
-        namespace.write_config(self.state, self._host_uuid())
+        namespace.write_config(
+            self.state, self._host_uuid(), settings.migration)
 
     def _start(self, settings: Settings, machine: machines.Machine) -> None:
         if not self.pid('holder'):
@@ -212,7 +219,7 @@ class Host:
                 'unshare', '--mount', '--uts', '--propagation', 'private',
                 sys.executable, '-m', 'ghsched_nova.lab.emulator.namespace',
                 self.state, cpusets.format_list(machine.cpus),
-                *filter(None, [settings.hostname]),
+                *_holder_options(settings),
             ], inside=False)
             ready = os.path.join(self.log, 'holder.ready')
             self._await('holder', lambda: os.path.exists(ready))
@@ -426,6 +433,13 @@ class Host:
             yield
 
 
+def _holder_options(settings: Settings) -> list[str]:
+    options = [f'--bind={bind}' for bind in settings.binds]
+    if settings.hostname:
+        options.append(f'--hostname={settings.hostname}')
+    return options
+
+
 def missing() -> str:
     """Why no test host can be had on this machine; empty if it can."""
     if os.geteuid() != 0:
@@ -574,6 +588,14 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         '--hostname', metavar='NAME',
         help="name of the host (default: the machine's)",
+    )
+    up.add_argument(
+        '--migration', metavar='ADDRESS:FIRST-LAST',
+        help='where guests that migrate to this host are received',
+    )
+    up.add_argument(
+        '--bind', action='append', default=[], dest='binds',
+        metavar='SOURCE:TARGET', help='one more directory of its own',
     )
     add('down', _down, 'end the host')
     add('status', _status, 'print what runs, as JSON')
