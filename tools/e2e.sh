@@ -16,6 +16,7 @@
 #
 # usage: tools/e2e.sh [TEST...]          all tests by default
 #        tools/e2e.sh --vfs [TEST...]    those of the virtual compute node
+#        tools/e2e.sh --moves [TEST...]  moves between two hosts
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -37,6 +38,15 @@ if [ "${1:-}" = --vfs ]; then
     check_names "$tests" "${@:2}"
     need_root "$@"
     "$GHSCHED_TOP/tools/vnode" up
+    exec "$VENV/bin/python" "$tests" "${@:2}"
+fi
+if [ "${1:-}" = --moves ]; then
+    tests=$GHSCHED_TOP/tools/cloud.d/e2e_moves.py
+    check_names "$tests" "${@:2}"
+    need_root "$@"
+    [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
+        "$GHSCHED_TOP/tools/vnode" down
+    "$GHSCHED_TOP/tools/cloud" up --hosts 2
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py

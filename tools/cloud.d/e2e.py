@@ -35,9 +35,9 @@ from aio import host
 from aio.lab import Group
 from aio.lab import Lab
 from aio import process
-from aio import second
 from aio import services
 from aio.settings import CloudError
+from aio.settings import ComputeHost
 from aio.settings import read
 from aio.settings import Settings
 from e2e_load import BUSY
@@ -534,7 +534,7 @@ class EndToEnd:
         server = self._active(self.lab.boot('busy', 'bw10'))
         self.lab.tell(server, 'busy')
         load, node = Load(self.lab), self.lab.allocated_nodes(server)[0]
-        with second.up(self.settings, self.lab.cloud), self._scheduler(
+        with self._two_hosts(), self._scheduler(
                 ('DEFAULT', 'debug', 'true'),
                 # Nova's own weigher wants the busy host.
                 ('filter_scheduler', 'ram_weight_multiplier', '-1'),
@@ -549,8 +549,8 @@ class EndToEnd:
                     for line in log.lines(*words):
                         print('        ' + line.partition(' - ')[2][-200:])
             self._active(other)
-            self.checks.equal('host of the new guest',
-                              other.compute_host or other.host, second.NAME)
+            self.checks.equal('host of the new guest', other.compute_host,
+                              ComputeHost(2).name)
             self.lab.clean()
 
     def test_openstack_commands(self) -> None:
@@ -771,6 +771,16 @@ class EndToEnd:
         finally:
             self.lab.clean()
             self._boot_host(host.DIALECT)
+
+    @contextlib.contextmanager
+    def _two_hosts(self) -> Iterator[None]:
+        """A second host, for a while."""
+        cli.up_with(self.settings, (ComputeHost(), ComputeHost(2)))
+        try:
+            yield
+        finally:
+            self.lab.clean()
+            cli.up_with(self.settings, (ComputeHost(),))
 
     def _boot_host(self, dialect: str) -> None:
         host.down(self.settings)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aio import database
+from aio.settings import CloudError
 from aio.settings import REGION
 from aio.settings import Settings
 import openstack
@@ -160,25 +161,46 @@ def _upload(cloud: Any, name: str, path: Path, form: str,
         container_format=container, wait=True, **properties)
 
 
-def reported(cloud: Any, since: str) -> set[str]:
+def reported(settings: Settings, cloud: Any, since: str) -> set[str]:
     """Nova's services that have reported after a time (ISO 8601).
 
     A service first reports when it listens to requests.
     """
-    return {service.binary for service in cloud.compute.services()
+    return {_process(settings, service) for service in cloud.compute.services()
             if service.state == 'up' and (service.updated_at or '') > since}
 
 
-def map_host(settings: Settings) -> None:
-    """Tell Nova's API of the compute host; needed once."""
+def _process(settings: Settings, service: Any) -> str:
+    """What tools/cloud calls a service of Nova's."""
+    known = {one.name: one.suffix for one in settings.hosts}
+    suffix = known.get(service.host, f' on {service.host}')
+    return f'{service.binary}{suffix}'
+
+
+def map_hosts(settings: Settings) -> None:
+    """Make the compute hosts known to Nova's API; needed once."""
     mapped = database.query(
-        settings, 'select count(*) from nova_api.host_mappings')
-    if mapped.strip() == '0':
+        settings, 'select host from nova_api.host_mappings').split()
+    if not {one.name for one in settings.hosts} <= set(mapped):
         database.run([*database.nova_manage(settings), 'cell_v2',
                       'discover_hosts'])
 
 
-def compute_services(cloud: Any) -> dict[str, str]:
+def forget_host(settings: Settings, name: str) -> None:
+    """Take a compute host that is down out of Nova and Placement.
+
+    :raises CloudError: there are servers on it.
+    """
+    cloud = connect(settings)
+    for service in cloud.compute.services(binary='nova-compute', host=name):
+        try:
+            cloud.compute.delete_service(service)
+        except openstack.exceptions.HttpException as error:
+            raise CloudError(
+                f'{name} cannot be given up: {error.message}') from error
+
+
+def compute_services(settings: Settings, cloud: Any) -> dict[str, str]:
     """State of Nova's services without an HTTP port, as Nova sees them."""
-    return {service.binary: service.state
+    return {_process(settings, service): service.state
             for service in cloud.compute.services()}

@@ -26,6 +26,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 from aio import catalog
 from aio import config
@@ -35,6 +36,7 @@ from aio import process
 from aio import services
 from aio.settings import check_ports
 from aio.settings import CloudError
+from aio.settings import ComputeHost
 from aio.settings import LISTENERS
 from aio.settings import read
 from aio.settings import Settings
@@ -62,6 +64,30 @@ def _together(*works: Callable[[], object]) -> None:
 
 # -- up -----------------------------------------------------------------------
 
+def up_with(settings: Settings, hosts: tuple[ComputeHost, ...]) -> None:
+    """Bring up the cloud with these hosts and no others."""
+    for one in settings.each_host:
+        if one.host not in hosts:
+            # A host with other hardware is another host: it is booted.
+            step(f'take down {one.host.name}', lambda one=one: _host_down(one))
+    gone = {one.name for one in settings.hosts} - {one.name for one in hosts}
+    settings.save_hosts(hosts)
+    up(settings)
+    for name in sorted(gone):
+        step(f'give up {name}',
+             lambda name=name: catalog.forget_host(settings, name))
+        number = name.rpartition('-')[2]
+        shutil.rmtree(settings.state / f'nova-{number}', ignore_errors=True)
+
+
+def _host_down(settings: Settings) -> None:
+    cloud = services.cloud(settings)
+    process.stop(one for name, one in cloud.processes.items() if name in (
+        services.COMPUTE + settings.host.suffix,
+        services.SSH + settings.host.suffix))
+    host.down(settings)
+
+
 def up(settings: Settings) -> None:
     """Bring up whatever is not up as it should be."""
     cloud = _configured(settings)
@@ -70,7 +96,7 @@ def up(settings: Settings) -> None:
         return
     _stop_outdated(settings, cloud)
     check_ports(settings, cloud.listeners_up)
-    step('database, message broker, simulated host, guest image',
+    step('database, message broker, simulated hosts, guest image',
          lambda: _together(lambda: _database_up(settings, cloud),
                            lambda: _broker_up(cloud),
                            lambda: _host_up(settings),
@@ -80,7 +106,7 @@ def up(settings: Settings) -> None:
             settings, cloud['mariadb']))
     step('Keystone', lambda: _keystone_up(settings, cloud))
     step('Placement, Glance, Neutron, Nova', lambda: _apis_up(cloud))
-    step('Nova on the simulated host', lambda: _compute_up(settings, cloud))
+    step('Nova on the simulated hosts', lambda: _compute_up(settings, cloud))
     step('image and flavor', lambda: catalog.image_and_flavor(settings))
     write_openrc(settings)
     print(f'The cloud is up. Credentials: . {settings.home}/openrc')
@@ -95,7 +121,7 @@ def _configured(settings: Settings) -> services.Cloud:
 
 def _all_is_well(settings: Settings, cloud: services.Cloud) -> bool:
     return (all(one.is_current for one in cloud.processes.values())
-            and host.is_up(settings)
+            and all(map(host.is_up, settings.each_host))
             and all(answers(settings, name) for name in _HTTP))
 
 
@@ -135,8 +161,9 @@ def _broker_up(cloud: services.Cloud) -> None:
 
 
 def _host_up(settings: Settings) -> None:
-    if not host.is_up(settings):
-        host.up(settings)
+    for one in settings.each_host:
+        if not host.is_up(one):
+            host.up(one)
 
 
 def _guest_image(settings: Settings) -> None:
@@ -164,15 +191,17 @@ def _compute_up(settings: Settings, cloud: services.Cloud) -> None:
     # The last report of a process that was just stopped may come in late;
     # none of the services is up within a second.
     since = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time.time() + 1))
-    _start(cloud, 'nova-compute')
-    for name in ('nova-conductor', 'nova-scheduler', 'nova-compute'):
-        _wait_report(cloud[name], api, since)
-    catalog.map_host(settings)
+    _start(cloud, *(one.name for one in cloud.on_hosts))
+    for service in (cloud['nova-conductor'], cloud['nova-scheduler'],
+                    *map(cloud.compute, settings.each_host)):
+        _wait_report(settings, service, api, since)
+    catalog.map_hosts(settings)
 
 
-def _wait_report(service: process.Process, api: object, since: str) -> None:
+def _wait_report(settings: Settings, service: process.Process, api: object,
+                 since: str) -> None:
     process.wait_until(
-        lambda: service.name in catalog.reported(api, since), 120,
+        lambda: service.name in catalog.reported(settings, api, since), 120,
         f'{service.name} does not report', service)
 
 
@@ -217,12 +246,13 @@ def down(settings: Settings) -> None:
     """Stop everything; the data stays."""
     cloud = services.cloud(settings)
     if not any(one.pid for one in cloud.processes.values()) and \
-            not host.is_up(settings):
+            not any(map(host.is_up, settings.each_host)):
         print('The cloud is down.')
         return
     step('services', lambda: process.stop(
-        cloud[name] for name in services.NAMES if name != 'epmd'))
-    step('simulated host and its guests', lambda: host.down(settings))
+        one for name, one in cloud.processes.items() if name != 'epmd'))
+    for one in settings.each_host:
+        step(f'{one.host.name} and its guests', lambda one=one: host.down(one))
     process.stop([cloud['epmd']])
     print('The cloud is down; its data stays for the next "up".')
 
@@ -241,18 +271,20 @@ def status(settings: Settings) -> int:
     seen = _nova_view(settings, cloud)
     healthy = True
     print(f'{"service":<18}{"pid":>8}{"port":>7}  health')
-    for name in services.NAMES:
+    for name in cloud.processes:
         health = _health(settings, cloud, name, seen)
         healthy = healthy and health == 'ok'
         port = (settings.port(name) if name in LISTENERS else '-')
         print(f'{name:<18}{cloud[name].pid or "-":>8}{port:>7}  {health}')
-    host_up = host.is_up(settings)
-    print(f'{"simulated host":<18}{"":>8}{"-":>7}  '
-          f'{"ok" if host_up else "down"}')
+    for one in settings.each_host:
+        is_up = host.is_up(one)
+        healthy = healthy and is_up
+        print(f'{one.host.name:<18}{"":>8}{"-":>7}  '
+              f'{"ok" if is_up else "down"}')
     for option in options(settings):
         print(f'set: {option}')
     print(f'logs: {settings.log}')
-    return 0 if healthy and host_up else 1
+    return 0 if healthy else 1
 
 
 def _nova_view(settings: Settings, cloud: services.Cloud) -> dict[str, str]:
@@ -260,7 +292,8 @@ def _nova_view(settings: Settings, cloud: services.Cloud) -> dict[str, str]:
     if any(cloud[name].pid is None for name in needed):
         return {}
     try:
-        return catalog.compute_services(catalog.connect(settings))
+        return catalog.compute_services(settings,
+                                        catalog.connect(settings))
     except Exception as error:
         return {'error': str(error)}
 
@@ -274,7 +307,8 @@ def _health(settings: Settings, cloud: services.Cloud, name: str,
         return 'does not answer'
     if name in ('rabbitmq', 'epmd') and not _listens(settings.port(name)):
         return 'does not listen'
-    if name in ('nova-conductor', 'nova-scheduler', 'nova-compute') and \
+    if name.startswith(('nova-conductor', 'nova-scheduler',
+                        'nova-compute')) and \
             seen.get(name) != 'up':
         return f'runs, but Nova says {seen.get(name, "nothing of it")}'
     return 'ok'
@@ -282,11 +316,11 @@ def _health(settings: Settings, cloud: services.Cloud, name: str,
 
 def restart(settings: Settings, names: list[str]) -> None:
     """Stop services and bring them up again."""
-    unknown = [name for name in names if name not in services.NAMES]
+    cloud = _configured(settings)
+    unknown = [name for name in names if name not in cloud.processes]
     if unknown:
         raise CloudError(f'no service {", ".join(unknown)}; there are '
-                         + ', '.join(services.NAMES))
-    cloud = _configured(settings)
+                         + ', '.join(cloud.processes))
     chosen = [cloud[name] for name in names]
     step(f'stop {" ".join(names)}', lambda: process.stop(chosen))
     up(settings)
@@ -351,18 +385,19 @@ def execute(settings: Settings, command: list[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='tools/cloud',
-        description='A whole OpenStack on this machine, with one simulated '
-                    'compute host that has two NUMA nodes and openEuler\'s '
-                    'MPAM. Everything is below GHSCHED_HOME and listens on '
-                    '127.0.0.1 from port GHSCHED_PORT_BASE on.')
+        description='A whole OpenStack on this machine, with simulated '
+                    'compute hosts, by default one that has two NUMA nodes '
+                    'and openEuler\'s MPAM. Everything is below GHSCHED_HOME '
+                    'and listens on 127.0.0.1 from port GHSCHED_PORT_BASE '
+                    'on.')
     commands = parser.add_subparsers(dest='command', required=True)
     for name, text in (
-            ('up', 'install what is missing and start what is down'),
             ('down', 'stop everything, keep the data'),
             ('wipe', 'stop everything and remove the data'),
             ('status', 'each service with its pid, port and health'),
             ('openrc', 'print the admin credentials as shell commands')):
         commands.add_parser(name, help=text)
+    _add_up(commands)
     one = commands.add_parser('restart', help='stop and start services')
     one.add_argument('service', nargs='+')
     one = commands.add_parser('logs', help='list the logs or show their end')
@@ -377,8 +412,35 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument('key')
     one = commands.add_parser(
         'exec', help='run a command on the simulated host as cloud admin')
+    one.add_argument('--host', type=int, default=1, metavar='N',
+                     help='on which (default: %(default)s)')
     one.add_argument('words', nargs=argparse.REMAINDER)
     return parser
+
+
+def _add_up(commands: Any) -> None:
+    one = commands.add_parser(
+        'up', help='install what is missing and start what is down')
+    one.add_argument('--hosts', type=int, choices=(1, 2), default=1,
+                     help='how many compute hosts (default: %(default)s)')
+    one.add_argument(
+        '--dialects', type=lambda text: text.split(','),
+        default=[], metavar='A,B',
+        help=f'of resctrl on each host (default: {ComputeHost.dialect})')
+    one.add_argument(
+        '--nodes', type=lambda text: list(map(int, text.split(','))),
+        default=[], metavar='M,N',
+        help=f'NUMA nodes of each host (default: {ComputeHost.nodes})')
+
+
+def _hosts(given: argparse.Namespace) -> tuple[ComputeHost, ...]:
+    """The hosts that the options of "up" describe."""
+    numbers = range(1, given.hosts + 1)
+    return tuple(ComputeHost(number, dialect, nodes) for (
+        number, dialect, nodes) in zip(
+            numbers,
+            given.dialects or [ComputeHost.dialect] * given.hosts,
+            given.nodes or [ComputeHost.nodes] * given.hosts, strict=True))
 
 
 def _openrc(settings: Settings) -> None:
@@ -386,14 +448,15 @@ def _openrc(settings: Settings) -> None:
     print((settings.home / 'openrc').read_text(), end='')
 
 
-def _execute(settings: Settings, words: list[str]) -> None:
+def _execute(settings: Settings, number: int, words: list[str]) -> None:
+    settings = settings.on(ComputeHost(number))
     execute(settings, words[1:] if words[:1] == ['--'] else words)
 
 
 def _run(settings: Settings, given: argparse.Namespace) -> int:
     """Call the command; one without a status of its own has succeeded."""
     calls: dict[str, Callable[[], int | None]] = {
-        'up': lambda: up(settings),
+        'up': lambda: up_with(settings, _hosts(given)),
         'down': lambda: down(settings),
         'wipe': lambda: wipe(settings),
         'status': lambda: status(settings),
@@ -404,7 +467,7 @@ def _run(settings: Settings, given: argparse.Namespace) -> int:
                                          given.value),
         'unset-option': lambda: set_option(settings, given.section,
                                            given.key, None),
-        'exec': lambda: _execute(settings, given.words),
+        'exec': lambda: _execute(settings, given.host, given.words),
     }
     with _alone(settings, given.command):
         return calls[given.command]() or 0

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aio import host
-from aio.settings import HOST
 from aio.settings import REGION
 from aio.settings import Settings
 
@@ -72,18 +71,29 @@ def write_all(settings: Settings) -> dict[str, Path]:
         'neutron': (etc / 'neutron' / 'neutron.conf', neutron),
         'ml2': (etc / 'neutron' / 'plugins' / 'ml2' / 'ml2_conf.ini', ml2),
         'nova': (etc / 'nova' / 'nova.conf', nova),
-        'nova-compute': (etc / 'nova' / 'nova-compute.conf', compute),
+        'nova-compute': (compute_file(settings), compute),
     }
     for path, make in files.values():
         write(path, render(make(settings)))
+    for one in settings.each_host[1:]:
+        # Not in the directory of Nova's other files: services are started
+        # again when one of those changes.
+        write(compute_file(one), render(compute(one)))
     paste = settings.venv / 'etc' / 'nova' / 'api-paste.ini'
     write(etc / 'nova' / 'api-paste.ini', paste.read_text())
     if not settings.local_conf.exists():
         write(settings.local_conf, '')
-    for directory in ('nova', 'neutron', 'glance/images', 'glance/staging',
-                      'glance/tasks', 'instances', 'lock'):
+    for directory in ('neutron', 'glance/images', 'glance/staging',
+                      'glance/tasks', *(
+                          name + one.suffix for one in settings.hosts
+                          for name in ('nova', 'instances', 'lock'))):
         (settings.state / directory).mkdir(parents=True, exist_ok=True)
     return {name: path for name, (path, _make) in files.items()}
+
+
+def compute_file(settings: Settings) -> Path:
+    """The configuration file of a host's nova-compute."""
+    return settings.etc / f'nova{settings.host.suffix}' / 'nova-compute.conf'
 
 
 def write(path: Path, text: str) -> None:
@@ -136,7 +146,7 @@ def _database(settings: Settings, name: str) -> dict[str, Value]:
 
 
 def _lock(settings: Settings) -> dict[str, Value]:
-    return {'lock_path': str(settings.state / 'lock')}
+    return {'lock_path': str(settings.state / f'lock{settings.host.suffix}')}
 
 
 def keystone(settings: Settings) -> Config:
@@ -218,9 +228,9 @@ def _nova_common(settings: Settings) -> dict[str, Section]:
     return {
         'DEFAULT': {
             'transport_url': transport_url(settings),
-            'state_path': str(settings.state / 'nova'),
-            'my_ip': '127.0.0.1',
-            'host': HOST,
+            'state_path': str(settings.state / f'nova{settings.host.suffix}'),
+            'my_ip': settings.host.address,
+            'host': settings.host.name,
             # A stop of this cloud must not wait for requests to drain.
             'graceful_shutdown_timeout': 2,
             'manager_shutdown_timeout': 2,
@@ -249,9 +259,9 @@ def nova(settings: Settings) -> Config:
                                          / 'api-paste.ini')},
         'api_database': _database(settings, 'nova_api'),
         'database': _database(settings, 'nova_cell1'),
-        # There is one host: a second attempt would find nobody, and hide
-        # the reason of the first one's failure.
-        'scheduler': {'workers': 1, 'max_attempts': 1},
+        # With one host a second attempt would find nobody, and hide the
+        # reason of the first one's failure.
+        'scheduler': {'workers': 1, 'max_attempts': len(settings.hosts)},
         'conductor': {'workers': 1},
         'filter_scheduler': {**filters(), 'pci_in_placement': True},
         'pci': {'alias': PCI_ALIAS},
@@ -288,16 +298,25 @@ def compute(settings: Settings) -> Config:
         'update_resources_interval': 10,
     }
     helper = (f'{settings.venv}/bin/privsep-helper '
-              f'--config-file {settings.etc}/nova/nova-compute.conf '
+              f'--config-file {compute_file(settings)} '
               f'--config-file {settings.local_conf}')
     return {
         **common,
         'libvirt': {'virt_type': 'kvm', 'cpu_mode': 'none',
-                    'images_type': 'default', 'inject_partition': -2},
+                    'images_type': 'default', 'inject_partition': -2,
+                    # Nova puts the name of the other host in.
+                    'live_migration_uri': 'qemu+unix:///system?socket='
+                    f'{settings.host_link.parent}/%s/run/libvirt/'
+                    'libvirt-sock'},
+        # The CPU of a guest is TCG's, whatever this machine's is; and Nova
+        # inspects a kernel as if it were a disk when a guest moves.
+        'workarounds': {'skip_cpu_compare_on_dest': True,
+                        'disable_deep_image_inspection': True},
         'vnc': {'enabled': False},
         'spice': {'enabled': False},
         'ghsched': {'resctrl_path': '/sys/fs/resctrl',
-                    'node_bandwidth': host.node_bandwidth()},
+                    'node_bandwidth': host.node_bandwidth(
+                        nodes=settings.host.nodes)},
         **{group: {'helper_command': helper}
            for group in _PRIVSEP_CONTEXTS},
     }

@@ -11,10 +11,11 @@
 # under the License.
 
 
-"""The simulated compute host, in a mount namespace of its own.
+"""A simulated compute host, in a mount namespace of its own.
 
-All of it is :mod:`ghsched_nova.lab.emulator.testhost`: two NUMA nodes, an
-emulated resctrl file system, and Debian's unmodified libvirtd and QEMU.
+All of it is :mod:`ghsched_nova.lab.emulator.testhost`: NUMA nodes, an
+emulated resctrl file system, and Debian's unmodified libvirtd and QEMU. Which
+host is meant is part of the settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,24 +24,27 @@ import os
 import subprocess
 
 from aio.settings import CloudError
+from aio.settings import ComputeHost
 from aio.settings import Settings
+from aio import ssh
 from ghsched_nova.lab.emulator import kernel
 
-DIALECT = 'openeuler66'
-NODES = 2
+DIALECT = ComputeHost.dialect
 
 
-def node_bandwidth(cpus: int | None = None) -> str:
+def node_bandwidth(cpus: int | None = None,
+                   nodes: int = ComputeHost.nodes) -> str:
     """``[ghsched]node_bandwidth``: all CPUs of a node busy (simulated).
 
     :param cpus: how many CPUs the nodes have in all; those of this machine
         by default.
+    :param nodes: how many nodes there are.
     """
-    total = cpus or os.cpu_count() or NODES
+    total = cpus or os.cpu_count() or nodes
     of_one = int(kernel.FULL_RATE / 10 ** 6)
-    bounds = [total * node // NODES for node in range(NODES + 1)]
+    bounds = [total * node // nodes for node in range(nodes + 1)]
     return ','.join(f'{node}:{of_one * (bounds[node + 1] - bounds[node])}'
-                    for node in range(NODES))
+                    for node in range(nodes))
 
 
 def _testhost(settings: Settings, command: str, *arguments: str
@@ -69,21 +73,38 @@ def control(settings: Settings, command: str, *arguments: str) -> str:
     return result.stdout
 
 
-def up(settings: Settings, dialect: str = DIALECT, *options: str) -> None:
+def up(settings: Settings, dialect: str = '') -> None:
     """Start the host.
 
-    :param dialect: of its emulated resctrl, see testing.machines.
-    :param options: more options of testing.testhost.
+    :param dialect: of its emulated resctrl, if it is another one for a while.
     """
-    settings.host_state.mkdir(parents=True, exist_ok=True)
+    host = settings.host
+    for directory in (settings.host_state, settings.own_instances,
+                      settings.host_link.parent):
+        directory.mkdir(parents=True, exist_ok=True)
+    if not settings.host_link.is_symlink():
+        settings.host_link.symlink_to(settings.host_state)
     set_faults(settings, {})
-    control(settings, 'up', '--dialect', dialect, '--nodes', str(NODES),
+    control(settings, 'up', '--dialect', dialect or host.dialect,
+            '--nodes', str(host.nodes),
             '--closids', str(settings.control_groups),
-            '--faults', str(settings.faults), *options)
+            '--faults', str(settings.faults),
+            '--migration', settings.migration,
+            '--bind', f'{ssh.configure(settings)}:/etc/ssh',
+            *(_of_another(settings) if host.suffix else ()))
+
+
+def _of_another(settings: Settings) -> tuple[str, ...]:
+    """What a host needs that is not the first.
+
+    The first has the name of the machine, and its instances where they are.
+    """
+    return ('--hostname', settings.host.name,
+            '--bind', f'{settings.own_instances}:{settings.instances}')
 
 
 def set_faults(settings: Settings, faults: Mapping[str, object]) -> None:
-    """What resctrl does wrong from now on; see testing.faults."""
+    """What resctrl does wrong from now on; see emulator.faults."""
     new = settings.faults.with_suffix('.new')
     new.write_text(json.dumps(faults))
     new.replace(settings.faults)

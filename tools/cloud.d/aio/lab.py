@@ -32,6 +32,7 @@ from aio import catalog
 from aio import database
 from aio import host
 from aio.settings import CloudError
+from aio.settings import ComputeHost
 from aio.settings import Settings
 
 #: Seconds until a guest must be up; a busy machine without hardware
@@ -184,13 +185,17 @@ class Lab:
     def console(self, server: Any, seconds: float = BOOT) -> list[str]:
         """The GUEST-* lines of a guest's console, once it is ready."""
         def ready() -> list[str]:
-            output = self.cloud.compute.get_server_console_output(server.id)
-            lines = [line.strip() for line in output['output'].splitlines()
-                     if line.startswith('GUEST-')]
+            lines = self.printed(server)
             return lines if 'GUEST-READY' in lines else []
         found: list[str] = self.until(
             ready, seconds, f'{server.name} does not print GUEST-READY')
         return found
+
+    def printed(self, server: Any) -> list[str]:
+        """The GUEST-* lines of a guest's console up to now."""
+        output = self.cloud.compute.get_server_console_output(server.id)
+        return [line.strip() for line in output['output'].splitlines()
+                if line.startswith('GUEST-')]
 
     def tell(self, server: Any, word: str, seconds: float = BOOT) -> None:
         """Type a word that the guest knows, and wait for its answer.
@@ -199,13 +204,19 @@ class Lab:
         """
         answer = f'GUEST-LOAD {word}'
         before = self.console(server).count(answer)
-        # QEMU looks once a second whether somebody is there, and reads
-        # nothing before it has seen so.
+        self.type(server, word)
+        self.until(lambda: self.console(server).count(answer) > before,
+                   seconds, f'{server.name} is not {word}')
+
+    def type(self, server: Any, word: str) -> None:
+        """Type a word on a guest's console.
+
+        QEMU looks once a second whether somebody is there, and reads nothing
+        before it has seen so.
+        """
         self.on_host('sh', '-c', 'exec 3<> "$(virsh ttyconsole "$0")" && '
                      'echo "$1" >&3 && sleep 2',
                      self.domain_name(server), word)
-        self.until(lambda: self.console(server).count(answer) > before,
-                   seconds, f'{server.name} is not {word}')
 
     def topology(self, server: Any) -> list[dict[str, Any]]:
         """What Nova has recorded of the guest's NUMA nodes."""
@@ -221,13 +232,31 @@ class Lab:
             raise CloudError(f'GET {path}: {answer.text}')
         return dict(answer.json())
 
-    def providers(self) -> list[Provider]:
-        """The host's tree, the root first."""
+    def on(self, host: ComputeHost) -> 'Lab':
+        """The same, with another host to look at."""
+        return type(self)(self.settings.on(host), self.prefix)
+
+    def at(self, server: Any) -> 'Lab':
+        """The same, with the host to look at that a server is on."""
+        name = self.server(server).compute_host
+        return next(self.on(host) for host in self.settings.hosts
+                    if host.name == name)
+
+    def every_provider(self) -> list[Provider]:
+        """The trees of all hosts, their roots first."""
         found = [Provider(one['name'], one['uuid'],
                           one['parent_provider_uuid'])
                  for one in self.placement(
                      '/resource_providers')['resource_providers']]
         return sorted(found, key=lambda one: (one.parent or '', one.name))
+
+    def providers(self) -> list[Provider]:
+        """The host's root, and its nodes."""
+        every = self.every_provider()
+        name = self.settings.host.hypervisor
+        roots = [one.uuid for one in every if one.name == name]
+        return [one for one in every
+                if one.uuid in roots or one.parent in roots]
 
     def node_provider(self, node: int) -> Provider:
         for one in self.providers():
@@ -249,7 +278,7 @@ class Lab:
 
     def allocations(self, server: Any) -> dict[str, dict[str, int]]:
         """What a server holds, by the provider's name."""
-        names = {one.uuid: one.name for one in self.providers()}
+        names = {one.uuid: one.name for one in self.every_provider()}
         found = self.placement(f'/allocations/{server.id}')['allocations']
         return {names[uuid]: dict(entry['resources'])
                 for uuid, entry in found.items()}

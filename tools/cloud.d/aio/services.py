@@ -16,15 +16,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 import hashlib
+from pathlib import Path
 
+from aio import config
 from aio import host
 from aio.process import Process
 from aio.settings import Settings
 
-#: In the order in which they are started; stopped the other way round.
-NAMES = ('epmd', 'rabbitmq', 'mariadb', 'keystone', 'placement', 'glance',
-         'neutron', 'nova-api', 'nova-conductor', 'nova-scheduler',
-         'nova-compute')
+#: The services of the control plane, in the order in which they are started.
+_CONTROL = ('epmd', 'rabbitmq', 'mariadb', 'keystone', 'placement', 'glance',
+            'neutron', 'nova-api', 'nova-conductor', 'nova-scheduler')
+COMPUTE = 'nova-compute'
+SSH = 'sshd'
 
 #: The WSGI applications, and how many threads each gets.
 _WSGI = {
@@ -36,7 +39,7 @@ _WSGI = {
 }
 
 #: The services whose behaviour depends on this project's installed wheel.
-_EXTENDED = ('nova-api', 'nova-conductor', 'nova-scheduler', 'nova-compute')
+_EXTENDED = ('nova-api', 'nova-conductor', 'nova-scheduler', COMPUTE)
 
 
 @dataclass(frozen=True)
@@ -49,25 +52,42 @@ class Cloud:
     def __getitem__(self, name: str) -> Process:
         return self.processes[name]
 
+    def compute(self, settings: Settings) -> Process:
+        """nova-compute of the host that the settings are seen from."""
+        return self[COMPUTE + settings.host.suffix]
+
+    @property
+    def on_hosts(self) -> list[Process]:
+        """What runs on the compute hosts."""
+        return [one for name, one in self.processes.items()
+                if name not in _CONTROL]
+
     @property
     def listeners_up(self) -> set[str]:
         """Listeners whose port is held by a process of ours."""
         up = {name for name, one in self.processes.items()
               if one.pid is not None}
-        return up | ({'rabbitmq-dist'} if 'rabbitmq' in up else set())
+        return (up | ({'rabbitmq-dist'} if 'rabbitmq' in up else set())
+                | ({'ssh'} if SSH in up else set()))
 
 
 def cloud(settings: Settings) -> Cloud:
     """Describe the cloud; nothing is started."""
-    return Cloud(settings, {
-        name: _process(settings, name) for name in NAMES})
+    processes = [_process(settings, name) for name in _CONTROL]
+    for one in settings.each_host:
+        processes.append(_process(one, COMPUTE, one.host.suffix))
+        # Nova copies disks with it, to another host.
+        if len(settings.hosts) > 1:
+            processes.append(_process(one, SSH, one.host.suffix))
+    return Cloud(settings, {one.name: one for one in processes})
 
 
-def _process(settings: Settings, name: str) -> Process:
+def _process(settings: Settings, name: str, suffix: str = '') -> Process:
     argv, env = _command(settings, name)
     return Process(
-        name=name, argv=argv, env=env, log=settings.log / f'{name}.log',
-        pidfile=settings.run / f'{name}.pid',
+        name=name + suffix, argv=argv, env=env,
+        log=settings.log / f'{name}{suffix}.log',
+        pidfile=settings.run / f'{name}{suffix}.pid',
         grace=3 if name in _EXTENDED else 10,
         revision=_revision(settings, name))
 
@@ -79,13 +99,15 @@ def _command(settings: Settings, name: str
     return {
         'epmd': _epmd, 'rabbitmq': _rabbitmq, 'mariadb': _mariadb,
         'nova-conductor': _nova_conductor,
-        'nova-scheduler': _nova_scheduler, 'nova-compute': _nova_compute,
+        'nova-scheduler': _nova_scheduler, COMPUTE: _nova_compute,
+        SSH: _sshd,
     }[name](settings)
 
 
 def _revision(settings: Settings, name: str) -> str:
     """Hash of the files that a service reads when it starts."""
-    directory = settings.etc / name.partition('-')[0]
+    suffix = settings.host.suffix if name in (COMPUTE, SSH) else ''
+    directory = settings.etc / (name.partition('-')[0] + suffix)
     files = sorted(path for path in directory.rglob('*') if path.is_file()
                    and path != settings.local_conf)
     files.append(settings.venv / 'ghsched-requirements')
@@ -181,24 +203,29 @@ def _mariadb(settings: Settings) -> tuple[tuple[str, ...], dict[str, str]]:
         '--max-connections=400'), {}
 
 
-def _nova(settings: Settings, script: str, name: str) -> tuple[str, ...]:
-    return (f'{settings.venv}/bin/{script}',
-            '--config-file', f'{settings.etc}/nova/{name}',
+def _sshd(settings: Settings) -> tuple[tuple[str, ...], dict[str, str]]:
+    return host.inside(settings, ('/usr/sbin/sshd', '-D', '-e')), {}
+
+
+def _nova(settings: Settings, script: str, path: Path | None = None
+          ) -> tuple[str, ...]:
+    path = path or settings.etc / 'nova' / 'nova.conf'
+    return (f'{settings.venv}/bin/{script}', '--config-file', str(path),
             '--config-file', str(settings.local_conf))
 
 
 def _nova_conductor(settings: Settings
                     ) -> tuple[tuple[str, ...], dict[str, str]]:
-    return _nova(settings, 'nova-conductor', 'nova.conf'), {}
+    return _nova(settings, 'nova-conductor'), {}
 
 
 def _nova_scheduler(settings: Settings
                     ) -> tuple[tuple[str, ...], dict[str, str]]:
-    return _nova(settings, 'ghsched-nova-scheduler', 'nova.conf'), {}
+    return _nova(settings, 'ghsched-nova-scheduler'), {}
 
 
 def _nova_compute(settings: Settings
                   ) -> tuple[tuple[str, ...], dict[str, str]]:
-    command = _nova(settings, 'nova-compute', 'nova-compute.conf')
+    command = _nova(settings, COMPUTE, config.compute_file(settings))
     return host.inside(settings, command), {
         'PATH': f'{settings.venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin'}

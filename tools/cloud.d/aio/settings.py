@@ -13,7 +13,10 @@
 
 """Where the cloud lives: directories, ports, the password."""
 
+from dataclasses import asdict
 from dataclasses import dataclass
+from dataclasses import replace
+import json
 import os
 from pathlib import Path
 import secrets
@@ -23,14 +26,55 @@ import sys
 #: Services that listen on TCP (on 127.0.0.1 only), in the order of their
 #: ports, counted from the port base.
 LISTENERS = ('keystone', 'placement', 'glance', 'neutron', 'nova-api',
-             'rabbitmq', 'rabbitmq-dist', 'epmd')
+             'rabbitmq', 'rabbitmq-dist', 'epmd', 'ssh')
+
+#: The ports at which each host receives guests that migrate, from the port
+#: base on: the first host's, and how many a host has.
+_MIGRATION_PORTS = 40
+_MIGRATION_PORT_COUNT = 20
 
 REGION = 'RegionOne'
-HOST = 'simulated-1'
 
 
 class CloudError(Exception):
     """A failure that the message explains."""
+
+
+@dataclass(frozen=True)
+class ComputeHost:
+    """A simulated compute host.
+
+    :param number: from 1 on.
+    :param dialect: of its emulated resctrl, see emulator.machines.
+    :param nodes: how many NUMA nodes it has.
+    """
+
+    number: int = 1
+    dialect: str = 'openeuler66'
+    nodes: int = 2
+
+    @property
+    def name(self) -> str:
+        """What Nova calls it."""
+        return f'simulated-{self.number}'
+
+    @property
+    def hypervisor(self) -> str:
+        """What libvirt calls it, and Placement."""
+        return self.name if self.suffix else socket.gethostname()
+
+    @property
+    def suffix(self) -> str:
+        """What tells its processes and directories from the first's."""
+        return f'-{self.number}' if self.number > 1 else ''
+
+    @property
+    def address(self) -> str:
+        """Nova tells hosts apart by it; libvirt refuses 127.0.0.1."""
+        return f'127.0.1.{self.number}'
+
+
+HOST = ComputeHost().name
 
 
 @dataclass(frozen=True)
@@ -42,12 +86,36 @@ class Settings:
     :param port_base: the first of the TCP ports.
     :param control_groups: how many closids the simulated host has, the
         kernel's default group included.
+    :param host: the compute host that is looked at.
     """
 
     home: Path
     top: Path
     port_base: int
     control_groups: int
+    host: ComputeHost = ComputeHost()
+
+    @property
+    def hosts(self) -> tuple[ComputeHost, ...]:
+        """The hosts of this cloud, as the last "up" wanted them."""
+        try:
+            saved = json.loads((self.state / 'hosts.json').read_text())
+        except OSError:
+            return (ComputeHost(),)
+        return tuple(ComputeHost(**one) for one in saved)
+
+    def save_hosts(self, hosts: tuple[ComputeHost, ...]) -> None:
+        self.state.mkdir(parents=True, exist_ok=True)
+        (self.state / 'hosts.json').write_text(
+            json.dumps([asdict(one) for one in hosts]))
+
+    def on(self, host: ComputeHost) -> 'Settings':
+        """The same cloud, seen from a host."""
+        return replace(self, host=host)
+
+    @property
+    def each_host(self) -> tuple['Settings', ...]:
+        return tuple(self.on(host) for host in self.hosts)
 
     @property
     def venv(self) -> Path:
@@ -83,16 +151,34 @@ class Settings:
 
     @property
     def host_state(self) -> Path:
-        return self.state / 'testhost'
+        return self.state / f'testhost{self.host.suffix}'
 
     @property
     def faults(self) -> Path:
         """What the emulated resctrl is told to do wrong."""
-        return self.state / 'faults.json'
+        return self.state / f'faults{self.host.suffix}.json'
 
     @property
     def instances(self) -> Path:
+        """Where each host sees its own :attr:`own_instances`."""
         return self.state / 'instances'
+
+    @property
+    def own_instances(self) -> Path:
+        return self.state / f'instances{self.host.suffix}'
+
+    @property
+    def host_link(self) -> Path:
+        """:attr:`host_state` by the host's name."""
+        return self.state / 'hosts' / self.host.name
+
+    @property
+    def migration(self) -> str:
+        """Address and ports at which the host receives guests."""
+        first = self.port_base + _MIGRATION_PORTS \
+            + (self.host.number - 1) * _MIGRATION_PORT_COUNT
+        return (f'{self.host.address}:{first}'
+                f'-{first + _MIGRATION_PORT_COUNT - 1}')
 
     @property
     def local_conf(self) -> Path:

@@ -62,7 +62,7 @@ class VirtualLab(Lab):
 
     def providers(self) -> list[Provider]:
         """The virtual node's tree, the root first."""
-        every = super().providers()
+        every = self.every_provider()
         root, = (one for one in every if one.name == machine.NAME)
         mine, count = {root.uuid: root}, 0
         while len(mine) > count:
