@@ -20,11 +20,14 @@ guest there.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import copy
+from dataclasses import dataclass
 import functools
+import itertools
 from typing import Any
 from typing import TypeAlias
 
@@ -140,6 +143,9 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.compute.resource_tracker.ResourceTracker._move_claim': (
         'self', 'context', 'instance', 'new_flavor', 'nodename', 'migration',
         'allocations', 'move_type', 'image_meta', 'limits'),
+    'nova.compute.resource_tracker.ResourceTracker.live_migration_claim': (
+        'self', 'context', 'instance', 'nodename', 'migration', 'limits',
+        'allocs'),
     'nova.compute.utils.update_pci_request_with_placement_allocations': (
         'context', 'report_client', 'pci_requests', 'provider_mapping'),
     'nova.objects.request_spec.RequestSpec.'
@@ -159,7 +165,7 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'admin_state_reset'),
     'nova.objects.instance.Instance._save_flavor': ('self', 'context'),
     'nova.objects.request_spec.RequestSpec.save': ('self',),
-    'nova.virt.libvirt.driver.LibvirtDriver.cleanup_host': ('self', 'host'),
+    'nova.virt.driver.ComputeDriver.cleanup_host': ('self', 'host'),
     'nova.compute.manager.ComputeVirtAPI.__init__': ('self', 'compute'),
     'nova.compute.manager.ComputeManager._update_resource_tracker': (
         'self', 'context', 'instance'),
@@ -167,6 +173,25 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'context', 'instance', 'network_id', 'port_id',
         'requested_ip', 'tag'),
 }
+
+#: Nova's release (major number) that brought a parameter of
+#: :data:`RELIED_ON`. We hand these on and use none of them.
+SINCE: dict[tuple[str, str], int] = {
+    ('nova.virt.libvirt.driver.LibvirtDriver._get_guest_xml',
+     'old_guest'): 33,
+    ('nova.service.Service.create', 'topic_alt'): 33,
+    ('nova.config.parse_args', 'prog'): 33,
+}
+
+
+def relied_on(release: int) -> dict[str, tuple[str, ...]]:
+    """The part of :data:`RELIED_ON` that one release of Nova has.
+
+    :param release: major number, 31 for OpenStack 2025.1.
+    """
+    return {name: tuple(one for one in parameters
+                        if SINCE.get((name, one), 0) <= release)
+            for name, parameters in RELIED_ON.items()}
 
 
 def config() -> Any:
@@ -236,6 +261,82 @@ def around_move_claim(
         with function(instance):
             return original(tracker, context, instance, *args, **kwargs)
     _wrap(resource_tracker.ResourceTracker, '_move_claim', claimed)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The host that a live migration claims on.
+
+    :param uuid: of the compute node, and of its root provider.
+    :param nodes: host NUMA nodes.
+    :param node_of_pf: host NUMA node by UUID of a PF's provider.
+    :param allocations: what Placement holds for the guest, by provider.
+    """
+
+    uuid: str
+    nodes: tuple[int, ...]
+    node_of_pf: Mapping[str, int | None]
+    allocations: Mapping[str, Any]
+
+
+def hold_live_claims(orders: Callable[[Any, Any, Destination],
+                                      Iterator[tuple[int, ...]]]) -> None:
+    """Give the claim of a live migration the limits that Nova has lost.
+
+    Nova 31 to 33 (bug 2153425, fixed by f4709ec59f in 34) ask the
+    destination without the limits of the scheduler. ``_move_claim`` raises
+    before it changes anything when they do not fit, so each way is tried.
+
+    :param orders: takes the compute driver, the instance and the
+        destination; host NUMA node of each guest NUMA node, the ways to try.
+    """
+    def claimed(original: Callable[..., Any], tracker: Any, context: Any,
+                instance: Any, nodename: str, migration: Any, limits: Any,
+                allocs: Any) -> Any:
+        claim = functools.partial(original, tracker, context, instance,
+                                  nodename, migration, allocs=allocs)
+        refused: Exception | None = None
+        node = tracker.compute_nodes[nodename]
+        if limits is None and instance.numa_topology:
+            ways = orders(tracker.driver, instance,
+                          _destination(tracker, node, allocs))
+            most = config().ghsched.max_candidates_per_host
+            for order in itertools.islice(ways, most):
+                try:
+                    return claim(limits=_limits_of(node, order))
+                except exception.ComputeResourcesUnavailable as error:
+                    refused = error
+        if refused is not None:
+            raise refused
+        return claim(limits=limits)
+    _wrap(resource_tracker.ResourceTracker, 'live_migration_claim', claimed)
+
+
+def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
+    topology = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
+                if node.numa_topology else None)
+    pci = tracker.pci_tracker
+    return Destination(
+        node.uuid, tuple(host_cells(topology)),
+        _nodes_of_pools(pci.stats.pools if pci else ()), allocs or {})
+
+
+def _limits_of(node: Any, order: Sequence[int]) -> Any:
+    """Limits that hold a claim to one host cell per guest cell.
+
+    :param node: Nova's ComputeNode, for its ratios.
+    """
+    return {'numa_topology': _numa_limits(
+        node, {*map(names.node_physnet, order), names.order_physnet(order)},
+        tunneled=False)}
+
+
+def _numa_limits(node: Any, physnets: set[str], tunneled: bool) -> Any:
+    return objects.NUMATopologyLimits(
+        cpu_allocation_ratio=node.cpu_allocation_ratio,
+        ram_allocation_ratio=node.ram_allocation_ratio,
+        network_metadata=objects.NetworkMetadata(
+            physnets=physnets, tunneled=tunneled))
 
 
 def before_moves(function: Callable[[Any, Any], None]) -> None:
@@ -314,7 +415,10 @@ def pool_nodes(host_state: Any) -> dict[str, int | None]:
     the claim will take the devices from.
     """
     stats = host_state.pci_stats
-    pools = stats.pools if stats else ()
+    return _nodes_of_pools(stats.pools if stats else ())
+
+
+def _nodes_of_pools(pools: Iterable[Any]) -> dict[str, int | None]:
     return {pool['rp_uuid']: pool.get('numa_node')
             for pool in pools if pool.get('rp_uuid')}
 
@@ -478,11 +582,7 @@ def numa_limits(host_state: Any, spec: RequestSpec,
     if metadata is not None:
         wanted |= set(metadata.physnets)
         tunneled = metadata.tunneled
-    return objects.NUMATopologyLimits(
-        cpu_allocation_ratio=host_state.cpu_allocation_ratio,
-        ram_allocation_ratio=host_state.ram_allocation_ratio,
-        network_metadata=objects.NetworkMetadata(
-            physnets=wanted, tunneled=tunneled))
+    return _numa_limits(host_state, wanted, tunneled)
 
 
 def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,

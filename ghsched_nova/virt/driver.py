@@ -53,6 +53,7 @@ from ghsched_nova.virt import consumption
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
+from ghsched_nova.virt import live_claim
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
@@ -64,6 +65,8 @@ LOG = logging.getLogger(__name__)
 
 pci_requests.register_compute()
 compat.steer_fit()
+compat.hold_live_claims(lambda driver, instance, host: live_claim.orders(
+    instance, host, driver._ghsched.can_join))
 
 #: What keeps a policy from being held, as our modules raise it.
 NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,

@@ -13,6 +13,7 @@
 
 import inspect
 
+from nova import version
 from oslo_utils import importutils
 import testtools
 
@@ -24,7 +25,8 @@ class ReliedOnTest(testtools.TestCase):
 
     def test_signatures_of_nova_are_those_we_were_written_for(self):
         changed = {}
-        for name, parameters in compat.RELIED_ON.items():
+        release = int(version.version_string().partition('.')[0])
+        for name, parameters in compat.relied_on(release).items():
             owner, _, attribute = name.rpartition('.')
             function = getattr(importutils.import_class(owner)
                                if owner.rpartition('.')[2][:1].isupper()
@@ -36,6 +38,23 @@ class ReliedOnTest(testtools.TestCase):
             if found != parameters:
                 changed[name] = found
         self.assertEqual({}, changed)
+
+    def test_what_came_later_is_left_out_of_earlier_releases(self):
+        name = 'nova.config.parse_args'
+        self.assertEqual({'prog'}, set(compat.relied_on(33)[name])
+                         - set(compat.relied_on(32)[name]))
+        self.assertEqual(compat.RELIED_ON, compat.relied_on(34))
+
+    def test_only_known_parameters_have_a_release(self):
+        for name, parameter in compat.SINCE:
+            self.assertIn(parameter, compat.RELIED_ON[name])
+
+    def test_a_claim_that_is_refused_has_changed_no_instance(self):
+        from nova.compute import resource_tracker
+        source = inspect.getsource(
+            resource_tracker.ResourceTracker._move_claim)
+        self.assertLess(source.index('claims.MoveClaim('),
+                        source.index('instance.save()'))
 
     def test_request_filters_are_a_list_that_is_walked(self):
         from nova.scheduler import request_filter

@@ -1,0 +1,97 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Live migration: the claim takes what Placement gave, on every Nova."""
+
+from nova import context as nova_context
+from nova import objects
+from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.virt.libvirt import driver
+from oslo_serialization import jsonutils
+from oslo_utils import versionutils
+
+from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.functional import test_vfs
+
+
+class BandwidthTest(nova_base.GhschedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        for name in ('host_a', 'host_b'):
+            self.start_host(name, nodes=4, cores=2)
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+
+    def migrate(self, nodes, **keys):
+        """Migrate to where only the nodes 1 and 3 have bandwidth."""
+        self.server = self.boot(self.flavor(nodes=nodes, **keys),
+                                host='host_a')
+        self.reserve('host_b', n0=95, n2=95)
+        self._live_migrate(self.server, 'completed')
+        return self.server
+
+    def test_each_guest_node_takes_its_own_share(self):
+        server = self.migrate(2, mem_bw_min__0=60, mem_bw_min__1=30)
+        self.assert_agreement(server, 'host_b', [60, 30])
+        self.assertEqual({1, 3}, set(self.host_nodes(server)))
+
+    def test_equal_shares(self):
+        server = self.migrate(2, mem_bw_min=30)
+        self.assert_agreement(server, 'host_b', [30, 30])
+
+    def test_one_guest_node_of_two_is_counted(self):
+        server = self.migrate(2, mem_bw_min__1=60)
+        other, counted = self.host_nodes(server)
+        self.assertIn(counted, (1, 3))
+        self.assertEqual({self.provider('host_b', counted): 60},
+                         self.bandwidth(server['id']))
+        self.assertNotEqual(other, counted)
+
+    def test_a_guest_without_a_policy_is_claimed_as_nova_does(self):
+        server = self.migrate(1)
+        self.assertEqual([0], self.host_nodes(server))
+
+
+class VfsOnlyTest(test_vfs.VfsTestCase):
+    """Nothing but its VFs says on which host node a guest node is."""
+
+    def setUp(self):
+        super().setUp()
+        spec = {'vendor_id': fakelibvirt.PCI_VEND_ID,
+                'product_id': test_vfs.PRODUCT}
+        self.flags(
+            device_spec=[jsonutils.dumps({**spec, 'live_migratable': 'yes'})],
+            alias=[jsonutils.dumps({
+                **spec, 'name': 'nic', 'device_type': 'type-VF',
+                'live_migratable': 'yes'})],
+            group='pci')
+
+    def test_the_claim_is_where_the_vfs_are(self):
+        for name, node in (('host_a', 1), ('host_b', 3)):
+            self.start(
+                (node, 2), name=name,
+                libvirt_version=versionutils.convert_version_to_int(
+                    driver.MIN_VFIO_PCI_VARIANT_LIBVIRT_VERSION),
+                qemu_version=versionutils.convert_version_to_int(
+                    driver.MIN_VFIO_PCI_VARIANT_QEMU_VERSION))
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+        server = self.boot(self.flavor(vfs='nic:2', vfs_locality='node'),
+                           host='host_a')
+        self.server = server
+        self.assertEqual([1], self.host_nodes(server))
+        self._live_migrate(server, 'completed')
+        self.assertEqual([3], self.host_nodes(server))
+        self.assertEqual([3, 3], [
+            device.numa_node for device in
+            objects.PciDeviceList.get_by_instance_uuid(
+                nova_context.get_admin_context(), server['id'])])
+        self.assertEqual({'host_b_0000:81:00.0': 2}, self.allocated(server))

@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A guest's allocation on one host -> where its NUMA nodes may be (pure)."""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+
+from ghsched_placement import names
+from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import GuestPolicy
+
+
+@dataclass(frozen=True)
+class Held:
+    """What Placement holds for one guest on the NUMA nodes of a host.
+
+    :param bandwidth: percent, by host NUMA node.
+    :param devices: how many PCI devices, by host NUMA node; those whose node
+        is unknown are left out.
+    """
+
+    bandwidth: Mapping[int, int] = field(default_factory=dict)
+    devices: Mapping[int, int] = field(default_factory=dict)
+
+
+def held(allocations: Mapping[str, Any], compute_node: str,
+         nodes: Collection[int],
+         node_of_pf: Mapping[str, int | None]) -> Held:
+    """Read an allocation.
+
+    :param allocations: ``{provider: {'resources': {class: amount}}}``.
+    :param compute_node: UUID of the host's root provider.
+    :param nodes: the host's NUMA nodes.
+    :param node_of_pf: host NUMA node by UUID of a PF's provider.
+    """
+    bandwidth = {}
+    for node in nodes:
+        provider = names.numa_provider_uuid(compute_node, node)
+        share = _resources(allocations, provider).get(names.MEM_BW_PCT)
+        if share:
+            bandwidth[node] = int(share)
+    devices: dict[int, int] = {}
+    for provider, of_pf in node_of_pf.items():
+        count = sum(_resources(allocations, provider).values())
+        if of_pf is not None and count:
+            devices[of_pf] = devices.get(of_pf, 0) + count
+    return Held(bandwidth, devices)
+
+
+def orders(policy: GuestPolicy, accounting: Accounting, guest_nodes: int,
+           nodes: Collection[int], found: Held) -> Iterator[tuple[int, ...]]:
+    """Every host NUMA node of each guest NUMA node that an allocation allows.
+
+    What is not counted may be anywhere. Guest nodes with VFs come first to
+    the nodes with devices, the others to those without.
+
+    :param guest_nodes: how many the guest has.
+    :param nodes: the host's NUMA nodes.
+    """
+    shares = policy.demand(accounting)
+    vfs: dict[int, int] = {}
+    for vf in policy.vfs:
+        vfs[vf.guest_node] = vfs.get(vf.guest_node, 0) + vf.count
+    near = policy.vfs_locality == 'node'
+    choices: list[Sequence[int]] = []
+    for guest_node in range(guest_nodes):
+        count = vfs.get(guest_node, 0)
+        fitting = sorted(
+            (found.devices.get(node, 0), node) for node in nodes
+            if found.bandwidth.get(node, 0) == shares.get(guest_node, 0)
+            and not (near and found.devices.get(node, 0) < count))
+        choices.append([node for _devices, node in (
+            reversed(fitting) if count else fitting)])
+    return _distinct(choices, ())
+
+
+def _distinct(choices: Sequence[Sequence[int]],
+              taken: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Ways to give each guest node a host node of its own."""
+    if len(taken) == len(choices):
+        yield taken
+        return
+    for node in choices[len(taken)]:
+        if node not in taken:
+            yield from _distinct(choices, (*taken, node))
+
+
+def _resources(allocations: Mapping[str, Any],
+               provider: str) -> Mapping[str, int]:
+    resources: Mapping[str, int] = allocations.get(provider, {}).get(
+        'resources', {})
+    return resources
