@@ -100,16 +100,18 @@ def placement_query(flavor: Flavor, request: requests.Request) -> str:
     return parse.urlencode(parameters(flavor, request))
 
 
-def parameters(flavor: Flavor,
-               request: requests.Request) -> list[tuple[str, str]]:
+def parameters(flavor: Flavor, request: requests.Request,
+               owned: bool = True) -> list[tuple[str, str]]:
     """The parameters of GET /allocation_candidates, sorted as Nova does.
 
-    They are those of a cloud whose compute services are all of Nova 34 or
-    newer and whose settings are Nova's defaults. A target host, an
-    availability zone, ports and properties of the image add to them.
+    They are those of a cloud whose settings are Nova's defaults. A target
+    host, an availability zone, ports and properties of the image add to them.
 
     :param request: what ghsched adds, see
         :func:`ghsched_placement.request.build`.
+    :param owned: whether the scheduler asks for the trait OWNER_NOVA. Nova
+        34 does as soon as all compute services are of 34 or newer
+        (``nova.scheduler.request_filter.owner_nova_filter``).
     """
     groups = _flavor_groups(flavor)
     group_policy = _group_policy(flavor, groups, request)
@@ -117,7 +119,8 @@ def parameters(flavor: Flavor,
         groups[group.suffix] = _Group(dict(group.resources),
                                       set(group.required),
                                       naming=not group.resources)
-    root = sorted(request.root_required | {os_traits.OWNER_NOVA})
+    root = sorted(request.root_required
+                  | ({os_traits.OWNER_NOVA} if owned else set()))
     root += _none_of({os_traits.COMPUTE_STATUS_DISABLED})
     found = [('limit', str(LIMIT)), ('root_required', ','.join(root))]
     if group_policy is not None:

@@ -27,6 +27,7 @@ from typing import TypeVar
 from urllib import parse
 
 from openstack import exceptions as sdk_exceptions
+import os_traits
 from osc_lib import exceptions
 
 from ghsched_placement import capacity
@@ -130,6 +131,18 @@ class Client:
         answer = self._placement('/allocation_candidates?'
                                  + parse.urlencode(asked))
         return bool(answer['allocation_requests'])
+
+    def owned(self) -> bool:
+        """Whether nova-scheduler asks for hosts with the trait OWNER_NOVA.
+
+        It does once all compute services are of Nova 34 or newer, which is
+        what gives their compute nodes the trait.
+        """
+        known = self._placement(
+            f'/traits?name=in:{names.OWNER_TRAIT}')['traits']
+        return bool(known) and not self._placement(
+            f'/resource_providers?required={os_traits.COMPUTE_NODE},'
+            f'!{names.OWNER_TRAIT}')['resource_providers']
 
     def _root(self, name: str) -> str:
         found = self._placement('/resource_providers?' + parse.urlencode(

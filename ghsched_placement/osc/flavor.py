@@ -101,8 +101,9 @@ class CheckFlavor(command.Lister):
         self._warn(policy, classes, specs)
         wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
                               size.disk_gb, size.swap_mb, specs)
+        owned = client.owned()
         asked, joining = (query.parameters(wanted, request.build(
-            policy, parsed_args.accounting, joining=joins))
+            policy, parsed_args.accounting, joining=joins), owned)
             for joins in (False, True))
         wish = make_wish(policy, guest, asked, classes,
                          parsed_args.accounting)

@@ -94,6 +94,11 @@ class GhschedTest(unittest.TestCase):
         self.assertEqual('CUSTOM_GHSCHED_MEM_BW_MIN,OWNER_NOVA,'
                          '!COMPUTE_STATUS_DISABLED', got['root_required'])
 
+    def test_a_cloud_with_older_compute_services_asks_for_no_owner(self):
+        asked = dict(query.parameters(flavor(), self.wanted(), owned=False))
+        self.assertEqual('CUSTOM_GHSCHED_MEM_BW_MIN,!COMPUTE_STATUS_DISABLED',
+                         asked['root_required'])
+
     def test_group_policy(self):
         wanted = self.wanted()
         alone = request.Request(groups=wanted.groups[:1])

@@ -53,6 +53,8 @@ class Need:
 
     :param guest: its CPUs and RAM by guest NUMA node.
     :param without: resource classes that are not asked for.
+    :param owned: whether Nova asks for the trait OWNER_NOVA, see
+        :func:`ghsched_placement.query.parameters`.
     """
 
     flavor: Flavor
@@ -61,6 +63,7 @@ class Need:
     accounting: Accounting = 'min'
     aliases: Aliases = field(default_factory=dict)
     without: frozenset[str] = frozenset()
+    owned: bool = True
 
     def of_nova(self, locality: str,
                 sizes: vfs.Sizes) -> list[tuple[str, str]]:
@@ -72,7 +75,8 @@ class Need:
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
             memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
             swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
-        return query.parameters(flavor, self.asked(locality, sizes))
+        return query.parameters(flavor, self.asked(locality, sizes),
+                                self.owned)
 
     def query(self, locality: str,
               sizes: vfs.Sizes) -> list[tuple[str, str]]:
@@ -106,7 +110,8 @@ class Need:
         return [request.Devices(
             guest_node=need.guest_node,
             request_id=self._request_id(need),
-            resource_class=self.aliases[need.alias], required=_OF_NOVA,
+            resource_class=self.aliases[need.alias],
+            required=_OF_NOVA if self.owned else frozenset(),
             sizes=sizes.get((need.guest_node, need.alias), (need.count,)))
             for need in self.policy.vfs]
 
@@ -173,7 +178,7 @@ class Need:
 
 def of(flavor: Flavor, accounting: Accounting = 'min',
        aliases: Aliases | None = None,
-       without: Sequence[str] = ()) -> Need:
+       without: Sequence[str] = (), owned: bool = True) -> Need:
     """The need of a flavor.
 
     :raises PlannerError: when Nova or ghsched would refuse the flavor, or
@@ -191,4 +196,4 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
                 f'flavor {flavor.name}: the resource class of the PCI alias '
                 f'{need.alias} is not known')
     return Need(flavor, guest, policy, accounting, dict(aliases or {}),
-                frozenset(without))
+                frozenset(without), owned)

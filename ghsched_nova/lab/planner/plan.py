@@ -41,6 +41,7 @@ from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
 from ghsched_placement.lack import Lack
+from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement import query
 
@@ -173,7 +174,8 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
                placement: PrivatePlacement | None = None) -> Plan:
     """Plan with hosts as they are described; otherwise as :func:`plan`."""
     settings = settings or Settings()
-    found = _needs(flavors, settings)
+    found = _needs(flavors, settings, all(
+        names.OWNER_TRAIT in host.root.traits for host in hosts))
     unknown = sorted(set(mix or {}) - found.keys())
     if unknown:
         raise PlannerError(f'mix: {unknown[0]!r} is none of the flavors')
@@ -196,14 +198,15 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
                 tuple(_notes(hosts, flavors, mix, settings)))
 
 
-def _needs(flavors: Iterable[Flavor],
-           settings: Settings) -> dict[str, needs.Need]:
+def _needs(flavors: Iterable[Flavor], settings: Settings,
+           owned: bool = True) -> dict[str, needs.Need]:
     found: dict[str, needs.Need] = {}
     for flavor in flavors:
         if flavor.name in found:
             raise PlannerError(f'flavor {flavor.name}: is there twice')
         found[flavor.name] = needs.of(flavor, settings.accounting,
-                                      settings.aliases, settings.without)
+                                      settings.aliases, settings.without,
+                                      owned)
     if not found:
         raise PlannerError('there is no flavor to plan with')
     return found

@@ -20,6 +20,7 @@ process.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import json
 import logging
 import sys
@@ -66,7 +67,10 @@ class Application:
         config.set_override('connection', connection, 'placement_database')
         config.set_override('auth_strategy', 'noauth2', 'api')
         for (group, name), value in (settings or {}).items():
-            config.set_override(name, value, group)
+            # Placement 13 and 14 have no [workarounds].
+            with contextlib.suppress(cfg.NoSuchOptError,
+                                     cfg.NoSuchGroupError):
+                config.set_override(name, value, group)
         config([], default_config_files=[])
         db_api.configure(config)
         self._config = config

@@ -29,6 +29,7 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.libvirt import base
+from nova import version
 from oslo_serialization import jsonutils
 
 import ghsched_import_hook
@@ -42,6 +43,9 @@ from ghsched_placement import names
 
 ghsched_import_hook.install()
 compat.config()
+
+#: Major number of the Nova under test.
+RELEASE = int(version.version_string().partition('.')[0])
 
 ApiException = client.OpenStackApiException
 

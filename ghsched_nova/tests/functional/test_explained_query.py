@@ -21,6 +21,7 @@ from nova.scheduler.client import report
 
 from ghsched_nova.lab.planner.flavors import Flavor
 from ghsched_nova.lab.planner import need as needs
+from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 from ghsched_placement import policy as policies
 from ghsched_placement import query
@@ -59,7 +60,8 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
                                            'hw:cpu_policy': 'dedicated',
                                            **KEYS})
         printed = query.parameters(
-            flavor, request.build(policies.parse(KEYS, 2), 'min'))
+            flavor, request.build(policies.parse(KEYS, 2), 'min'),
+            owned=nova_base.RELEASE >= 34)
         (sent,) = self.sent
         self.assertEqual(sorted(printed), sorted(parse.parse_qsl(sent)))
 
@@ -70,7 +72,8 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
         printed = needs.of(
             Flavor('f', vcpus=2, ram=512, disk=1, extra_specs={
                 'hw:numa_nodes': '2', 'hw:cpu_policy': 'dedicated', **keys}),
-            aliases={'nic': test_vfs.VF_CLASS}).of_nova('node', {})
+            aliases={'nic': test_vfs.VF_CLASS},
+            owned=nova_base.RELEASE >= 34).of_nova('node', {})
         (sent,) = self.sent
         # What is printed has names where Nova has random numbers.
         ids = set(re.findall('resources([0-9a-f-]{36})-0=', sent))

@@ -145,3 +145,23 @@ class ReadTest(unittest.TestCase):
         for response in (Response(409, {}), Response(200, {'cpu0_time': 1})):
             self.assertIsNone(of(compute=Adapter(
                 servers=response)).diagnostics('u'))
+
+
+class OwnedTest(unittest.TestCase):
+    """Whether nova-scheduler asks for OWNER_NOVA."""
+
+    def owned(self, traits, without):
+        return of(Adapter(
+            traits=Response(200, {'traits': traits}),
+            resource_providers=Response(200, {
+                'resource_providers': [{'uuid': uuid} for uuid in without]}),
+        )).owned()
+
+    def test_all_compute_nodes_have_it(self):
+        self.assertTrue(self.owned(['OWNER_NOVA'], []))
+
+    def test_one_compute_service_is_older(self):
+        self.assertFalse(self.owned(['OWNER_NOVA'], ['a']))
+
+    def test_placement_does_not_know_it(self):
+        self.assertFalse(self.owned([], []))
