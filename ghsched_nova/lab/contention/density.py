@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 import functools
 import itertools
+import math
 
 from ghsched_nova.lab.contention.machine import Machine
 from ghsched_nova.lab.contention.machine import Parameter
@@ -168,8 +169,9 @@ class _Model:
                             containers), self._controls)
         found = {(one.flow.group, one.flow.origin, one.flow.memory):
                  one.latency for one in load.outcomes}
-        return sum(path.part * found[path.group, path.origin, path.memory]
-                   for path in self._slots[0].paths)
+        return math.fsum(
+            path.part * found[path.group, path.origin, path.memory]
+            for path in self._slots[0].paths)
 
     def p99(self, containers: int) -> float:
         return self.latency(containers) / self.latency(1)

@@ -34,6 +34,7 @@ lets some more of a late class through; this one never does.
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import defaultdict
+import math
 
 from ghsched_nova.lab.contention.share import Claim
 
@@ -80,7 +81,7 @@ def _parts(claim: Claim, got: float) -> dict[_Class, float]:
 
 
 def _by_class(loads: Mapping[_Class, float]) -> dict[_Class, float]:
-    busy = min(sum(loads.values()), BUSIEST)
+    busy = min(math.fsum(loads.values()), BUSIEST)
     found = {}
     before = 0.0
     for kind in sorted(loads, reverse=True):
@@ -92,10 +93,10 @@ def _by_class(loads: Mapping[_Class, float]) -> dict[_Class, float]:
 
 def _mean(claim: Claim, by_class: Mapping[_Class, float]) -> float:
     part = _parts(claim, claim.demand)
-    total = sum(part.values())
+    total = math.fsum(part.values())
     if not total:
         # Its first access would be of this class.
         return by_class[(_RAISED, 0) if claim.minimum
                         else (_NORMAL, claim.priority)]
-    return sum(amount * by_class[kind]
-               for kind, amount in part.items()) / total
+    return math.fsum(amount * by_class[kind]
+                     for kind, amount in part.items()) / total

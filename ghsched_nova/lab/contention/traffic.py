@@ -148,8 +148,9 @@ def solve(machine: Machine, flows: Sequence[Flow],
         through = links.get(machine.link(flow.origin, flow.memory))
         achieved = arriving[number] * min(
             stage.part[number] for stage in passed)
-        waiting = sum(stage.wait[number]
-                      for stage in passed + ([through] if through else []))
+        waiting = math.fsum(
+            stage.wait[number]
+            for stage in passed + ([through] if through else []))
         held_back = (min(flow.demand / achieved, LONGEST) if achieved
                      else LONGEST if flow.demand else 1.0)
         outcomes.append(Outcome(
@@ -179,7 +180,7 @@ def _links(machine: Machine,
     stages: dict[Link | None, _Stage] = {}
     for link, numbers in users.items():
         capacity = machine[f'{link[0]}_mb']
-        total = sum(flows[number].demand for number in numbers)
+        total = math.fsum(flows[number].demand for number in numbers)
         part = min(1.0, capacity / total) if total else 1.0
         busy = total * part / capacity
         stages[link] = _Stage(dict.fromkeys(numbers, part),
@@ -201,7 +202,7 @@ def _node(capacity: float, node: int, flows: Sequence[Flow],
             users[flow.group, flow.memory == node].append(number)
     claims = [
         (controls.get((group, node), _FREE) if here else _FREE).claim(
-            capacity, sum(arriving[number] for number in numbers))
+            capacity, math.fsum(arriving[number] for number in numbers))
         for (group, here), numbers in users.items()]
     got = sharing.share(capacity, claims)
     waiting = queueing.waits(capacity, claims, got)
@@ -211,4 +212,4 @@ def _node(capacity: float, node: int, flows: Sequence[Flow],
         for number in numbers:
             part[number] = amount / asked.demand if asked.demand else 1.0
             wait[number] = waits
-    return _Stage(part, wait, sum(got) / capacity)
+    return _Stage(part, wait, math.fsum(got) / capacity)

@@ -15,6 +15,7 @@
 from pathlib import Path
 import sys
 
+import fixtures
 from oslotest import base
 
 from ghsched_nova.lab.bench import errors
@@ -133,7 +134,8 @@ class TestProcesses(base.BaseTestCase):
         child = ('import subprocess, time; '
                  'print(subprocess.Popen(["sleep", "60"]).pid, flush=True); '
                  'time.sleep(60)')
-        bench = Bench(machine.Machine(), None, Path('/tmp'), print)
+        bench = Bench(machine.Machine(), None, Path(
+            self.useFixture(fixtures.TempDir()).path), print)
         self.addCleanup(bench.close)
         process, log = bench.start([sys.executable, '-c', child])
         self.addCleanup(log.unlink)
