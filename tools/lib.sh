@@ -14,7 +14,7 @@
 #
 # GHSCHED_HOME  everything that these scripts make lives below it
 # GHSCHED_TOP   the top of this source tree
-# VENV          the one Python environment
+# VENV          the Python environment: that of Nova 34, see use_release
 # SETUP_LOG     the output of every step
 
 GHSCHED_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -229,6 +229,8 @@ _can_install() {
 
 # -- Python ------------------------------------------------------------------
 
+# Versions to choose, for pip; see use_release.
+CONSTRAINTS=/dev/null
 REQUIREMENT_FILES=(
     "$GHSCHED_TOP/tools/cloud-requirements.txt"
     "$GHSCHED_TOP/requirements.txt"
@@ -245,7 +247,8 @@ _present_requirements() {
 
 _requirements_hash() {
     # shellcheck disable=SC2046
-    { "$PYTHON" --version; cat $(_present_requirements); } | sha256sum |
+    { "$PYTHON" --version; cat $(_present_requirements) "$CONSTRAINTS"; } |
+        sha256sum |
         cut -c 1-16
 }
 
@@ -279,7 +282,7 @@ _make_venv() {
     done < <(_present_requirements)
     "$VENV/bin/pip" install -q --upgrade pip wheel pbr 'setuptools<82' \
         || return
-    "$VENV/bin/pip" install -q "${args[@]}" || return
+    "$VENV/bin/pip" install -q -c "$CONSTRAINTS" "${args[@]}" || return
     echo "$hash" > "$VENV/ghsched-requirements"
 }
 
@@ -302,12 +305,27 @@ _install_project() {
     return "$rc"
 }
 
+# use_release NUMBER: let VENV be an environment of its own with this release
+# of Nova and the upper constraints of its OpenStack.
+use_release() {
+    local file=$GHSCHED_TOP/tools/releases/$1.txt
+    [ -f "$file" ] || die "no such release of Nova: $1; there are" \
+        $(cd "$GHSCHED_TOP/tools/releases" && echo ?*.txt | sed 's/\.txt//g')
+    [ "$1" != 34 ] || return 0
+    VENV=$GHSCHED_HOME/releases/$1
+    CONSTRAINTS=$file
+    REQUIREMENT_FILES=(
+        "$GHSCHED_TOP/requirements.txt"
+        "$GHSCHED_TOP/test-requirements.txt"
+    )
+}
+
 # ensure_venv: $VENV with everything that the cloud and the tests need, and
 # with this project as a wheel. Made again when a requirements file changed;
 # the wheel is made again when the project changed.
 ensure_venv() {
     local hash
-    mkdir -p "$GHSCHED_HOME/log"
+    mkdir -p "$GHSCHED_HOME/log" "$(dirname "$VENV")"
     exec 9> "$GHSCHED_HOME/venv.lock"
     flock 9
     hash=$(_requirements_hash)

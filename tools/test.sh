@@ -16,7 +16,11 @@
 # (with the simulated host), documentation, packages. The last line counts
 # tests and checks; the exit status is that of all of it.
 #
-# usage: tools/test.sh [checks|unit|functional|docs|packages]...
+# usage: tools/test.sh [--release NUMBER] [PART]...
+#   PART  checks, unit, functional, docs, packages; all when none is named
+#   --release  with this release of Nova (31 to 34) instead of 34, in an
+#         environment of its own: the unit tests, and the functional tests
+#         that tools/releases/functional names
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -26,6 +30,14 @@ need_root "$@"
 cd "$GHSCHED_TOP"
 
 RESULTS=$GHSCHED_HOME/test
+FUNCTIONAL=()
+if [ "${1:-}" = --release ]; then
+    use_release "${2:-}"
+    RESULTS=$RESULTS/$2
+    FUNCTIONAL=(--include-list tools/releases/functional)
+    shift 2
+    [ $# -gt 0 ] || set -- unit functional
+fi
 WORKERS=${WORKERS:-2}
 passed=0
 failed=0
@@ -47,15 +59,17 @@ check() {
     fi
 }
 
-# run_tests TEXT DIRECTORY: a step that counts as the tests below a directory.
+# run_tests TEXT DIRECTORY [OPTION...]: a step that counts as the tests below a
+# directory, those that options of "stestr run" choose.
 run_tests() {
     local text=$1 directory=$2 name log rc=0 good bad
+    shift 2
     name=${directory//\//-}
     log=$RESULTS/$name.log
     rm -rf "${RESULTS:?}/$name"
     mkdir "$RESULTS/$name"
     step "$text" stestr_to "$log" --repo-url "$RESULTS/$name" \
-        --test-path "$directory" || rc=$?
+        --test-path "$directory" run "$@" || rc=$?
     good=$(total Passed "$log")
     bad=$(total Failed "$log")
     # A run that ends badly without a failed test has failed as a whole.
@@ -71,7 +85,7 @@ run_tests() {
 stestr_to() {
     local log=$1
     shift
-    tree python -m stestr "$@" run --concurrency "$WORKERS" > "$log" 2>&1 ||
+    tree python -m stestr "$@" --concurrency "$WORKERS" > "$log" 2>&1 ||
         { tail -n 60 "$log"; return 1; }
 }
 
@@ -91,7 +105,7 @@ set_up() {
     heading 'Set-up'
     install_packages bindep.txt test
     ensure_venv
-    step 'documentation tools' \
+    [ "$CONSTRAINTS" != /dev/null ] || step 'documentation tools' \
         "$VENV/bin/pip" install -q -r doc/requirements.txt
 }
 
@@ -101,6 +115,8 @@ part_checks() {
     for name in flake8 ruff mypy bashate; do
         check "$name" tree bash tools/pep8.sh "$name"
     done
+    check "what we rely on, in Nova's releases" \
+        env PYTHONPATH="$GHSCHED_TOP" "$VENV/bin/python" tools/signatures.py
 }
 
 part_unit() {
@@ -112,7 +128,7 @@ part_unit() {
 part_functional() {
     heading 'Functional tests'
     run_tests 'ghsched_nova with Nova, Placement, libvirt, FUSE' \
-        ghsched_nova/tests/functional
+        ghsched_nova/tests/functional "${FUNCTIONAL[@]}"
 }
 
 part_docs() {

@@ -1,0 +1,118 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Read what ghsched relies on out of Nova's wheels, without installing them.
+
+usage: signatures.py [DIRECTORY]
+
+Each release of tools/releases is downloaded to DIRECTORY once (default:
+``wheels`` below $GHSCHED_HOME). The signatures of
+``ghsched_nova.compat.RELIED_ON`` are read from the source in it. The exit
+status is 0 when all are as expected.
+"""
+
+import ast
+from collections.abc import Iterator
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+from ghsched_nova import compat
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+HOME = pathlib.Path(os.environ.get('GHSCHED_HOME', '/var/lib/ghsched'))
+
+
+def releases() -> dict[int, str]:
+    """Version of Nova by release, as tools/releases pins it."""
+    found = {}
+    for path in sorted((TOP / 'tools' / 'releases').glob('*.txt')):
+        match = re.search(r'^nova===(\S+)$', path.read_text(), re.MULTILINE)
+        if match is None:
+            raise SystemExit(f'{path} pins no nova')
+        found[int(path.stem)] = match[1]
+    return found
+
+
+def wheel(version: str, directory: pathlib.Path) -> pathlib.Path:
+    """Nova's wheel of a version, downloaded unless it is there."""
+    path = directory / f'nova-{version}-py3-none-any.whl'
+    if not path.exists():
+        subprocess.run(
+            [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps',
+             '--only-binary', ':all:', '--dest', str(directory),
+             f'nova=={version}'], check=True)
+    return path
+
+
+def parameters(source: zipfile.ZipFile, name: str) -> tuple[str, ...] | None:
+    """Parameters of a function; None when it is not there.
+
+    :param name: dotted; the module, then classes, then the function.
+    """
+    parts = name.split('.')
+    for length in range(len(parts) - 1, 0, -1):
+        stem = '/'.join(parts[:length])
+        for path in (f'{stem}.py', f'{stem}/__init__.py'):
+            if path in source.namelist():
+                return _in_module(ast.parse(source.read(path)),
+                                  parts[length:])
+    return None
+
+
+def _in_module(node: ast.AST, parts: list[str]) -> tuple[str, ...] | None:
+    for part in parts:
+        found = [child for child in ast.iter_child_nodes(node)
+                 if isinstance(child, ast.ClassDef | ast.FunctionDef)
+                 and child.name == part]
+        if not found:
+            return None
+        node = found[-1]
+    if not isinstance(node, ast.FunctionDef):
+        return None
+    arguments = node.args
+    some = [*arguments.posonlyargs, *arguments.args, arguments.vararg,
+            *arguments.kwonlyargs, arguments.kwarg]
+    told = tuple(one.arg for one in some if one is not None)
+    return told[1:] if told[:1] == ('cls',) else told
+
+
+def differences(release: int, path: pathlib.Path) -> Iterator[str]:
+    """What a release has otherwise than :mod:`ghsched_nova.compat` says."""
+    with zipfile.ZipFile(path) as source:
+        for name, expected in compat.relied_on(release).items():
+            found = parameters(source, name)
+            if found != expected:
+                yield f'{name}: {found}, expected {expected}'
+
+
+def main() -> int:
+    """Compare all releases, one line each."""
+    directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1
+                             else HOME / 'wheels')
+    directory.mkdir(parents=True, exist_ok=True)
+    failed = False
+    for release, version in releases().items():
+        told = list(differences(release, wheel(version, directory)))
+        print(f'nova {version}: {len(compat.RELIED_ON)} signatures, '
+              f'{len(told)} differ')
+        for line in told:
+            print(f'  {line}')
+        failed = failed or bool(told)
+    return int(failed)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
