@@ -14,8 +14,8 @@
 
 Three things are compared for each host: its providers with the shape that
 :mod:`ghsched_placement.tree` gives them, what consumers hold of them with the
-flavors of the servers there, and, where a host told, what its control groups
-hold with both.
+flavors of the servers there, and, where a host told, its domains and control
+groups with both. What could not be compared is named as well.
 """
 
 from collections.abc import Iterable
@@ -23,17 +23,16 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
-from dataclasses import dataclass
 
+from ghsched_placement import audit_host
 from ghsched_placement import capacity
-from ghsched_placement import diagnostics
+from ghsched_placement.findings import Finding
+from ghsched_placement.findings import Holdings
+from ghsched_placement.findings import Others
+from ghsched_placement.findings import Server
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
-
-#: Amount by resource class, by UUID of the provider, by UUID of the consumer.
-Holdings = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 _CONTROLS = frozenset(
     trait for name, trait in names.CAPABILITY_TRAITS.items()
@@ -44,77 +43,49 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
                 'its log if it does not')
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Something that is not as it should be.
-
-    :param kind: a word for scripts, which stays.
-    :param subject: name or UUID of what it is about.
-    :param text: what is wrong.
-    :param remedy: what an admin can do about it.
-    """
-
-    host: str
-    kind: str
-    subject: str
-    text: str
-    remedy: str
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server as Nova tells of it.
-
-    :param host: name of its compute node's provider.
-    :param policy: of its flavor; None without one.
-    :param problem: why the flavor has no policy that makes sense.
-    :param nodes: host NUMA node of each guest NUMA node; empty where that is
-        not known.
-    :param moving: whether it is on its way to another host or flavor, so
-        that what it holds may be of either.
-    :param effective: what the host has set for it, by host NUMA node; None
-        where the host was not asked or did not tell.
-    :param not_held: why the host could not hold its policy, see
-        :class:`diagnostics.Report`.
-    """
-
-    uuid: str
-    name: str
-    host: str
-    policy: GuestPolicy | None = None
-    problem: str = ''
-    nodes: tuple[int, ...] = ()
-    moving: bool = False
-    effective: Mapping[int, diagnostics.GuestNode] | None = None
-    not_held: str = ''
-
-
 def audit(host: capacity.Host, servers: Iterable[Server],
-          holdings: Holdings, known: Iterable[str] = (),
+          holdings: Holdings, others: Others | None = None,
           accounting: Accounting = 'min') -> tuple[Finding, ...]:
     """All that does not agree about one host.
 
     :param servers: of this host.
     :param holdings: what consumers hold of the providers of this host.
-    :param known: UUIDs of other consumers that are all right, such as
-        migrations.
     """
-    servers = tuple(servers)
-    findings = [*_providers(host)]
+    servers, others = tuple(servers), others or Others()
+    found = [*_providers(host)]
     for server in servers:
         if not server.moving:
             held = holdings.get(server.uuid, {})
-            findings += _server(host, server, held, accounting)
-    accounted = {*known, *(server.uuid for server in servers)}
+            found += _server(host, server, held, accounting)
+            found += audit_host.guest(
+                host, server, is_shared(host, server.policy))
+    accounted = {*others.known, *(server.uuid for server in servers)}
     for consumer in sorted(holdings.keys() - accounted):
-        if _ours(host, holdings[consumer]):
-            findings.append(Finding(
-                host.name, 'allocation-without-server', consumer,
-                f'holds {_text(host, holdings[consumer])}, and Nova has no '
-                'such server on this host',
-                'nova-manage placement audit --verbose shows it, with '
-                '--delete it is removed'))
-    return tuple(findings)
+        found.append(_ownerless(host, consumer, holdings[consumer],
+                                others.servers.get(consumer)))
+    return (*found, *audit_host.sums(host, servers, allocated(host, holdings)))
+
+
+def _ownerless(host: capacity.Host, consumer: str,
+               held: Mapping[str, Mapping[str, int]],
+               place: str | None) -> Finding:
+    """An allocation of this host that no server of it has.
+
+    :param place: see :attr:`ghsched_placement.findings.Others.servers`.
+    """
+    text = f'holds {ours(host, held) or _plain(held)}, and '
+    if place is None:
+        return Finding(
+            host.name, 'allocation-without-server', consumer,
+            text + 'Nova has no such server on this host',
+            'nova-manage placement audit --verbose shows it, with '
+            '--delete it is removed')
+    return Finding(
+        host.name, 'allocation-elsewhere', consumer,
+        text + ('the server is on ' + place if place
+                else 'the server is on no host'),
+        'after an evacuation nova-compute removes it here when it starts '
+        'again')
 
 
 # -- providers ----------------------------------------------------------------
@@ -205,7 +176,7 @@ def _server(host: capacity.Host, server: Server,
     yield from _shares(host, server, policy, held, accounting)
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups != int(policy.controlled) and not (
-            groups == 0 and _is_shared(host, policy)):
+            groups == 0 and is_shared(host, policy)):
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
@@ -216,11 +187,13 @@ def _server(host: capacity.Host, server: Server,
             f'{server.name} runs, and its policy does not hold: '
             f'{server.not_held}',
             'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
-    yield from _effective(host, server, policy)
+    yield from _vfs(host, server, policy, held)
 
 
-def _is_shared(host: capacity.Host, policy: GuestPolicy) -> bool:
+def is_shared(host: capacity.Host, policy: GuestPolicy | None) -> bool:
     """Whether guests may have a control group together there."""
+    if policy is None:
+        return False
     trait = names.shares_trait(policy.fingerprint, 0)
     return any(trait in node.traits for node in host.nodes)
 
@@ -255,6 +228,45 @@ def _shares(host: capacity.Host, server: Server, policy: GuestPolicy,
         f'{asked}', _MOVE_IT)
 
 
+def _vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
+         held: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    """VFs that it holds against those that its flavor asks for.
+
+    It may hold more, for ports or other keys of the flavor.
+    """
+    want = Counter[int]()
+    for one in policy.vfs:
+        want[one.guest_node] += one.count
+    have = {node.number: _devices(node.pfs, held) for node in host.nodes}
+    total = _devices(host.pfs, held)
+    if total < want.total():
+        yield Finding(
+            host.name, 'vfs-missing', server.uuid,
+            f'{server.name} holds {total} VFs, its flavor needs '
+            f'{want.total()}', _MOVE_IT)
+    elif policy.vfs_locality == 'node' and server.nodes:
+        for guest, count in sorted(want.items()):
+            node = server.nodes[guest]
+            if have.get(node, 0) < count:
+                yield Finding(
+                    host.name, 'nodes-differ', server.uuid,
+                    f'{server.name} holds {have.get(node, 0)} VFs on NUMA '
+                    f'node {node}, its flavor needs {count} there', _MOVE_IT)
+
+
+def _devices(pfs: Iterable[capacity.Pf],
+             held: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(held.get(pf.uuid, {}).get(pf.resource_class, 0) for pf in pfs)
+
+
+def allocated(host: capacity.Host, holdings: Holdings) -> dict[int, int]:
+    """Percent that all consumers hold together, by host NUMA node."""
+    total = Counter[int]()
+    for held in holdings.values():
+        total.update(bandwidth_by_node(host, held))
+    return total
+
+
 def bandwidth_by_node(host: capacity.Host,
                       held: Mapping[str, Mapping[str, int]]
                       ) -> dict[int, int]:
@@ -267,76 +279,32 @@ def bandwidth_by_node(host: capacity.Host,
     return found
 
 
-def _effective(host: capacity.Host, server: Server,
-               policy: GuestPolicy) -> Iterator[Finding]:
-    """What the host has set against what the flavor asks for.
-
-    A host rounds caps and guarantees, and its kernel may show a little less
-    than was written, so only what the host itself takes for wrong is told, if
-    it gives the guest less than it was promised, or no cap at all.
+def ours(host: capacity.Host,
+         held: Mapping[str, Mapping[str, int]]) -> str:
+    """What a consumer holds that ghsched counts, in words; empty: nothing.
     """
-    if server.effective is None:
-        return
-    for guest, asked in enumerate(policy.nodes):
-        node = server.nodes[guest] if guest < len(server.nodes) else None
-        real = server.effective.get(node) if node is not None else None
-        if node is not None:
-            text = _shortfall(asked, real, _is_shared(host, policy))
-            if text:
-                yield _not_set(host, server, node, text)
-
-
-def _shortfall(asked: NodePolicy,
-               real: diagnostics.GuestNode | None,
-               shared: bool) -> str:
-    """What is set to less than was asked for; empty when nothing is.
-
-    :param shared: whether the caps of several guests may add up to none.
-    """
-    if real is None:
-        return 'no control group is set for it'
-    if real.holds(asked.minimum, asked.maximum):
-        return ''       # a cap near to all of a node can be none, for example
-    if asked.minimum and (real.minimum or 0) < asked.minimum:
-        return (f'{real.minimum or 0} % are guaranteed instead of '
-                f'{asked.minimum} %')
-    if asked.capped and not shared and (
-            real.maximum is not None and real.maximum >= 100):
-        return f'there is no cap instead of {asked.maximum} %'
-    if real.differs(asked.minimum, asked.maximum):
-        return ('its control group does not hold what follows from the '
-                'policies of its guests')
-    return ''
-
-
-def _not_set(host: capacity.Host, server: Server, node: int,
-             text: str) -> Finding:
-    return Finding(
-        host.name, 'host-differs', server.uuid,
-        f'{server.name}: on NUMA node {node} {text}',
-        'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
-
-
-def _ours(host: capacity.Host,
-          held: Mapping[str, Mapping[str, int]]) -> bool:
-    """Whether a consumer holds anything that ghsched counts."""
-    return bool(_text(host, held))
-
-
-def _text(host: capacity.Host,
-          held: Mapping[str, Mapping[str, int]]) -> str:
     parts = []
     shares = bandwidth_by_node(host, held)
     if shares:
         parts.append(_shares_text(shares))
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups:
-        parts.append(f'{groups} control groups')
+        parts.append('a control group' if groups == 1
+                     else f'{groups} control groups')
     for pf in host.pfs:
         count = held.get(pf.uuid, {}).get(pf.resource_class, 0)
         if count:
             parts.append(f'{count} VFs of {pf.address}')
     return _list(parts) if parts else ''
+
+
+def _plain(held: Mapping[str, Mapping[str, int]]) -> str:
+    """What is not counted by ghsched, as Placement has it."""
+    total = Counter[str]()
+    for resources in held.values():
+        total.update(resources)
+    return ', '.join(f'{amount} {name}'
+                     for name, amount in sorted(total.items()))
 
 
 def _shares_text(shares: Mapping[int, int]) -> str:

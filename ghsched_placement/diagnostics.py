@@ -22,8 +22,11 @@ from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
 from typing import Any
+from typing import TypeVar
 
 KEY = 'ghsched'
+
+T = TypeVar('T', 'GuestNode', 'HostNode')
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,17 @@ class Report:
     :param problem: why it can tell nothing.
     :param not_held: why the guest's policy did not hold when nova-compute
         last looked after it; empty when it held.
+    :param domains: UUIDs of all domains that run there with a policy; None
+        where the host does not tell.
+    :param left: names of the control groups there whose guest does not run.
     """
 
     guest: tuple[GuestNode, ...] = ()
     host: tuple[HostNode, ...] = ()
     problem: str = ''
     not_held: str = ''
+    domains: tuple[str, ...] | None = None
+    left: tuple[str, ...] = ()
 
     def by_node(self) -> dict[int, GuestNode]:
         """What is set for the guest, by host NUMA node."""
@@ -110,10 +118,21 @@ def read(diagnostics: Mapping[str, Any]) -> Report | None:
     found = diagnostics.get(KEY)
     if not isinstance(found, Mapping):
         return None
+    domains = found.get('domains')
     try:
         return Report(
-            tuple(GuestNode(**one) for one in found.get('guest') or ()),
-            tuple(HostNode(**one) for one in found.get('host') or ()),
-            str(found.get('problem') or ''), str(found.get('not_held') or ''))
-    except TypeError:
+            tuple(_made(GuestNode, one) for one in found.get('guest') or ()),
+            tuple(_made(HostNode, one) for one in found.get('host') or ()),
+            str(found.get('problem') or ''), str(found.get('not_held') or ''),
+            None if domains is None else tuple(map(str, domains)),
+            tuple(map(str, found.get('left') or ())))
+    except (AttributeError, TypeError):
         return Report(problem='it is told in a way that is not known here')
+
+
+def _made(kind: type[T], told: Mapping[str, Any]) -> T:
+    """Of what a nova-compute of any release tells; what is new is dropped.
+    """
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in told.items()
+                   if name in known})

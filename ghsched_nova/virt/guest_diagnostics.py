@@ -16,9 +16,11 @@ Nova's API gives an admin what the driver says of a guest. It is asked for
 when somebody looks, and must never fail because of us.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import time
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +30,8 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import bandwidth_use
@@ -37,6 +41,9 @@ from ghsched_placement import diagnostics
 from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
+
+#: How long a list of all domains and groups serves, seconds.
+_LISTED_FOR = 5
 
 
 class GuestDiagnostics:
@@ -51,6 +58,8 @@ class GuestDiagnostics:
                  host: engine.HostEngine) -> None:
         self._use = use
         self._host = host
+        self._listed: tuple[float, tuple[str, ...],
+                            tuple[str, ...]] | None = None
 
     def added_to(self, found: dict[str, Any], guest: Any) -> dict[str, Any]:
         """What the driver says of a guest, with our part.
@@ -78,7 +87,27 @@ class GuestDiagnostics:
                 told: metadata.DomainPolicy) -> diagnostics.Report:
         snapshot = self._use.snapshot((guest,))
         usage, = (one for one in snapshot.guests if one.guest == guest)
-        return report(snapshot, usage, self._as_wanted(usage, told))
+        domains, left = self._of_host()
+        return dataclasses.replace(
+            report(snapshot, usage, self._as_wanted(usage, told)),
+            domains=domains, left=left)
+
+    def _of_host(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Domains with a policy, and groups without a domain.
+
+        Who audits a host asks about all of its guests, one after the other,
+        so the answer is kept for a moment.
+        """
+        now = time.monotonic()
+        if self._listed is None or now - self._listed[0] > _LISTED_FOR:
+            # In this order: a group is made after its guest was started.
+            groups = self._host.groups()
+            running = tuple(self._host.running())
+            self._listed = now, tuple(sorted(
+                one.domain.uuid for one in running
+                if desired.has_policy(one.xml))), left_behind(
+                    groups, [one.domain for one in running])
+        return self._listed[1:]
 
     def _as_wanted(self, usage: view.GuestUsage,
                    told: metadata.DomainPolicy) -> dict[int, bool]:
@@ -92,6 +121,28 @@ class GuestDiagnostics:
             return as_wanted(host, policy, told.host_nodes, usage)
         except desired.NOT_DESIRED:
             return {}
+
+
+def left_behind(groups: Iterable[str],
+                running: Iterable[model.Domain]) -> tuple[str, ...]:
+    """Groups whose guest does not run (pure).
+
+    Those that guests share are looked after with each report, and count for
+    nobody alone.
+
+    :param running: all domains that run, with a policy or without.
+    """
+    uuids, numbers = set(), set()
+    for domain in running:
+        uuids.add(domain.uuid)
+        numbers.add(domain.id)
+    found = []
+    for name in groups:
+        owner, machine = naming.own_uuid(name), naming.machine(name)
+        if (owner is not None and owner not in uuids) or (
+                machine is not None and machine[0] not in numbers):
+            found.append(name)
+    return tuple(sorted(found))
 
 
 def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,

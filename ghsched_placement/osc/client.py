@@ -33,6 +33,7 @@ from osc_lib import exceptions
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
 from ghsched_placement import names
+from ghsched_placement import repair
 
 T = TypeVar('T')
 R = TypeVar('R')
@@ -55,12 +56,15 @@ _IN_PROGRESS = (
 #: Nova: the last one before diagnostics are the same for all drivers.
 _DIAGNOSTICS = '2.47'
 
+#: How often a change that meets another one is tried in all.
+_TRIES = 5
+
 #: Requests at the same time.
 WORKERS = 8
 
 
 class Client:
-    """Reads a cloud; changes nothing.
+    """Reads a cloud, and changes no more than allocations.
 
     :param connection: of openstacksdk.
     :param workers: requests at the same time; 1: no threads.
@@ -118,6 +122,27 @@ class Client:
         answer = self._placement(f'/allocations/{consumer}')
         return {uuid: dict(entry['resources'])
                 for uuid, entry in answer['allocations'].items()}
+
+    def reallocate(self, wanted: repair.Repair) -> str:
+        """Have a consumer hold what it is to hold of a host.
+
+        A change that meets another one of the same consumer or provider is
+        made again on top of that.
+
+        :returns: why Placement refuses it; empty when it is done.
+        """
+        path = f'/allocations/{wanted.consumer}'
+        for _ in range(_TRIES):
+            change = repair.body(self._placement(path), wanted.wanted)
+            if change is None:
+                return ''
+            response = self.placement.put(path, json=change,
+                                          microversion=_PLACEMENT)
+            if response.status_code == 204:
+                return ''
+            if 'concurrent_update' not in response.text:
+                break
+        return f'HTTP {response.status_code} {_detail(response)}'
 
     def has_candidate(self, host: capacity.Host,
                       query: Iterable[tuple[str, str]]) -> bool:

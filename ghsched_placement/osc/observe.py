@@ -18,19 +18,29 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
+from dataclasses import field
 import functools
 from typing import Any
 
 from osc_lib import exceptions
 
 from ghsched_placement import audit
+from ghsched_placement import audit_host
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
+from ghsched_placement.findings import Finding
+from ghsched_placement.findings import Holdings
+from ghsched_placement.findings import Others
+from ghsched_placement.findings import Server
 from ghsched_placement.osc import client as clients
 from ghsched_placement import policy as policies
 
 #: States in which what a server holds may be of either host or flavor.
 _MOVING = ('BUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE', 'VERIFY_RESIZE')
+
+_POWER = 'OS-EXT-STS:power_state'
+#: nova.objects.fields.InstancePowerState: what the host can tell of.
+_RUNNING = 1
 
 _HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
 
@@ -45,25 +55,29 @@ class Observed:
     :param status: ``enabled`` or ``disabled``.
     :param told: what the host itself tells of its nodes; empty when it was
         not asked, or has no guest that it could tell of.
+    :param unchecked: what could not be compared, where the host was asked.
+    :param elsewhere: consumers of this host that are servers of another.
     """
 
     host: capacity.Host
-    servers: tuple[audit.Server, ...]
-    holdings: audit.Holdings
-    findings: tuple[audit.Finding, ...]
+    servers: tuple[Server, ...]
+    holdings: Holdings
+    findings: tuple[Finding, ...]
     state: str | None = None
     status: str | None = None
     told: tuple[diagnostics.HostNode, ...] = ()
+    unchecked: tuple[Finding, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def guests(self) -> tuple[audit.Server, ...]:
+    def guests(self) -> tuple[Server, ...]:
         """Servers that ask for anything of ghsched."""
         return tuple(server for server in self.servers
                      if server.policy is not None or server.problem)
 
 
 def read_server(record: Mapping[str, Any],
-                nodes: Sequence[int | None]) -> audit.Server:
+                nodes: Sequence[int | None]) -> Server:
     """A server of Nova's API as the audit takes it (pure).
 
     :param record: with the flavor in it.
@@ -74,11 +88,12 @@ def read_server(record: Mapping[str, Any],
         policy = policies.parse(extra_specs(record), len(nodes))
     except policies.PolicyError as error:
         problem = str(error)
-    return audit.Server(
+    return Server(
         record['id'], record['name'], str(record.get(_HYPERVISOR)),
         policy=policy, problem=problem,
         nodes=tuple(node for node in nodes if node is not None),
-        moving=is_moving(record))
+        moving=is_moving(record),
+        running=record.get(_POWER) == _RUNNING)
 
 
 def extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
@@ -116,21 +131,42 @@ def observe(client: clients.Client, wanted: Sequence[str] = (),
     records = _servers(client, hosts, nodes)
     # Most clouds need not be asked for them at all.
     migrations = functools.cache(client.migrations)
-    found = []
-    for host in hosts:
-        servers = client.each(functools.partial(_with_nodes, client),
-                              records.get(host.name, []))
-        told: tuple[diagnostics.HostNode, ...] = ()
-        if ask_hosts:
-            servers, told = _ask(client, servers)
-        holdings = client.holdings(host)
-        findings = audit.audit(
-            host, servers, holdings,
-            _known(client, servers, holdings, migrations), accounting)
-        node = nodes.get(host.uuid, {})
-        found.append(Observed(host, tuple(servers), holdings, findings,
-                              node.get('state'), node.get('status'), told))
-    return found
+    return [_observed(client, host, records.get(host.name, []),
+                      nodes.get(host.uuid, {}), migrations, ask_hosts,
+                      accounting) for host in hosts]
+
+
+def _observed(client: clients.Client, host: capacity.Host,
+              records: Sequence[Mapping[str, Any]], node: Mapping[str, Any],
+              migrations: Callable[[], set[str]], ask_host: bool,
+              accounting: policies.Accounting) -> Observed:
+    """One host from all sides.
+
+    :param records: its servers, as Nova's API has them.
+    :param node: its compute node, likewise; empty without one.
+    """
+    servers = client.each(functools.partial(_with_nodes, client), records)
+    state = node.get('state')
+    reports: list[diagnostics.Report] = []
+    if ask_host and state == 'up':
+        servers, reports = _ask(client, servers)
+    holdings = client.holdings(host)
+    others = _others(client, servers, holdings, migrations)
+    return Observed(
+        host, tuple(servers), holdings,
+        (*audit.audit(host, servers, holdings, others, accounting),
+         *audit_host.left(host, servers, reports)),
+        state, node.get('status'),
+        max((report.host for report in reports), key=len, default=()),
+        tuple(audit_host.unchecked(host, servers, state)) if ask_host else (),
+        others.servers)
+
+
+def with_findings_of(seen: Observed, before: Observed) -> Observed:
+    """A host with what was found before as well (pure)."""
+    known = {(one.kind, one.subject) for one in before.findings}
+    return dataclasses.replace(seen, findings=tuple(
+        one for one in seen.findings if (one.kind, one.subject) in known))
 
 
 def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
@@ -146,46 +182,52 @@ def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
     return found
 
 
-def _ask(client: clients.Client, servers: Sequence[audit.Server]
-         ) -> tuple[list[audit.Server], tuple[diagnostics.HostNode, ...]]:
-    """Servers with what their host has set, and what it tells of itself."""
+def _ask(client: clients.Client, servers: Sequence[Server]
+         ) -> tuple[list[Server], list[diagnostics.Report]]:
+    """Servers with what their host has set, and all that it tells."""
     running = [server.uuid for server in servers
-               if server.policy is not None and not server.moving]
+               if server.policy is not None and server.running
+               and not server.moving]
     reports = dict(zip(running, client.each(client.diagnostics, running),
                        strict=True))
-    of_host = [report.host for report in reports.values() if report]
-    return ([_told(server, reports.get(server.uuid)) for server in servers],
-            max(of_host, key=len, default=()))
+    return ([_told(server, reports[server.uuid]) if server.uuid in reports
+             else server for server in servers],
+            [report for report in reports.values() if report])
 
 
 def _with_nodes(client: clients.Client,
-                record: dict[str, Any]) -> audit.Server:
+                record: dict[str, Any]) -> Server:
     """Only who has a policy is asked for its NUMA nodes."""
     ours = policies.wanted(extra_specs(record))
     return read_server(record,
                        client.host_nodes(record['id']) if ours else ())
 
 
-def _told(server: audit.Server,
-          report: diagnostics.Report | None) -> audit.Server:
+def _told(server: Server,
+          report: diagnostics.Report | None) -> Server:
     if report is None:
-        return server
-    server = dataclasses.replace(server, not_held=report.not_held)
+        return dataclasses.replace(
+            server, silent='it runs, and its host tells nothing of it')
+    server = dataclasses.replace(server, not_held=report.not_held,
+                                 silent=report.problem)
     if report.problem:
         return server
     return dataclasses.replace(server, effective=report.by_node())
 
 
-def _known(client: clients.Client, servers: Iterable[audit.Server],
-           holdings: audit.Holdings,
-           migrations: Callable[[], set[str]]) -> set[str]:
-    """Consumers that are no server of the host, and are all right."""
+def _others(client: clients.Client, servers: Iterable[Server],
+            holdings: Holdings,
+            migrations: Callable[[], set[str]]) -> Others:
+    """Consumers that are no server of the host."""
     unknown = holdings.keys() - {server.uuid for server in servers}
     known = migrations() & unknown if unknown else set()
+    places = {}
     for uuid in unknown - known:
         record = client.server(uuid)
         # One that has come since, is on its way, or is gone by now.
         if (record is not None and is_moving(record)) or not client.held(
                 uuid):
             known.add(uuid)
-    return known
+        elif record is not None:
+            places[uuid] = str(record.get(_HYPERVISOR) or '')
+    return Others(frozenset(known), places)

@@ -15,10 +15,14 @@
 import unittest
 
 from ghsched_placement import audit
+from ghsched_placement import audit_host
 from ghsched_placement import diagnostics
+from ghsched_placement.findings import Others
+from ghsched_placement.findings import Server
 from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.policy import Vfs
 from ghsched_placement.tests import clouds
 
 A = '11111111-1111-1111-1111-111111111111'
@@ -28,7 +32,7 @@ B = '22222222-2222-2222-2222-222222222222'
 def guest(*shares, nodes=(0, 1), uuid=A, **more):
     """A server with such guarantees by guest NUMA node."""
     policy = GuestPolicy(nodes=tuple(map(NodePolicy, shares)))
-    return audit.Server(uuid, 'web', 'a', policy,
+    return Server(uuid, 'web', 'a', policy,
                         nodes=tuple(nodes[:len(shares)]), **more)
 
 
@@ -91,7 +95,7 @@ class ServersTest(AuditTestCase):
                 host, [server], {A: held(groups=groups, n0=30)}))
 
     def test_who_asks_for_nothing_holds_nothing(self):
-        server = audit.Server(A, 'plain', 'a')
+        server = Server(A, 'plain', 'a')
         self.assertEqual([], self.kinds(servers=[server]))
         self.assertEqual(['allocation-differs'] * 2, self.kinds(
             servers=[server], holdings={A: held(n0=30)}))
@@ -101,7 +105,7 @@ class ServersTest(AuditTestCase):
             servers=[guest(30, moving=True)], holdings={A: held(n0=10)}))
 
     def test_caps_are_counted_if_the_cloud_does_so(self):
-        server = audit.Server(A, 'capped', 'a', GuestPolicy(
+        server = Server(A, 'capped', 'a', GuestPolicy(
             nodes=(NodePolicy(10, 50),)), nodes=(0,))
         holdings = {A: held(n0=50)}
         self.assertEqual([], self.kinds(servers=[server], holdings=holdings,
@@ -111,23 +115,33 @@ class ServersTest(AuditTestCase):
 
     def test_a_flavor_that_makes_no_sense(self):
         self.assertEqual(['flavor-invalid'], self.kinds(servers=[
-            audit.Server(A, 'web', 'a', problem='ghsched:x: unknown key')]))
+            Server(A, 'web', 'a', problem='ghsched:x: unknown key')]))
 
     def test_consumers_that_are_no_servers(self):
         holdings = {B: held(n0=30)}
         self.assertEqual(['allocation-without-server'],
                          self.kinds(holdings=holdings))
-        self.assertEqual([], self.kinds(holdings=holdings, known=[B]))
+        self.assertEqual([], self.kinds(
+            holdings=holdings, others=Others(frozenset({B}))))
 
-    def test_what_consumers_hold_beside_is_not_ours(self):
-        self.assertEqual([], self.kinds(holdings={
-            B: {clouds.root_uuid('a'): {'VCPU': 4}}}))
+    def test_a_consumer_that_holds_nothing_of_ours(self):
+        """It is named, as nova-manage placement audit does."""
+        self.assertEqual(['allocation-without-server'], self.kinds(holdings={
+            B: {clouds.root_uuid('a'): {'VCPU': 4, 'DISK_GB': 2}}}))
+        self.assertIn('holds 2 DISK_GB, 4 VCPU, and', self.found[0].text)
+
+    def test_a_server_of_another_host(self):
+        for place, text in (('b', 'the server is on b'),
+                            ('', 'the server is on no host')):
+            self.assertEqual(['allocation-elsewhere'], self.kinds(
+                holdings={B: held(n0=30)}, others=Others(servers={B: place})))
+            self.assertIn(text, self.found[0].text)
 
 
 class EffectiveTest(AuditTestCase):
 
     def effective(self, policy, **told):
-        server = audit.Server(
+        server = Server(
             A, 'web', 'a', GuestPolicy(nodes=(policy,)), nodes=(0,),
             effective={0: diagnostics.GuestNode(0, **told)} if told else {})
         return self.kinds(servers=[server],
@@ -139,7 +153,7 @@ class EffectiveTest(AuditTestCase):
 
     def test_what_the_host_could_not_hold_is_shown_with_its_reason(self):
         host = clouds.host(clouds.node(0))
-        server = audit.Server(A, 'web', 'a', not_held='no group is free')
+        server = Server(A, 'web', 'a', not_held='no group is free')
         finding, = audit.audit(host, [server], {})
         self.assertEqual('not-protected', finding.kind)
         self.assertIn('no group is free', finding.text)
@@ -176,7 +190,7 @@ class EffectiveTest(AuditTestCase):
     def test_a_host_that_was_told_of_another_policy(self):
         for told in ({'asked_minimum': 20, 'asked_maximum': 100},
                      {'asked_minimum': 30, 'asked_maximum': 100}):
-            self.assertEqual(['host-differs'], self.effective(
+            self.assertEqual(['domain-differs'], self.effective(
                 NodePolicy(30, 50), minimum=told['asked_minimum'],
                 maximum=100, as_wanted=True, **told))
 
@@ -184,7 +198,7 @@ class EffectiveTest(AuditTestCase):
         policy = GuestPolicy(nodes=(NodePolicy(30, 50),))
         self.host = clouds.host(clouds.node(0, traits=clouds.NODE_TRAITS | {
             names.shares_trait(policy.fingerprint, 0)}))
-        self.assertEqual([], self.effective(*policy.nodes, minimum=60,
+        self.assertEqual([], self.effective(*policy.nodes, minimum=30,
                                             maximum=100))
 
     def test_a_cap_that_is_not_known_as_a_percentage(self):
@@ -197,6 +211,105 @@ class EffectiveTest(AuditTestCase):
     def test_a_host_that_was_not_asked(self):
         self.assertEqual([], self.kinds(
             servers=[guest(30)], holdings={A: held(n0=30)}))
+
+
+class SumsTest(AuditTestCase):
+    """What the guests of a node hold together."""
+
+    def told(self, *guests, allocated):
+        servers = [guest(share, uuid=f'{number}', nodes=(0,), effective={
+            0: diagnostics.GuestNode(0, **told)})
+            for number, (share, told) in enumerate(guests)]
+        return self.kinds(servers=servers, holdings={
+            '0': held(n0=allocated),
+            **{one.uuid: held() for one in servers[1:]}})
+
+    def test_more_is_held_than_allocated(self):
+        self.assertIn('guarantees-exceed', self.told(
+            (30, {'minimum': 30}), (30, {'minimum': 30}), allocated=30))
+        self.assertNotIn('guarantees-exceed', self.told(
+            (30, {'minimum': 30}), (30, {'minimum': 30}), allocated=60))
+
+    def test_what_a_host_rounds_up_is_no_more(self):
+        rounded = {'minimum': 40, 'asked_minimum': 33, 'asked_maximum': 100,
+                   'as_wanted': True}
+        self.assertEqual([], self.told((33, rounded), allocated=33))
+
+    def test_a_group_that_guests_share_counts_once(self):
+        shared = {'minimum': 60, 'group': 'ghsched-shared-x'}
+        self.assertNotIn('guarantees-exceed', self.told(
+            (30, shared), (30, shared), allocated=60))
+
+
+class LeftTest(AuditTestCase):
+    """What a host has of guests that are gone."""
+
+    def left(self, servers, *reports):
+        return [(one.kind, one.subject) for one in audit_host.left(
+            self.host, servers, reports)]
+
+    def test_a_domain_without_a_server(self):
+        report = diagnostics.Report(domains=(A, B))
+        self.assertEqual([('domain-without-server', B)],
+                         self.left([guest(30)], report))
+
+    def test_a_group_without_a_guest_is_named_once(self):
+        report = diagnostics.Report(left=('ghsched-' + B,))
+        self.assertEqual([('group-without-guest', 'ghsched-' + B)],
+                         self.left([guest(30)], report, report))
+
+    def test_a_host_that_does_not_tell(self):
+        self.assertEqual([], self.left([guest(30)], diagnostics.Report()))
+
+
+class UncheckedTest(AuditTestCase):
+
+    def unchecked(self, *servers, state='up'):
+        return [(one.kind, one.subject, one.text) for one
+                in audit_host.unchecked(self.host, servers, state)]
+
+    def test_who_tells_is_checked(self):
+        self.assertEqual([], self.unchecked(guest(30)))
+
+    def test_a_guest_of_which_its_host_tells_nothing(self):
+        self.assertEqual(
+            [('not-checked', A, 'web: resctrl is not mounted')],
+            self.unchecked(guest(30, silent='resctrl is not mounted')))
+
+    def test_a_host_that_is_down_is_named_once(self):
+        for state, text in (('down', 'nova-compute is down'),
+                            (None, 'Nova has no compute node of this name')):
+            self.assertEqual([('not-checked', 'a', text)], self.unchecked(
+                guest(30, silent='x'), state=state))
+
+
+class VfsTest(AuditTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.host = clouds.host(clouds.node(0), clouds.node(1),
+                                clouds.pf('0000:01:00.0', 0),
+                                clouds.pf('0000:02:00.0', 1))
+
+    def vfs(self, locality, **counts):
+        """vfs('node', n0=2): two on node 0; the guest asks for two on 1."""
+        held = {pf.uuid: {clouds.VF: counts.get(f'n{node.number}', 0)}
+                for node in self.host.nodes for pf in node.pfs}
+        policy = GuestPolicy(vfs=(Vfs(0, 'nic', 2),), vfs_locality=locality)
+        return self.kinds(servers=[Server(A, 'web', 'a', policy,
+                                          nodes=(1,))], holdings={A: held})
+
+    def test_as_many_as_asked_for_or_more(self):
+        for counts in ({'n1': 2}, {'n0': 1, 'n1': 3}):
+            self.assertEqual([], self.vfs('node', **counts))
+
+    def test_too_few(self):
+        for counts in ({}, {'n1': 1}):
+            self.assertEqual(['vfs-missing'], self.vfs('any', **counts))
+
+    def test_on_another_node(self):
+        self.assertEqual(['nodes-differ'], self.vfs('node', n0=2))
+        self.assertEqual([], self.vfs('any', n0=2))
 
 
 class ProvidersTest(AuditTestCase):

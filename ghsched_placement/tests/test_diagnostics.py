@@ -31,11 +31,14 @@ REPORTS = st.builds(
         max_size=3).map(tuple),
     st.lists(st.builds(diagnostics.HostNode, st.integers(0, 999), RATE,
                        RATE), max_size=3).map(tuple),
-    st.text(max_size=10), st.text(max_size=10))
+    st.text(max_size=10), st.text(max_size=10),
+    st.none() | st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    st.lists(st.text(max_size=5), max_size=2).map(tuple))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(['guest', 'host', 'problem', 'host_node', 'x']),
+        st.sampled_from(['guest', 'host', 'problem', 'host_node', 'domains',
+                         'left', 'x']),
         inner, max_size=3))
 
 
@@ -54,7 +57,11 @@ class ReportTest(unittest.TestCase):
     def test_nothing_that_is_told_is_an_error(self, found):
         diagnostics.read({diagnostics.KEY: found})
 
-    def test_a_later_release_may_tell_more(self):
+    def test_what_a_later_release_tells_beside_is_dropped(self):
         found = diagnostics.read({diagnostics.KEY: {
-            'guest': [{'host_node': 0, 'latency': 3}]}})
-        self.assertIn('not known here', found.problem)
+            'guest': [{'host_node': 0, 'minimum': 30, 'latency': 3}],
+            'host': [{'host_node': 0, 'used': 5, 'latency': 3}],
+            'weather': 'fine'}})
+        self.assertEqual(diagnostics.Report(
+            (diagnostics.GuestNode(0, 30),), (diagnostics.HostNode(0, 5),)),
+            found)

@@ -62,3 +62,8 @@ class CommandTestCase(nova_base.GhschedTestCase):
         """What a command prints as JSON."""
         _status, text = self.command(kind, '-f', 'json', *arguments, api=api)
         return json.loads(text)
+
+    def outcome(self, kind, *arguments, api=None):
+        """(exit status, what is printed as JSON) of a command."""
+        status, text = self.command(kind, '-f', 'json', *arguments, api=api)
+        return status, json.loads(text)

@@ -23,6 +23,7 @@ from osc_lib import exceptions
 
 from ghsched_placement import audit
 from ghsched_placement import diagnostics
+from ghsched_placement.findings import Server
 from ghsched_placement import fitting
 from ghsched_placement import names
 from ghsched_placement.osc import capacity
@@ -107,19 +108,19 @@ class HostTest(unittest.TestCase):
     def seen(self, **more):
         found = clouds.host(clouds.node(0, used=30), clouds.node(1),
                             clouds.pf('0000:01:00.0', 0, used=1))
-        guest = audit.Server(
+        guest = Server(
             'u', 'web', 'a', policies.GuestPolicy((policies.NodePolicy(30),)),
             nodes=(0,), effective={0: diagnostics.GuestNode(0, 30)})
         findings = audit.audit(found, [guest], {})
         return observe.Observed(
-            found, (guest, audit.Server('v', 'plain', 'a')),
+            found, (guest, Server('v', 'plain', 'a')),
             {'u': {clouds.node_uuid('a', 0): {'CUSTOM_MEM_BW_PCT': 30}}},
             findings, 'up', 'enabled',
             (diagnostics.HostNode(0, 10 ** 9, 10 ** 10),))
 
     def test_a_host_in_one_line(self):
         self.assertEqual(
-            ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 2],
+            ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 3],
             plain(host.row(self.seen())))
 
     def test_all_of_a_host(self):
@@ -152,7 +153,7 @@ class SharedGroupTest(unittest.TestCase):
     def seen(self, *groups):
         """Guests of 10 % that are told to be in groups of 30 %."""
         found = clouds.host(clouds.node(0, used=30), clouds.node(1))
-        servers = tuple(audit.Server(
+        servers = tuple(Server(
             f'u{number}', 'web', 'a', policies.GuestPolicy(
                 (policies.NodePolicy(10),)), nodes=(0,),
             effective={0: diagnostics.GuestNode(0, 30, group=group)})

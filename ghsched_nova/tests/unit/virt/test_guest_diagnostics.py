@@ -15,6 +15,8 @@
 import types
 
 import fixtures
+from hypothesis import given
+from hypothesis import strategies as st
 import testtools
 
 from ghsched_nova.guest import metadata
@@ -111,3 +113,26 @@ class GuestDiagnosticsTest(testtools.TestCase):
         self.xml = 'no XML'
         self.assertIsNone(self.told('openeuler66'))
         self.assertIn('cannot be read', self.log.output)
+
+
+class LeftBehindTest(testtools.TestCase):
+    """Groups whose guest does not run."""
+
+    @given(st.sets(st.integers(1, 9)), st.sets(st.integers(1, 9)))
+    def test_each_group_without_its_guest(self, guests, running):
+        def uuid(number):
+            return f'{number:08}-1111-1111-1111-111111111111'
+        names = {number: {own.group_name(uuid(number)),
+                          f'qemu-{number}-instance-{number}-vcpus_0-1',
+                          own.monitor_name(uuid(number))}
+                 for number in guests}
+        left = guest_diagnostics.left_behind(
+            {name for some in names.values() for name in some},
+            [model.Domain(uuid(number), number, f'instance-{number}')
+             for number in running])
+        self.assertEqual({name for number in guests - running
+                          for name in names[number]}, set(left))
+
+    def test_groups_of_others_and_shared_ones(self):
+        self.assertEqual((), guest_diagnostics.left_behind(
+            ['pqos', 'ghsched-default', 'ghsched-shared-0a', 'qemu-x'], ()))

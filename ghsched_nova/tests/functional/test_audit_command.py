@@ -1,0 +1,153 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched audit`` against Nova and Placement."""
+
+import os
+
+import fixtures
+from nova.cmd import manage
+from nova import context as nova_context
+from nova import objects
+
+from ghsched_nova.resctrl import own
+from ghsched_nova.tests.functional import openstack_base
+from ghsched_placement import names
+from ghsched_placement.osc import audit
+
+GONE = '11111111-2222-3333-4444-555555555555'
+
+
+class AuditTest(openstack_base.CommandTestCase):
+
+    def audit(self, *arguments):
+        """(exit status, rows)"""
+        return self.outcome(audit.Audit, '--no-effective', *arguments)
+
+    def nova_audit(self):
+        return manage.PlacementCommands().audit()
+
+    def resources(self, consumer):
+        found = self.placement.get(f'/allocations/{consumer}').body
+        return {uuid: entry['resources'] for uuid, entry
+                in found['allocations'].items()}
+
+    def failed_migration(self, server):
+        """What a failed live migration leaves: the source, held twice."""
+        migration = objects.Migration(
+            nova_context.get_admin_context(), status='error',
+            instance_uuid=server['id'], source_compute='host_a',
+            dest_compute='host_b', source_node='host_a', project_id='p',
+            user_id='u', migration_type='live-migration')
+        migration.create()
+        self.placement.put(f'/allocations/{migration.uuid}', {
+            'allocations': {
+                self.compute_rp_uuids['host_a']: {'resources': {
+                    'MEMORY_MB': 512, names.RESCTRL_GROUP: 1}},
+                self.provider('host_a', 1): {
+                    'resources': {names.MEM_BW_PCT: 10}}},
+            'project_id': 'p', 'user_id': 'u',
+            'consumer_generation': None}, version='1.28')
+        return migration.uuid
+
+    def test_a_cloud_that_agrees(self):
+        self.start_host('host_a')
+        self.start_host('host_b')
+        self.boot(self.flavor(mem_bw_min=70))
+        self.assertEqual((0, []), self.audit())
+        self.assertEqual(0, self.nova_audit())
+
+    def test_it_agrees_with_nova_about_what_a_failed_migration_holds(self):
+        self.start_host('host_a')
+        uuid = self.failed_migration(self.boot(self.flavor(mem_bw_min=30)))
+        self.assertEqual(3, self.nova_audit())
+        status, rows = self.audit()
+        self.assertEqual((1, [('allocation-without-server', uuid, True)]), (
+            status, [(row['Kind'], row['Subject'], row['Fixable'])
+                     for row in rows]))
+        self.assertNotEqual({}, self.resources(uuid))
+        self.assertEqual((0, []), self.audit('--fix', '--yes'))
+        self.assertEqual({}, self.resources(uuid))
+        self.assertEqual(0, self.nova_audit())
+
+    def test_a_consumer_without_anything_of_ours_is_named_alone(self):
+        self.start_host('host_a')
+        self.placement.put(f'/allocations/{GONE}', {
+            'allocations': {self.compute_rp_uuids['host_a']: {
+                'resources': {'MEMORY_MB': 512}}},
+            'project_id': 'p', 'user_id': 'u',
+            'consumer_generation': None}, version='1.28')
+        self.assertEqual(3, self.nova_audit())
+        for arguments in ((), ('--fix', '--yes')):
+            status, (row,) = self.audit(*arguments)
+            self.assertEqual((1, GONE, False),
+                             (status, row['Subject'], row['Fixable']))
+        self.assertEqual(1, len(self.resources(GONE)))
+
+    def test_what_heal_allocations_drops_is_healed(self):
+        self.start_host('host_a')
+        server = self.boot(self.flavor(nodes=2, mem_bw_min=30,
+                                       mem_bw_min__1=20))
+        before = self.resources(server['id'])
+        manage.PlacementCommands().heal_allocations(
+            instance_uuid=server['id'], force=True)
+        self.assertEqual({}, self.bandwidth(server['id']))
+        status, rows = self.audit()
+        self.assertEqual((1, {'allocation-differs'}), (
+            status, {row['Kind'] for row in rows}))
+        self.assertEqual((0, []), self.audit('--fix', '--yes'))
+        self.assertEqual(before, self.resources(server['id']))
+
+    def test_nothing_is_done_when_nobody_agrees(self):
+        self.start_host('host_a')
+        uuid = self.failed_migration(self.boot(self.flavor()))
+        status, _text = self.command(audit.Audit, '--no-effective', '--fix')
+        self.assertEqual(2, status)
+        self.assertNotEqual({}, self.resources(uuid))
+
+    def test_no_room_for_what_is_to_be_healed(self):
+        self.start_host('host_a')
+        server = self.boot(self.flavor(mem_bw_min=70))
+        node, = self.host_nodes(server)
+        manage.PlacementCommands().heal_allocations(
+            instance_uuid=server['id'], force=True)
+        self.reserve(**{f'n{node}': 60})
+        log = self.useFixture(fixtures.FakeLogger())
+        status, rows = self.audit('--fix', '--yes')
+        self.assertEqual(1, status)
+        self.assertIn(f'{server["id"]}: HTTP 409', log.output)
+        self.assertEqual({}, self.bandwidth(server['id']))
+
+
+class HostsTest(openstack_base.CommandTestCase):
+    """Hosts that are asked."""
+
+    def test_what_the_host_has_not_set_and_what_is_left_there(self):
+        self.start_host('host_a')
+        server = self.boot(self.flavor(mem_bw_min=70))
+        os.mkdir(os.path.join(self.kernel.path, own.group_name(GONE)))
+        status, rows = self.outcome(audit.Audit)
+        self.assertEqual(1, status)
+        self.assertEqual(
+            [('group-without-guest', own.group_name(GONE)),
+             ('host-differs', server['id'])],
+            sorted((row['Kind'], row['Subject']) for row in rows))
+
+    def test_a_host_that_is_down_is_not_checked(self):
+        self.start_host('host_a')
+        self.boot(self.flavor(mem_bw_min=70))
+        self.api.put_service(
+            self.api.get_services(binary='nova-compute')[0]['id'],
+            {'forced_down': True})
+        status, (row,) = self.outcome(audit.Audit)
+        self.assertEqual((2, 'not-checked', 'nova-compute is down'),
+                         (status, row['Kind'], row['Finding']))

@@ -1,0 +1,153 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched audit``."""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import sys
+from typing import Any
+
+from osc_lib import exceptions
+
+from ghsched_placement.findings import Finding
+from ghsched_placement.osc import base
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import observe
+from ghsched_placement import repair
+
+COLUMNS = ('Host', 'Kind', 'Subject', 'Finding', 'Remedy', 'Fixable')
+
+
+class Audit(base.Lister):
+    """Name all that Placement, Nova and the hosts do not agree about.
+
+    Compared are, on each host, what consumers hold in Placement, the servers
+    and the migrations in progress of Nova, and the domains and control groups
+    of which nova-compute tells. Exit status: 0 nothing was found, 1 something
+    was, 2 something could not be checked, and nothing else was found.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('hosts', nargs='*', metavar='<host>',
+                            help='Only these compute hosts')
+        parser.add_argument(
+            '--no-effective', action='store_true',
+            help='Do not ask the hosts; compares Placement and Nova')
+        parser.add_argument(
+            '--fix', action='store_true',
+            help='Put right what can be put right of allocations; shows what '
+                 'is to be done, and asks')
+        parser.add_argument('--yes', action='store_true',
+                            help='Do not ask (with --fix)')
+        hosts.add_accounting(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        client = clients.of(self.app)
+        seen = lasting(client, parsed_args)
+        plans = [one for each in seen for one in planned(each, parsed_args)]
+        if parsed_args.fix and plans:
+            self._agreed(plans, parsed_args.yes)
+            self._fix(client, plans, parsed_args)
+            seen = look(client, parsed_args.hosts, parsed_args)
+        found = [finding for one in seen for finding in one.findings]
+        unchecked = [finding for one in seen for finding in one.unchecked]
+        self.status = status(found, unchecked)
+        return COLUMNS, list(rows((*found, *unchecked), [
+            one for each in seen for one in planned(each, parsed_args)]))
+
+    def _agreed(self, plans: Iterable[repair.Repair], yes: bool) -> None:
+        """Show what is to be done.
+
+        :raises CommandError: when that is not agreed to.
+        """
+        for one in plans:
+            self.log.warning('%s: %s: %s', one.host, one.consumer, one.text)
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise exceptions.CommandError(
+                'nothing was done: there is nobody to ask, say --yes')
+        if input('Do all of this? [y/N] ').strip().lower() not in (
+                'y', 'yes'):
+            raise exceptions.CommandError('nothing was done')
+
+    def _fix(self, client: clients.Client, plans: Sequence[repair.Repair],
+             parsed_args: argparse.Namespace) -> None:
+        """Do what still is to be done."""
+        again = look(client, sorted({one.host for one in plans}), parsed_args)
+        current = [one for each in again
+                   for one in planned(each, parsed_args)]
+        for one in plans:
+            if one not in current:
+                self.log.warning('%s: %s: needed no more', one.host,
+                                 one.consumer)
+                continue
+            problem = client.reallocate(one)
+            if problem:
+                self.log.error('%s: %s: %s', one.host, one.consumer, problem)
+
+
+def look(client: clients.Client, wanted: Sequence[str],
+         parsed_args: argparse.Namespace) -> list[observe.Observed]:
+    """Hosts from all sides."""
+    return observe.observe(client, wanted, not parsed_args.no_effective,
+                           parsed_args.accounting)
+
+
+def lasting(client: clients.Client, parsed_args: argparse.Namespace
+            ) -> list[observe.Observed]:
+    """Hosts with what is found twice.
+
+    The records are read one after the other, so that what changes meanwhile
+    seems not to agree.
+    """
+    first = look(client, parsed_args.hosts, parsed_args)
+    doubted = {one.host.name: one for one in first if one.findings}
+    if not doubted:
+        return first
+    again = {one.host.name: observe.with_findings_of(
+        one, doubted[one.host.name]) for one
+        in look(client, sorted(doubted), parsed_args)}
+    return [again.get(one.host.name, one) for one in first]
+
+
+def planned(seen: observe.Observed, parsed_args: argparse.Namespace
+            ) -> list[repair.Repair]:
+    """What --fix does on a host."""
+    return list(repair.plan(
+        seen.host, seen.servers, seen.holdings, seen.findings,
+        seen.state == 'up', parsed_args.accounting))
+
+
+def status(found: Sequence[Finding], unchecked: Sequence[Finding]) -> int:
+    """Exit status (pure)."""
+    if found:
+        return base.EXIT_FOUND
+    return base.EXIT_COULD_NOT if unchecked else base.EXIT_DONE
+
+
+def rows(found: Iterable[Finding], repairs: Iterable[repair.Repair]
+         ) -> Iterator[tuple[Any, ...]]:
+    """A row for each finding, with what --fix would do about it (pure)."""
+    texts = {(one.host, one.consumer): one.text for one in repairs}
+    for one in found:
+        text = texts.get((one.host, one.subject))
+        fixable = text is not None and repair.is_about(one)
+        yield (one.host, one.kind, one.subject, one.text,
+               f'--fix: {text}' if fixable else one.remedy, fixable)

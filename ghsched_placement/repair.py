@@ -1,0 +1,161 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What can be put right of allocations, from afar and safely (pure).
+
+Two things: what a consumer without an owner holds of a host is given back,
+and our part of a server's allocation is made again of its flavor and of the
+host NUMA nodes that Nova has claimed for it. Nova's own part of it, VFs, and
+all that holds nothing of ghsched stay as they are.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ghsched_placement import audit
+from ghsched_placement import capacity
+from ghsched_placement.findings import Finding
+from ghsched_placement.findings import Holdings
+from ghsched_placement.findings import Server
+from ghsched_placement import names
+from ghsched_placement.policy import Accounting
+
+#: Amount by resource class, by UUID of the provider.
+Amounts = Mapping[str, Mapping[str, int]]
+
+_OWNERLESS = ('allocation-without-server', 'allocation-elsewhere')
+_DIFFERENT = ('allocation-differs', 'nodes-differ')
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A change of the allocation of one consumer.
+
+    :param host: name of the compute node that it is about.
+    :param text: what is to be done.
+    :param wanted: what the consumer is to hold of providers of the host, 0
+        for nothing; what is not in it stays.
+    """
+
+    host: str
+    consumer: str
+    text: str
+    wanted: Amounts
+
+
+def plan(host: capacity.Host, servers: Iterable[Server], holdings: Holdings,
+         found: Iterable[Finding], up: bool,
+         accounting: Accounting = 'min') -> Iterator[Repair]:
+    """What can be put right of what was found about a host.
+
+    :param up: whether its nova-compute is. While it is down, what a server
+        that was evacuated holds there keeps others from its guest's place.
+    """
+    by_uuid = {server.uuid: server for server in servers}
+    planned = set()
+    for finding in found:
+        held = holdings.get(finding.subject, {})
+        repair = None
+        if finding.kind in _OWNERLESS:
+            if up or finding.kind == 'allocation-without-server':
+                repair = given_back(host, finding.subject, held)
+        elif finding.kind in _DIFFERENT and finding.subject in by_uuid:
+            repair = healed(host, by_uuid[finding.subject], held, accounting)
+        if repair is not None and repair.consumer not in planned:
+            planned.add(repair.consumer)
+            yield repair
+
+
+def is_about(finding: Finding) -> bool:
+    """Whether a finding is of a kind that a repair is for."""
+    return finding.kind in (*_OWNERLESS, *_DIFFERENT)
+
+
+def given_back(host: capacity.Host, consumer: str,
+               held: Amounts) -> Repair | None:
+    """Nothing more of a host for a consumer that holds anything of ours."""
+    text = audit.ours(host, held)
+    if not text:
+        return None
+    return Repair(host.name, consumer, f'remove what it holds here: {text}, '
+                  'with all else of this host', {
+                      provider: dict.fromkeys(resources, 0)
+                      for provider, resources in held.items()})
+
+
+def healed(host: capacity.Host, server: Server, held: Amounts,
+           accounting: Accounting = 'min') -> Repair | None:
+    """Our part of what a server must hold; None where nobody can say.
+
+    A server that holds nothing at all is for nova-manage placement
+    heal_allocations first, which leaves alone who holds anything.
+    """
+    policy = server.policy
+    if policy is None or server.moving or not held:
+        return None
+    shares = policy.demand(accounting)
+    if shares and max(shares) >= len(server.nodes):
+        return None
+    by_node = {server.nodes[guest]: share for guest, share in shares.items()}
+    providers = {node.number: node.uuid for node in host.nodes
+                 if node.number is not None and node.bandwidth is not None}
+    if not by_node.keys() <= providers.keys():
+        return None
+    groups = int(policy.controlled)
+    if groups and audit.is_shared(host, policy):
+        groups = min(1, held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
+    wanted: dict[str, dict[str, int]] = {
+        uuid: {names.MEM_BW_PCT: by_node.get(number, 0)}
+        for number, uuid in providers.items()}
+    wanted[host.uuid] = {names.RESCTRL_GROUP: groups}
+    if changed(held, wanted) == _plain(held):
+        return None
+    return Repair(
+        host.name, server.uuid,
+        f'have {server.name} hold '
+        f'{audit.ours(host, wanted) or "no bandwidth"}', wanted)
+
+
+def changed(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:
+    """What is held after a repair."""
+    found = _plain(held)
+    for provider, resources in wanted.items():
+        found[provider] = {
+            name: amount for name, amount
+            in {**found.get(provider, {}), **resources}.items() if amount}
+    return {provider: resources for provider, resources in found.items()
+            if resources}
+
+
+def _plain(held: Amounts) -> dict[str, dict[str, int]]:
+    return {provider: dict(resources) for provider, resources in held.items()}
+
+
+def body(answer: Mapping[str, Any], wanted: Amounts
+         ) -> dict[str, Any] | None:
+    """What to PUT for a consumer; None when there is nothing to do.
+
+    :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
+    """
+    now = {provider: dict(entry['resources']) for provider, entry
+           in answer['allocations'].items()}
+    then = changed(now, wanted)
+    if not now or then == now:
+        return None
+    return {
+        'allocations': {provider: {'resources': resources}
+                        for provider, resources in then.items()},
+        **{key: answer[key] for key in ('project_id', 'user_id',
+                                        'consumer_generation')}}

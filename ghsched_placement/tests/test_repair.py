@@ -1,0 +1,147 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What is put right of allocations, and what stays."""
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import audit
+from ghsched_placement.findings import Others
+from ghsched_placement.findings import Server
+from ghsched_placement import names
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement import repair
+from ghsched_placement.tests import clouds
+
+A = '11111111-1111-1111-1111-111111111111'
+HOST = clouds.host(clouds.node(0), clouds.node(1),
+                   clouds.pf('0000:01:00.0', 0))
+ROOT, NODE0, NODE1 = (clouds.root_uuid('a'), clouds.node_uuid('a', 0),
+                      clouds.node_uuid('a', 1))
+ELSEWHERE = '99999999-9999-9999-9999-999999999999'
+
+AMOUNTS = st.dictionaries(
+    st.sampled_from([ROOT, NODE0, NODE1, ELSEWHERE]), st.dictionaries(
+        st.sampled_from([names.MEM_BW_PCT, names.RESCTRL_GROUP, 'VCPU']),
+        st.integers(1, 100), min_size=1, max_size=3), max_size=4)
+SERVERS = st.builds(
+    lambda shares, nodes: Server(
+        A, 'web', 'a', GuestPolicy(nodes=tuple(map(NodePolicy, shares))),
+        nodes=tuple(nodes[:len(shares)])),
+    st.lists(st.integers(0, 100), max_size=2), st.permutations([0, 1]))
+
+
+def plan(server, held, up=True, **more):
+    holdings = {A: held} if held else {}
+    servers = [server] if server else []
+    return list(repair.plan(
+        HOST, servers, holdings,
+        audit.audit(HOST, servers, holdings, **more), up))
+
+
+def guest(share=30, node=0):
+    return Server(A, 'web', 'a', GuestPolicy(nodes=(NodePolicy(share),)),
+                  nodes=(node,))
+
+
+class HealTest(unittest.TestCase):
+
+    @given(SERVERS, AMOUNTS)
+    def test_what_was_healed_agrees(self, server, held):
+        repairs = plan(server, held)
+        for one in repairs:
+            held = repair.changed(held, one.wanted)
+        found = audit.audit(HOST, [server], {A: held})
+        if repairs:
+            self.assertEqual((), found)
+        self.assertEqual([], plan(server, held))
+
+    @given(SERVERS, AMOUNTS)
+    def test_what_is_not_ours_stays(self, server, held):
+        def others(amounts):
+            return {(provider, name): amount
+                    for provider, resources in amounts.items()
+                    for name, amount in resources.items()
+                    if name == 'VCPU' or provider == ELSEWHERE}
+        for one in plan(server, held):
+            self.assertEqual(others(held), others(
+                repair.changed(held, one.wanted)))
+
+    def test_what_a_heal_of_nova_has_dropped(self):
+        one, = plan(guest(30, 1), {ROOT: {'VCPU': 2}})
+        self.assertEqual('have web hold 30 % on node 1, a control group',
+                         one.text)
+        self.assertEqual(
+            {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
+             NODE1: {names.MEM_BW_PCT: 30}},
+            repair.changed({ROOT: {'VCPU': 2}}, one.wanted))
+
+    def test_who_holds_nothing_is_for_nova_first(self):
+        self.assertEqual([], plan(guest(), {}))
+
+    def test_a_node_that_is_not_known(self):
+        for server in (guest(node=7), Server(A, 'web', 'a', guest().policy)):
+            self.assertEqual([], plan(server, {ROOT: {'VCPU': 2}}))
+
+    def test_who_asks_for_nothing_of_ours_is_left_alone(self):
+        self.assertEqual([], plan(Server(A, 'web', 'a'),
+                                  {NODE0: {names.MEM_BW_PCT: 5}}))
+
+
+class GiveBackTest(unittest.TestCase):
+
+    def test_all_of_the_host_that_nobody_owns(self):
+        held = {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
+                NODE0: {names.MEM_BW_PCT: 30}}
+        one, = plan(None, held)
+        self.assertEqual({}, repair.changed(held, one.wanted))
+        self.assertIn('30 % on node 0, a control group', one.text)
+
+    def test_what_is_on_other_hosts_stays(self):
+        held = {NODE0: {names.MEM_BW_PCT: 30}}
+        one, = plan(None, held)
+        other = {ELSEWHERE: {'VCPU': 2}}
+        self.assertEqual(other, repair.changed({**held, **other}, one.wanted))
+
+    def test_a_consumer_that_holds_nothing_of_ours(self):
+        self.assertEqual([], plan(None, {ROOT: {'VCPU': 2}}))
+
+    def test_an_evacuated_server_while_its_old_host_is_down(self):
+        held = {NODE0: {names.MEM_BW_PCT: 30}}
+        others = Others(servers={A: 'b'})
+        self.assertEqual([], plan(None, held, up=False, others=others))
+        self.assertEqual(1, len(plan(None, held, others=others)))
+
+
+class BodyTest(unittest.TestCase):
+
+    @given(AMOUNTS, AMOUNTS)
+    def test_the_second_time_there_is_nothing_to_do(self, now, wanted):
+        answer = {'allocations': {
+            uuid: {'resources': dict(resources), 'generation': 4}
+            for uuid, resources in now.items()},
+            'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
+        found = repair.body(answer, wanted)
+        if found is None:
+            return
+        self.assertEqual(
+            (3, 'p', 'u'), (found['consumer_generation'],
+                            found['project_id'], found['user_id']))
+        self.assertIsNone(repair.body({**answer, **found}, wanted))
+
+    def test_a_consumer_that_is_gone_stays_so(self):
+        self.assertIsNone(repair.body({'allocations': {}},
+                                      {ROOT: {'VCPU': 2}}))
