@@ -36,6 +36,12 @@ PRIVSEP_GROUP = cfg.OptGroup(
 
 _percent = types.Integer(min=0, max=100)
 
+THREADS_GROUP = cfg.OptGroup(
+    'ghsched_threads_privsep',
+    title='The helper of nova-compute that sets scheduling classes',
+    help='Options of oslo.privsep for what sets the scheduling class of '
+         'threads of guests. It needs CAP_SYS_NICE and no other capability.')
+
 OPTS: list[cfg.Opt] = [
     cfg.StrOpt(
         'resctrl_path', default='/sys/fs/resctrl',
@@ -156,6 +162,13 @@ OPTS: list[cfg.Opt] = [
              'there. Only openEuler\'s 6.6 kernel can do that; on others this '
              'does nothing. Used by nova-compute and ghsched-host.'),
     cfg.IntOpt(
+        'realtime_priority_max', default=49, min=0, max=99,
+        help='The highest real-time priority that a guest may have '
+             '(ghsched:vcpu_priority and the like). Threaded interrupt '
+             'handlers of the host have 50: a guest above them can keep the '
+             'host from serving its devices. 0 takes no real-time guests. '
+             'Used by nova-compute.'),
+    cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         help='How many ways to give NUMA nodes of one host to those of the '
              'guest, among Placement\'s allocation candidates and with room '
@@ -198,17 +211,20 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """For oslo-config-generator (entry point ``oslo.config.opts``)."""
-    return [(GROUP, OPTS), (PRIVSEP_GROUP, _privsep_opts())]
+    return [(GROUP, OPTS), (PRIVSEP_GROUP, _privsep_opts([])),
+            (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE']))]
 
 
-def _privsep_opts() -> list[cfg.Opt]:
-    """The options that oslo.privsep registers for our context.
+def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:
+    """The options that oslo.privsep registers for one of our contexts.
+
+    :param needed: the capabilities that the context asks for.
 
     Imported here, because only nova-compute needs oslo.privsep otherwise.
     """
     from oslo_privsep import priv_context
     opts: list[cfg.Opt] = copy.deepcopy(priv_context.OPTS)
-    cfg.set_defaults(opts, capabilities=[])
+    cfg.set_defaults(opts, capabilities=needed)
     return opts
 
 

@@ -21,6 +21,7 @@ at all: not to write schemata, and not to read the names of QEMU's threads in
 CAP_DAC_OVERRIDE to ``[ghsched_privsep]capabilities``.
 """
 
+from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
 context = priv_context.PrivContext(
@@ -28,4 +29,13 @@ context = priv_context.PrivContext(
     cfg_section='ghsched_privsep',
     pypath=f'{__name__}.context',
     capabilities=[],
+)
+
+#: Sets scheduling classes of QEMU's threads, which belong to another user
+#: (sched_setscheduler(2)), and does nothing else.
+threads = priv_context.PrivContext(
+    'ghsched_nova',
+    cfg_section='ghsched_threads_privsep',
+    pypath=f'{__name__}.threads',
+    capabilities=[capabilities.CAP_SYS_NICE],
 )

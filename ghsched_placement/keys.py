@@ -31,8 +31,9 @@ class Key:
     """One extra spec.
 
     :param name: the word after ``ghsched:``.
-    :param kind: ``int``, ``bool``, ``enum`` or ``devices`` (how many devices
-        of which PCI alias, as ``ALIAS:COUNT,ALIAS:COUNT``).
+    :param kind: ``int``, ``bool``, ``enum``, ``vcpus`` (a list of vCPUs, as
+        ``2-3`` or ``^0-1``) or ``devices`` (how many devices of which PCI
+        alias, as ``ALIAS:COUNT,ALIAS:COUNT``).
     :param per_node: whether ``ghsched:<name>.N`` sets it for guest NUMA node N
         alone.
     :param summary: one sentence, shown by the API and in the reference.
@@ -44,7 +45,7 @@ class Key:
     """
 
     name: str
-    kind: Literal['int', 'bool', 'enum', 'devices']
+    kind: Literal['int', 'bool', 'enum', 'vcpus', 'devices']
     per_node: bool
     summary: str
     default_text: str
@@ -137,8 +138,71 @@ VFS_LOCALITY = Key(
             'with any, anywhere on the host. The nearest that a host can give '
             'is taken.')
 
+#: What libvirt's <vcpusched>, <emulatorsched> and <iothreadsched> take, and
+#: the kernel's own class (sched(7)).
+SCHEDULERS = ('fifo', 'rr', 'batch', 'idle', 'other')
+
+VCPU_SCHEDULER = Key(
+    name='vcpu_scheduler', kind='enum', per_node=False,
+    default_text="the kernel's own, other", choices=SCHEDULERS,
+    summary='Scheduling class of the vCPU threads on the host.',
+    details='With fifo and rr a vCPU runs before every thread of another '
+            'class, so they need CPUs of their own (hw:cpu_policy=dedicated) '
+            'and something left for QEMU itself: hw:emulator_threads_policy, '
+            'or vCPUs that ghsched:vcpu_scheduler_mask leaves out. Cannot be '
+            'combined with hw:cpu_realtime, which sets fifo with the one '
+            'priority of the host.')
+
+VCPU_PRIORITY = Key(
+    name='vcpu_priority', kind='int', per_node=False, minimum=1, maximum=99,
+    default_text='1',
+    summary='Priority of the vCPU threads under fifo or rr; the higher value '
+            'wins.',
+    details='A host refuses priorities above its '
+            '[ghsched]realtime_priority_max: threaded interrupt handlers of '
+            'the host have 50, and a guest above them can starve the devices '
+            'that it waits for.')
+
+VCPU_SCHEDULER_MASK = Key(
+    name='vcpu_scheduler_mask', kind='vcpus', per_node=False,
+    default_text='all vCPUs',
+    summary='The vCPUs that ghsched:vcpu_scheduler is for, as 2-3, or as '
+            '^0-1 for all others.')
+
+EMULATOR_SCHEDULER = Key(
+    name='emulator_scheduler', kind='enum', per_node=False,
+    default_text="the kernel's own, other", choices=SCHEDULERS,
+    summary="Scheduling class of QEMU's main thread on the host.",
+    details='With fifo or rr it must not run on the CPUs of the vCPUs: set '
+            'hw:emulator_threads_policy.')
+
+EMULATOR_PRIORITY = Key(
+    name='emulator_priority', kind='int', per_node=False, minimum=1,
+    maximum=99, default_text='1',
+    summary="Priority of QEMU's main thread under fifo or rr.")
+
+IOTHREAD_SCHEDULER = Key(
+    name='iothread_scheduler', kind='enum', per_node=False,
+    default_text="the kernel's own, other", choices=SCHEDULERS,
+    summary='Scheduling class of the I/O threads of the guest, where Nova '
+            'gives it some.')
+
+IOTHREAD_PRIORITY = Key(
+    name='iothread_priority', kind='int', per_node=False, minimum=1,
+    maximum=99, default_text='1',
+    summary='Priority of the I/O threads under fifo or rr.')
+
+LOCK_MEMORY = Key(
+    name='lock_memory', kind='bool', per_node=False, default_text='false',
+    summary="Lock all of the guest's memory on the host (mlock), so that it "
+            'is never swapped out or merged.',
+    details='The whole of QEMU is locked, which is more than the memory of '
+            'the flavor; keep some in reserved_host_memory_mb.')
+
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR,
-    DEVICE_NUMA, VFS, VFS_LOCALITY)
+    DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
+    VCPU_SCHEDULER_MASK, EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
+    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}

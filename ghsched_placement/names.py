@@ -51,7 +51,7 @@ CAPABILITY_TRAITS = {
     name: _CAPABILITY_PREFIX + name
     for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
                  'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR',
-                 'DEVICE_NUMA')
+                 'DEVICE_NUMA', 'VCPU_REALTIME')
 }
 
 _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'

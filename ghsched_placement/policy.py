@@ -29,7 +29,10 @@ from typing import Literal
 
 from oslo_utils import strutils
 
+from ghsched_placement.errors import PolicyError as PolicyError
 from ghsched_placement import keys
+from ghsched_placement import scheduling
+from ghsched_placement.scheduling import ThreadPolicy
 
 #: What Placement counts: the guarantee, or the cap (hard partitioning).
 Accounting = Literal['min', 'max']
@@ -48,15 +51,6 @@ _NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} in '
 Devices = tuple[tuple[str, int], ...]
 
 Value = int | bool | str | Devices
-
-
-class PolicyError(ValueError):
-    """An extra spec that cannot be honoured; says which one and why."""
-
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(f'{key}: {reason}')
-        self.key = key
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -112,6 +106,7 @@ class GuestPolicy:
     :param vfs: by guest NUMA node, and then in the order of the flavor.
     :param vfs_locality: how far a VF may be at most: ``node``, ``socket`` or
         ``any``.
+    :param threads: how the threads of the guest are scheduled on the host.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
@@ -119,6 +114,7 @@ class GuestPolicy:
     device_numa: str = 'none'
     vfs: tuple[Vfs, ...] = ()
     vfs_locality: str = 'any'
+    threads: ThreadPolicy = scheduling.NONE
 
     @property
     def controlled(self) -> bool:
@@ -155,6 +151,8 @@ class GuestPolicy:
             needed.add('MEM_BW_MONITOR')
         if self.device_numa == 'required':
             needed.add('DEVICE_NUMA')
+        if self.threads.realtime:
+            needed.add('VCPU_REALTIME')
         return frozenset(needed)
 
 
@@ -222,6 +220,9 @@ def parse(extra_specs: Mapping[str, str],
         else:
             special[key.name, node] = value
     _check_nodes(ours, guest_nodes)
+    threads = scheduling.build(
+        {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
+        extra_specs)
     monitor = bool(general.pop(keys.MONITOR.name, False))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
@@ -233,7 +234,7 @@ def parse(extra_specs: Mapping[str, str],
         nodes = tuple(_node_policy(general, special, node)
                       for node in range(guest_nodes))
     return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa,
-                       vfs=vfs, vfs_locality=locality)
+                       vfs=vfs, vfs_locality=locality, threads=threads)
 
 
 def problems(extra_specs: Mapping[str, str],
@@ -245,12 +246,14 @@ def problems(extra_specs: Mapping[str, str],
     """
     ours = {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
+    others = {key: value for key, value in extra_specs.items()
+              if key not in ours}
     found = [error for key, value in ours.items()
-             if (error := _problem({key: value}, guest_nodes)) is not None]
+             if (error := _alone(key, value, guest_nodes)) is not None]
     if found:
         return tuple(found)
     for together in (*_parts(ours, guest_nodes), ours):
-        error = _problem(together, guest_nodes)
+        error = _problem(others | together, guest_nodes)
         if error is not None and error.key not in {
                 other.key for other in found}:
             found.append(error)
@@ -271,9 +274,24 @@ def _parts(ours: Mapping[str, str],
             for extra_spec, (key, of_node) in split.items()
             if key.per_node and key != keys.VFS and of_node in (None, node)}
     for chosen in (lambda key: key == keys.VFS,
-                   lambda key: not key.per_node):
+                   lambda key: key.name in scheduling.KEYS,
+                   lambda key: not (key.per_node
+                                    or key.name in scheduling.KEYS)):
         yield {extra_spec: ours[extra_spec]
                for extra_spec, (key, _node) in split.items() if chosen(key)}
+
+
+def _alone(extra_spec: str, text: str,
+           guest_nodes: int) -> PolicyError | None:
+    """What is wrong with one key, whatever the others are."""
+    try:
+        key, _node = _split(extra_spec)
+        if key.name in scheduling.KEYS:
+            check(extra_spec, text)
+            return None
+    except PolicyError as error:
+        return error
+    return _problem({extra_spec: text}, guest_nodes)
 
 
 def _problem(extra_specs: Mapping[str, str],
@@ -372,6 +390,13 @@ def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
         return text
     if key.kind == 'devices':
         return _devices(extra_spec, text)
+    if key.kind == 'vcpus':
+        scheduling.listed(text)
+        return text
+    return _number(extra_spec, key, text)
+
+
+def _number(extra_spec: str, key: keys.Key, text: str) -> int:
     if not _INT.fullmatch(text):
         raise PolicyError(extra_spec, f'{text!r} is not a whole number')
     number = int(text)

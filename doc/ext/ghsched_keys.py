@@ -49,6 +49,8 @@ def _values(key: keys.Key) -> str:
         return ', '.join(f'``{choice}``' for choice in key.choices)
     if key.kind == 'devices':
         return '``ALIAS:COUNT``, or several separated by commas'
+    if key.kind == 'vcpus':
+        return 'a list of vCPUs, as ``2-3``; ``^0-1`` for all but these'
     return f'a whole number from {key.minimum} to {key.maximum}'
 
 

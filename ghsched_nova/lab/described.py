@@ -35,10 +35,12 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 
     :param name: of the compute node.
     """
+    resctrl = host.resctrl.description(host.reserved_groups)
     found = tree.desired(
         str(uuid.uuid5(_NAMESPACE, name)), name,
-        replace(host.resctrl.description(host.reserved_groups),
-                numa_nodes=tuple(node.id for node in host.nodes)),
+        replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
+                # Linux has them; a file cannot say what is refused on a host.
+                capabilities=resctrl.capabilities | {'VCPU_REALTIME'}),
         host.tree_config)
     return (*found, *host_pfs.providers(found[0], host.pfs))
 

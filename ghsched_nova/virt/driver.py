@@ -58,6 +58,8 @@ from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
 from ghsched_nova.virt import rpc
+from ghsched_nova.virt import scheduling
+from ghsched_placement.host import HostDescription
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 
@@ -84,6 +86,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._ghsched.running = self._all_running
         # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
+        self._threads = scheduling.ThreadKeeper(compat.config().ghsched)
         self._pci_devices: list[dict[str, Any]] = []
         # (UUID, domain id) of guests that were started without a policy.
         self._without_policy: set[tuple[str, int]] = set()
@@ -119,8 +122,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                      allocations=allocations)
         providers.update(
             provider_tree, nodename,
-            dataclasses.replace(self._ghsched.describe(self._stopped()),
-                                numa_nodes=self._numa_nodes),
+            self._description(),
             conf.tree_config(compat.config().ghsched), groups_before,
             consumption.usages, consumption.holders)
         if compat.config().pci.report_in_placement:
@@ -129,6 +131,12 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                     self._pci_devices, compat.device_tags(), nodename))
         # super() kept a copy from before our part.
         self.provider_tree = provider_tree
+
+    def _description(self) -> HostDescription:
+        found = self._ghsched.describe(self._stopped())
+        return dataclasses.replace(
+            found, numa_nodes=self._numa_nodes,
+            capabilities=found.capabilities | self._threads.capabilities())
 
     def _get_pci_passthrough_devices(self) -> str:
         """Keep what is reported just before the provider tree is asked for.
@@ -227,7 +235,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 return str(xml)
             nodes = compat.host_cells(instance.numa_topology)
             xml = self._ghsched.place_devices(
-                self._ghsched.render(xml, policy, nodes), policy,
+                self._threads.render(
+                    self._ghsched.render(xml, policy, nodes), policy), policy,
                 [device_numa.Device(device.address, device.numa_node)
                  for device in _claimed(instance)], nodes)
             version = versionutils.convert_version_to_str(
@@ -385,6 +394,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         """
         with self._changing:
             self._reassert_all()
+        self._threads.reconcile(self._all_running())
 
     def _reassert_all(self) -> None:
         try:

@@ -48,5 +48,7 @@ class KeysTest(unittest.TestCase):
             self.assertEqual(key.kind == 'enum', bool(key.choices))
 
     def test_which_keys_are_for_the_whole_guest(self):
-        self.assertEqual([keys.MONITOR, keys.DEVICE_NUMA, keys.VFS_LOCALITY],
-                         [key for key in keys.KEYS if not key.per_node])
+        self.assertEqual(
+            {keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
+             keys.MEM_BW_PRIORITY, keys.VFS},
+            {key for key in keys.KEYS if key.per_node})

@@ -26,6 +26,8 @@ def _texts(key):
         return st.sampled_from(['true', 'False', '1', '0', 'yes', 'Off'])
     if key.kind == 'enum':
         return st.sampled_from(key.choices)
+    if key.kind == 'vcpus':
+        return st.sampled_from(['0', '^0', '1-2', '^0, ^1'])
     if key.kind == 'devices':
         return st.dictionaries(
             st.sampled_from(['nic', 'a b', 'gpu-1', 'x']),
@@ -114,7 +116,7 @@ class ParseTest(unittest.TestCase):
         except policy.PolicyError as error:
             self.assertIn(error.key, specs)
             self.assertRegex(error.reason, 'is more than|does not go with|'
-                                           'every guest NUMA node has')
+                                           'every guest NUMA node has|needs')
             return
         if result is None:
             self.assertEqual({}, specs)

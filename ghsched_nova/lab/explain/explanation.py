@@ -28,6 +28,7 @@ from dataclasses import field
 from typing import Any
 
 from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import scheduling
 from ghsched_nova.lab import described
 from ghsched_nova.lab.explain import placing
 from ghsched_nova.lab import hostfile
@@ -65,6 +66,8 @@ class Question:
 class Explanation:
     """All that is known; what lies behind a refusal is None or empty.
 
+    :param threads: elements of the XML that schedule the guest's threads.
+
     :param query: the try that finds the host; the first one when none does.
     :param locality: how near that asks for the VFs.
     """
@@ -81,6 +84,7 @@ class Explanation:
     settings: tuple[resolve.DomainSetting, ...] = ()
     tune: memorytune.MemoryTune | None = None
     lines: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
 
 
 def explain(question: Question) -> Explanation:
@@ -140,6 +144,8 @@ def _host(so_far: Explanation) -> dict[str, Any]:
         for name, values in resolve.desired_lines(resctrl, settings).items())
     return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
             'tune': _tune(guest, policy, settings),
+            'threads': tuple(filter(None, scheduling.fragment(
+                policy.threads, guest.vcpus).split('\n'))),
             **_query(so_far.need, place.locality, place.sizes)}
 
 

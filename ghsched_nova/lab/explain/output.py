@@ -73,6 +73,12 @@ _KNOBS = ('min', 'max', 'hardlimit', 'priority')
 
 
 def as_xml(explanation: Explanation) -> str:
+    """The elements that are added to the domain; empty for none."""
+    return '\n'.join(filter(None, (
+        _memorytune(explanation), *explanation.threads)))
+
+
+def _memorytune(explanation: Explanation) -> str:
     """The <memorytune> element alone; empty when there is none.
 
     Where nova-compute makes the guest's group the XML has none, and a comment
@@ -135,7 +141,13 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
                       for number, node in enumerate(policy.nodes)],
             'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
                      'count': vfs.count} for vfs in policy.vfs],
-            'vfs_locality': policy.vfs_locality}
+            'vfs_locality': policy.vfs_locality,
+            'threads': {kind: str(value) for kind, value in (
+                ('vcpus', policy.threads.vcpus),
+                ('emulator', policy.threads.emulator),
+                ('iothreads', policy.threads.iothreads))
+                if value is not None},
+            'lock_memory': policy.threads.lock_memory}
 
 
 def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:
@@ -197,6 +209,8 @@ def _policy_text(policy: dict[str, Any] | None) -> str:
         return ''
     text = (f'monitor: {word(policy["monitor"])}\n'
             f'device_numa: {policy["device_numa"]}')
+    for kind, value in policy['threads'].items():
+        text += f'\nscheduling class of {kind}: {value}'
     if policy['vfs']:
         text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + grid(
             ('guest node', 'alias', 'VFs'),

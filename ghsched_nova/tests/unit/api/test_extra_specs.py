@@ -66,7 +66,8 @@ class ValidateTest(LoadedTestCase):
             values = {
                 'bool': ('true', 'false'), 'enum': key.choices,
                 'int': (str(key.minimum), str(key.maximum)),
-                'devices': ('nic:1', 'nic:9999,x:1')}[key.kind]
+                'devices': ('nic:1', 'nic:9999,x:1'),
+                'vcpus': ('0', '^0-1')}[key.kind]
             names = [key.extra_spec]
             if key.per_node:
                 names += [key.for_node(0), key.for_node(11)]

@@ -469,3 +469,37 @@ class UsageTest(unittest.TestCase):
         done = subprocess.run([sys.executable, '-c', code], check=True,
                               cwd=ROOT, capture_output=True, text=True)
         self.assertEqual('[]', done.stdout.strip())
+
+
+class ThreadsTest(unittest.TestCase):
+
+    GUEST = ('--vcpus', '4', '--ram', '4096', '--property', 'hw:numa_nodes=1',
+             '--property', 'ghsched:vcpu_scheduler=fifo',
+             '--property', 'ghsched:vcpu_priority=7')
+    DEDICATED = ('--property', 'hw:cpu_policy=dedicated', '--property',
+                 'hw:emulator_threads_policy=share')
+
+    def test_realtime_without_cpus_of_its_own_is_refused(self):
+        status, document = told('kunpeng920', *self.GUEST)
+        self.assertEqual(2, status)
+        self.assertIn('ghsched:vcpu_scheduler', document['refusal'])
+        self.assertIn('hw:cpu_policy', document['refusal'])
+
+    def test_a_priority_out_of_range_is_refused(self):
+        status, document = told('kunpeng920', *self.GUEST, *self.DEDICATED,
+                                '--property', 'ghsched:emulator_priority=100')
+        self.assertEqual(2, status)
+        self.assertIn('ghsched:emulator_priority', document['refusal'])
+
+    def test_the_xml_has_the_classes(self):
+        text = (HOSTS / 'kunpeng920.yaml').read_text().replace(
+            'nova:\n', "nova:\n  dedicated_cpus: '0-15'\n")
+        directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (directory / 'host.yaml').write_text(text)
+        for mask, vcpus in ((), '0-3'), (
+                ('--property', 'ghsched:vcpu_scheduler_mask=^0'), '1-3'):
+            status, out, err = run(directory / 'host', *self.GUEST,
+                                   *self.DEDICATED, *mask, '--format', 'xml')
+            self.assertEqual((0, ''), (status, err))
+            self.assertEqual(f'<vcpusched scheduler="fifo" vcpus="{vcpus}" '
+                             'priority="7"/>\n', out)

@@ -1,0 +1,87 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Scheduling classes in the domain XML."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+from oslotest import base
+
+from ghsched_nova.guest import scheduling
+from ghsched_nova.tests.unit.guest import samples
+from ghsched_placement import keys
+from ghsched_placement.policy import PolicyError
+from ghsched_placement.scheduling import REALTIME
+from ghsched_placement.scheduling import Scheduling
+from ghsched_placement.scheduling import ThreadPolicy
+
+BARE = '<domain><vcpu>2</vcpu><iothreads>2</iothreads></domain>'
+
+
+def classes():
+    return st.none() | st.sampled_from(keys.SCHEDULERS).flatmap(
+        lambda name: st.integers(1, 99).map(
+            lambda number: Scheduling(
+                name, number if name in REALTIME else None)))
+
+
+class RenderTest(base.BaseTestCase):
+
+    def render(self, xml, *args, **kwargs):
+        return scheduling.render(xml, ThreadPolicy(*args, **kwargs))
+
+    def test_without_a_class_the_text_stays_as_it_is(self):
+        self.assertIs(samples.NOVA, self.render(samples.NOVA))
+
+    def test_each_kind_has_its_element_behind_the_pins(self):
+        root = etree.fromstring(self.render(
+            samples.NOVA, Scheduling('fifo', 5), '^0', Scheduling('rr', 2)))
+        cputune = root.find('cputune')
+        self.assertEqual(
+            [('vcpusched', {'scheduler': 'fifo', 'priority': '5',
+                            'vcpus': '1-3'}),
+             ('emulatorsched', {'scheduler': 'rr', 'priority': '2'})],
+            [(one.tag, dict(one.attrib)) for one in list(cputune)[-2:]])
+
+    def test_iothreads_have_one_where_the_domain_has_iothreads(self):
+        policy = ThreadPolicy(iothreads=Scheduling('batch'))
+        self.assertIn('<iothreadsched scheduler="batch" iothreads="1-2"/>',
+                      scheduling.render(BARE, policy))
+        self.assertNotIn('iothreadsched',
+                         scheduling.render(samples.NOVA, policy))
+
+    def test_locked_memory_stays_beside_hugepages(self):
+        root = etree.fromstring(self.render(samples.NOVA, lock_memory=True))
+        self.assertEqual(['hugepages', 'nosharepages', 'locked'],
+                         [one.tag for one in root.find('memoryBacking')])
+        self.assertIn('<memoryBacking><nosharepages/><locked/>',
+                      self.render(BARE, lock_memory=True))
+
+    def test_a_mask_beyond_the_guest_is_refused(self):
+        self.assertRaisesRegex(PolicyError, 'the guest has 4', self.render,
+                               samples.NOVA, Scheduling('rr', 1), '2-4')
+
+    @given(classes(), classes(), classes(), st.booleans())
+    def test_what_is_written_is_read_back(self, vcpus, emulator, iothreads,
+                                          lock):
+        text = self.render(BARE, vcpus, '', emulator, iothreads, lock)
+        found = scheduling.read(etree.fromstring(text))
+
+        def held(one):
+            return None if one and one.scheduler == 'other' else one
+        self.assertEqual(
+            (dict.fromkeys(range(2), held(vcpus)) if held(vcpus) else {},
+             held(emulator)), (found.vcpus, found.emulator))
+        self.assertEqual(set(filter(None, [held(iothreads)])),
+                         set(found.iothreads.values()))

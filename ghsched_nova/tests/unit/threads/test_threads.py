@@ -1,0 +1,152 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Scheduling classes of real threads, of a process that looks like a QEMU."""
+
+import os
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+
+from oslotest import base
+
+from ghsched_nova.threads import engine
+from ghsched_nova.threads import model
+from ghsched_nova.threads import privileged
+from ghsched_nova.threads import survey
+from ghsched_placement.scheduling import Scheduling
+
+#: Names its threads as QEMU does, says that it is ready, and waits.
+_PROGRAM = '''
+import sys, threading
+def run(name):
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as f:
+        f.write(name)
+    named.wait()
+    threading.Event().wait()
+names = sys.argv[1:]
+named = threading.Barrier(len(names) + 1)
+for name in names:
+    threading.Thread(target=run, args=(name,), daemon=True).start()
+named.wait()
+print("ready", flush=True)
+sys.stdin.read()
+'''
+VCPU0, VCPU1 = model.Role('vcpu', 0), model.Role('vcpu', 1)
+MAIN, IO1 = model.Role('emulator'), model.Role('iothread', 1)
+OTHER, BATCH = Scheduling('other'), Scheduling('batch')
+
+
+class ThreadsTestCase(base.BaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.process = subprocess.Popen(
+            [sys.executable, '-c', _PROGRAM, 'CPU 0/KVM', 'CPU 1/TCG',
+             'IO iothread1', 'worker'],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.process.communicate)
+        self.assertEqual('ready', self.process.stdout.readline().strip())
+        self.run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.run_path / 'web.pid').write_text(str(self.process.pid))
+
+    def threads(self):
+        return survey.threads(self.process.pid)
+
+    def guest(self, **wanted):
+        roles = {'vcpu0': VCPU0, 'vcpu1': VCPU1, 'main': MAIN, 'io1': IO1}
+        return model.Guest('uuid', 'web', {
+            roles[name]: one for name, one in wanted.items()})
+
+    def reconcile(self, *guests):
+        def set_class(action):
+            return privileged.apply(action.thread.tid, action.thread.start,
+                                    action.scheduling)
+        return engine.reconcile(guests, self.run_path, set_class)
+
+
+class SurveyTest(ThreadsTestCase):
+
+    def test_threads_with_a_role_are_found(self):
+        found = self.threads()
+        self.assertEqual({MAIN, VCPU0, VCPU1, IO1}, found.keys())
+        self.assertEqual(self.process.pid, found[MAIN].tid)
+        self.assertEqual({OTHER}, {one.scheduling for one in found.values()})
+
+    def test_a_class_set_by_hand_is_seen(self):
+        tid = self.threads()[VCPU1].tid
+        os.sched_setscheduler(tid, os.SCHED_BATCH | survey.RESET_ON_FORK,
+                              os.sched_param(0))
+        self.assertEqual(BATCH, self.threads()[VCPU1].scheduling)
+
+    def test_without_a_process_there_is_no_thread(self):
+        self.assertIsNone(survey.process_of(self.run_path, 'gone'))
+        (self.run_path / 'odd.pid').write_text('x')
+        self.assertIsNone(survey.process_of(self.run_path, 'odd'))
+        self.assertEqual({}, survey.threads(2**22 + 1))
+
+
+class EngineTest(ThreadsTestCase):
+
+    def test_a_class_is_set_once(self):
+        guest = self.guest(vcpu0=BATCH, main=OTHER, io1=Scheduling('idle'))
+        report = self.reconcile(guest)
+        self.assertEqual([VCPU0, IO1],
+                         [action.role for action in report.actions])
+        self.assertEqual((), report.problems)
+        self.assertEqual(
+            {VCPU0: BATCH, VCPU1: OTHER, MAIN: OTHER,
+             IO1: Scheduling('idle')},
+            {role: one.scheduling for role, one in self.threads().items()})
+        self.assertEqual(engine.Report(), self.reconcile(guest))
+
+    def test_look_changes_nothing(self):
+        guest = self.guest(vcpu0=BATCH)
+        before = self.threads()
+        self.assertEqual(1, len(engine.look([guest], self.run_path).actions))
+        self.assertEqual(before, self.threads())
+
+    def test_a_thread_that_is_not_there_is_a_problem(self):
+        guest = model.Guest('uuid', 'web', {model.Role('vcpu', 7): BATCH})
+        problem, = self.reconcile(guest).problems
+        self.assertIn('vCPU 7', problem.reason)
+        problem, = self.reconcile(model.Guest(
+            'uuid', 'gone', {VCPU0: BATCH})).problems
+        self.assertIn('no thread is found for vCPU 0', str(problem))
+
+    def test_another_thread_of_the_same_number_is_left_alone(self):
+        thread = self.threads()[VCPU0]
+        self.assertIn('has ended', privileged.apply(
+            thread.tid, thread.start + 1, BATCH))
+        self.assertEqual(OTHER, self.threads()[VCPU0].scheduling)
+
+    def test_what_the_kernel_refuses_is_a_problem(self):
+        problem, = self.reconcile(
+            self.guest(vcpu0=Scheduling('rr', 100))).problems
+        self.assertIn('Invalid argument', problem.reason)
+
+    def test_realtime_classes_are_set(self):
+        if privileged._own_class_in_child():
+            self.skipTest('the kernel refuses real-time classes here')
+        self.assertEqual((), self.reconcile(
+            self.guest(vcpu0=Scheduling('rr', 10),
+                       vcpu1=Scheduling('fifo', 1))).problems)
+        self.assertEqual(Scheduling('rr', 10),
+                         self.threads()[VCPU0].scheduling)
+        # A guest that was made another class by hand gets its own again.
+        os.sched_setscheduler(self.threads()[VCPU0].tid, os.SCHED_OTHER,
+                              os.sched_param(0))
+        action, = self.reconcile(
+            self.guest(vcpu0=Scheduling('rr', 10))).actions
+        self.assertEqual('it has other', action.reason)

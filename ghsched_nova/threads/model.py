@@ -1,0 +1,111 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The threads of guests: how they are and how they should be scheduled."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Literal
+
+from ghsched_placement.scheduling import Scheduling
+
+#: What a thread of QEMU is.
+Kind = Literal['vcpu', 'emulator', 'iothread']
+
+
+@dataclass(frozen=True)
+class Role:
+    """Which thread of a guest, e.g. vCPU 3; the emulator has number 0."""
+
+    kind: Kind
+    number: int = 0
+
+    def __str__(self) -> str:
+        names = {'vcpu': f'vCPU {self.number}', 'emulator': 'main thread',
+                 'iothread': f'I/O thread {self.number}'}
+        return names[self.kind]
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What the threads of one running guest should have.
+
+    :param wanted: by role; threads without an entry are left alone.
+    """
+
+    uuid: str
+    name: str
+    wanted: Mapping[Role, Scheduling] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread as the kernel has it.
+
+    :param start: its start time in clock ticks since boot (field 22 of
+        ``/proc/PID/stat``), which tells it from a later thread of the same
+        number.
+    """
+
+    tid: int
+    start: int
+    scheduling: Scheduling
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thread whose class is to be set.
+
+    :param reason: what it has now, in words.
+    """
+
+    uuid: str
+    role: Role
+    thread: Thread
+    scheduling: Scheduling
+    reason: str
+
+    @property
+    def what(self) -> str:
+        return f'{self.role} (thread {self.thread.tid}): {self.scheduling}'
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What cannot be made so."""
+
+    uuid: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f'guest {self.uuid}: {self.reason}'
+
+
+def plan(guest: Guest, actual: Mapping[Role, Thread],
+         ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+    """What is to be set so that a guest's threads are as they should be.
+
+    A guest that is as it should be gives nothing.
+    """
+    actions = tuple(
+        Action(guest.uuid, role, actual[role], scheduling,
+               f'it has {actual[role].scheduling}')
+        for role, scheduling in guest.wanted.items()
+        if role in actual and actual[role].scheduling != scheduling)
+    missing = [role for role in guest.wanted if role not in actual]
+    if not missing:
+        return actions, ()
+    return actions, (Problem(
+        guest.uuid, 'no thread is found for '
+        + ', '.join(map(str, missing))),)

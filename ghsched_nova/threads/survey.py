@@ -1,0 +1,103 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The threads of a running QEMU, read from procfs and the scheduler.
+
+Needs no privilege: sched_getscheduler(2) answers for every thread.
+"""
+
+import os
+from pathlib import Path
+import re
+
+from ghsched_nova.threads.model import Role
+from ghsched_nova.threads.model import Thread
+from ghsched_placement.scheduling import Scheduling
+
+#: Names that QEMU gives its threads with ``debug-threads=on``, which libvirt
+#: sets (``qemu_thread_create`` in accel/*, ``iothread.c``).
+_VCPU = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
+_IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
+
+_CLASSES = {os.SCHED_OTHER: 'other', os.SCHED_FIFO: 'fifo',
+            os.SCHED_RR: 'rr', os.SCHED_BATCH: 'batch',
+            os.SCHED_IDLE: 'idle', 6: 'deadline'}
+
+#: A flag beside the class, see sched(7).
+RESET_ON_FORK = 0x40000000
+
+_REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
+
+
+def process_of(run_path: Path, name: str) -> int | None:
+    """The process of a running domain; None when libvirt does not say.
+
+    :param run_path: where libvirt has ``<domain name>.pid``.
+    """
+    try:
+        text = (run_path / f'{name}.pid').read_text()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.strip().isdecimal() else None
+
+
+def threads(process: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
+    """The threads of a QEMU that have a role; others are left out.
+
+    A thread that ends meanwhile is left out, too.
+    """
+    found: dict[Role, Thread] = {}
+    try:
+        tids = [int(name) for name in os.listdir(proc / str(process) / 'task')]
+    except OSError:
+        return found
+    for tid in sorted(tids):
+        thread = _thread(proc / str(process) / 'task' / str(tid), tid)
+        if thread is not None:
+            role = _role(thread[0], tid, process)
+            if role is not None:
+                found[role] = thread[1]
+    return found
+
+
+def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
+    try:
+        # "4711 (CPU 0/KVM) S 1 ...": the name may hold anything.
+        text = (path / 'stat').read_text(errors='replace')
+        start = int(text.rpartition(')')[2].split()[19])
+        return (text.partition('(')[2].rpartition(')')[0],
+                Thread(tid, start, scheduling(tid)))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def scheduling(tid: int) -> Scheduling:
+    """How the kernel schedules a thread.
+
+    :raises OSError: when there is no such thread.
+    """
+    number = os.sched_getscheduler(tid) & ~RESET_ON_FORK
+    name = _CLASSES.get(number, f'class {number}')
+    if number not in _REALTIME:
+        return Scheduling(name)
+    return Scheduling(name, os.sched_getparam(tid).sched_priority)
+
+
+def _role(name: str, tid: int, process: int) -> Role | None:
+    if tid == process:
+        return Role('emulator')
+    if match := _VCPU.fullmatch(name):
+        return Role('vcpu', int(match[1]))
+    if match := _IOTHREAD.fullmatch(name):
+        return Role('iothread', int(match[1]))
+    return None

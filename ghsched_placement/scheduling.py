@@ -1,0 +1,207 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Scheduling classes of a guest's threads: from extra specs to a record.
+
+The class is that of the host's kernel (sched(7)) for the threads of QEMU:
+its vCPUs, its main thread (libvirt's emulator thread) and its I/O threads.
+Everything here is pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oslo_utils import strutils
+
+from ghsched_placement import cpulist
+from ghsched_placement.errors import PolicyError
+from ghsched_placement import keys
+
+#: Classes that run before every thread of another class.
+REALTIME = frozenset({'fifo', 'rr'})
+
+#: What a class of :data:`REALTIME` has without a priority in the flavor.
+DEFAULT_PRIORITY = 1
+
+_CPU_POLICY = 'hw:cpu_policy'
+_EMULATOR_POLICY = 'hw:emulator_threads_policy'
+_REALTIME = 'hw:cpu_realtime'
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """How one kind of thread is scheduled.
+
+    :param scheduler: one of :data:`keys.SCHEDULERS`.
+    :param priority: 1..99 for a class of :data:`REALTIME`, None for others.
+    """
+
+    scheduler: str
+    priority: int | None = None
+
+    @property
+    def realtime(self) -> bool:
+        return self.scheduler in REALTIME
+
+    def __str__(self) -> str:
+        return (self.scheduler if self.priority is None
+                else f'{self.scheduler} {self.priority}')
+
+
+@dataclass(frozen=True)
+class ThreadPolicy:
+    """How the threads of a guest are scheduled; None leaves the host's way.
+
+    :param mask: the vCPUs that ``vcpus`` is for, as the flavor has it; empty
+        for all.
+    :param lock_memory: whether all memory of QEMU is locked.
+    """
+
+    vcpus: Scheduling | None = None
+    mask: str = ''
+    emulator: Scheduling | None = None
+    iothreads: Scheduling | None = None
+    lock_memory: bool = False
+
+    @property
+    def kinds(self) -> tuple[Scheduling, ...]:
+        """Every class that is asked for."""
+        return tuple(kind for kind in (self.vcpus, self.emulator,
+                                       self.iothreads) if kind is not None)
+
+    @property
+    def realtime(self) -> bool:
+        return any(kind.realtime for kind in self.kinds)
+
+    @property
+    def highest_priority(self) -> int:
+        """The highest real-time priority of the guest; 0 for none."""
+        return max((kind.priority or 0 for kind in self.kinds), default=0)
+
+
+#: A guest whose threads are scheduled as all others.
+NONE = ThreadPolicy()
+
+#: Keys of the three kinds of thread: class and priority.
+_KINDS = ((keys.VCPU_SCHEDULER, keys.VCPU_PRIORITY),
+          (keys.EMULATOR_SCHEDULER, keys.EMULATOR_PRIORITY),
+          (keys.IOTHREAD_SCHEDULER, keys.IOTHREAD_PRIORITY))
+
+#: All keys that this module reads.
+KEYS = frozenset({key.name for kind in _KINDS for key in kind}
+                 | {keys.VCPU_SCHEDULER_MASK.name, keys.LOCK_MEMORY.name})
+
+
+def build(values: Mapping[str, object],
+          extra_specs: Mapping[str, str]) -> ThreadPolicy:
+    """The record of values that are checked one by one.
+
+    :param values: by name of a key of :data:`KEYS`.
+    :param extra_specs: all extra specs of the flavor, for what Nova's keys
+        must say beside ours.
+    :raises PolicyError: for keys that contradict each other or Nova's.
+    """
+    vcpus, emulator, iothreads = (
+        _kind(values, scheduler, priority) for scheduler, priority in _KINDS)
+    policy = ThreadPolicy(
+        vcpus, str(values.get(keys.VCPU_SCHEDULER_MASK.name, '')), emulator,
+        iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)))
+    if policy.mask and vcpus is None:
+        raise PolicyError(
+            keys.VCPU_SCHEDULER_MASK.extra_spec,
+            f'needs {keys.VCPU_SCHEDULER.extra_spec}')
+    _check_nova(policy, extra_specs)
+    return policy
+
+
+def vcpus_of(policy: ThreadPolicy, count: int) -> frozenset[int]:
+    """The vCPUs of a guest that :attr:`ThreadPolicy.vcpus` is for.
+
+    :param count: how many vCPUs the guest has.
+    :raises PolicyError: when the mask leaves none, or names one that the
+        guest does not have.
+    """
+    every = frozenset(range(count))
+    if policy.vcpus is None or not policy.mask:
+        return every if policy.vcpus is not None else frozenset()
+    chosen = listed(policy.mask, count)
+    key = keys.VCPU_SCHEDULER_MASK.extra_spec
+    if not chosen:
+        raise PolicyError(key, f'{policy.mask!r} leaves no vCPU of {count}')
+    if not chosen <= every:
+        raise PolicyError(
+            key, f'{policy.mask!r} names vCPU {max(chosen - every)}, and the '
+                 f'guest has {count} (counted from 0)')
+    if policy.vcpus.realtime and chosen == every:
+        raise PolicyError(key, f'{policy.mask!r} leaves no vCPU out')
+    return chosen
+
+
+def listed(mask: str, count: int = 0) -> frozenset[int]:
+    """The vCPUs that a mask names; exclusions alone are from all of them.
+
+    :raises PolicyError: for text that is no list of vCPUs.
+    """
+    rules = [rule.strip() for rule in mask.split(',')]
+    if all(rule.startswith('^') for rule in rules):
+        rules.insert(0, f'0-{max(count, 1) - 1}')
+    try:
+        if not all(rules):
+            raise cpulist.CpuListError(f'{mask!r} has an empty part')
+        return cpulist.parse(','.join(rules))
+    except cpulist.CpuListError as error:
+        raise PolicyError(keys.VCPU_SCHEDULER_MASK.extra_spec,
+                          str(error)) from None
+
+
+def _kind(values: Mapping[str, object], scheduler: keys.Key,
+          priority: keys.Key) -> Scheduling | None:
+    name, number = values.get(scheduler.name), values.get(priority.name)
+    if name in REALTIME:
+        return Scheduling(str(name), DEFAULT_PRIORITY if number is None
+                          else int(str(number)))
+    if number is not None:
+        raise PolicyError(priority.extra_spec,
+                          f'needs {scheduler.extra_spec}=fifo or rr')
+    return None if name is None else Scheduling(str(name))
+
+
+def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
+    if policy.vcpus is not None and strutils.bool_from_string(
+            extra_specs.get(_REALTIME, 'no')):
+        raise PolicyError(
+            keys.VCPU_SCHEDULER.extra_spec,
+            f'cannot be combined with {_REALTIME}, which sets fifo with the '
+            'priority of the host')
+    apart = extra_specs.get(_EMULATOR_POLICY) in ('share', 'isolate')
+    if policy.vcpus is not None and policy.vcpus.realtime:
+        _check_vcpus(policy, extra_specs, apart)
+    if policy.emulator is not None and policy.emulator.realtime and not apart:
+        raise PolicyError(
+            keys.EMULATOR_SCHEDULER.extra_spec,
+            f'{policy.emulator.scheduler} needs CPUs that are not those of '
+            f'the vCPUs; set {_EMULATOR_POLICY}=share or isolate')
+
+
+def _check_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
+                 apart: bool) -> None:
+    assert policy.vcpus is not None  # noqa: S101
+    name, key = policy.vcpus.scheduler, keys.VCPU_SCHEDULER.extra_spec
+    if extra_specs.get(_CPU_POLICY) != 'dedicated':
+        raise PolicyError(
+            key, f'{name} needs CPUs of its own; set {_CPU_POLICY}=dedicated')
+    if not apart and not policy.mask:
+        raise PolicyError(
+            key, f'{name} on every vCPU leaves no CPU for QEMU itself; set '
+                 f'{_EMULATOR_POLICY}=share or isolate, or leave a vCPU out '
+                 f'with {keys.VCPU_SCHEDULER_MASK.extra_spec}')

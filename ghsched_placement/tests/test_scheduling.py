@@ -1,0 +1,142 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Scheduling classes of a guest's threads."""
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import keys
+from ghsched_placement import policy
+from ghsched_placement import scheduling
+from ghsched_placement.scheduling import Scheduling
+
+DEDICATED = {'hw:cpu_policy': 'dedicated',
+             'hw:emulator_threads_policy': 'share'}
+
+
+def parsed(specs, **ours):
+    result = policy.parse({**specs, **{
+        f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)
+    return result.threads
+
+
+def problems(specs, **ours):
+    return [str(error) for error in policy.problems({**specs, **{
+        f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)]
+
+
+class ParseTest(unittest.TestCase):
+
+    def refused(self, specs, **ours):
+        with self.assertRaises(policy.PolicyError) as caught:
+            parsed(specs, **ours)
+        self.assertEqual([str(caught.exception)], problems(specs, **ours))
+        return str(caught.exception)
+
+    def test_each_kind_of_thread_has_its_own(self):
+        threads = parsed(DEDICATED, vcpu_scheduler='rr', vcpu_priority=10,
+                         emulator_scheduler='fifo',
+                         iothread_scheduler='batch', lock_memory='true')
+        self.assertEqual(
+            scheduling.ThreadPolicy(
+                Scheduling('rr', 10), '', Scheduling('fifo', 1),
+                Scheduling('batch'), True), threads)
+        self.assertEqual((True, 10),
+                         (threads.realtime, threads.highest_priority))
+
+    def test_a_guest_without_the_keys_is_scheduled_as_all_others(self):
+        self.assertIs(False, parsed({}, monitor='true').realtime)
+        self.assertEqual(scheduling.NONE, parsed({}, monitor='true'))
+
+    def test_realtime_needs_dedicated_cpus(self):
+        for name in ('fifo', 'rr'):
+            text = self.refused({}, vcpu_scheduler=name)
+            self.assertIn('ghsched:vcpu_scheduler: ', text)
+            self.assertIn('hw:cpu_policy=dedicated', text)
+        for name in ('batch', 'idle', 'other'):
+            self.assertEqual(Scheduling(name),
+                             parsed({}, vcpu_scheduler=name).vcpus)
+
+    def test_realtime_leaves_a_cpu_for_qemu(self):
+        specs = {'hw:cpu_policy': 'dedicated'}
+        self.assertIn('hw:emulator_threads_policy',
+                      self.refused(specs, vcpu_scheduler='fifo'))
+        self.assertEqual('^0', parsed(specs, vcpu_scheduler='fifo',
+                                      vcpu_scheduler_mask='^0').mask)
+        self.assertIn('hw:emulator_threads_policy', self.refused(
+            specs, vcpu_scheduler='fifo', vcpu_scheduler_mask='^0',
+            emulator_scheduler='rr'))
+
+    def test_novas_realtime_cannot_be_combined(self):
+        self.assertIn('hw:cpu_realtime', self.refused(
+            {**DEDICATED, 'hw:cpu_realtime': 'yes'}, vcpu_scheduler='rr'))
+
+    def test_what_needs_another_key_names_it(self):
+        self.assertIn('needs ghsched:vcpu_scheduler=fifo or rr',
+                      self.refused({}, vcpu_priority=3))
+        self.assertIn('needs ghsched:emulator_scheduler=fifo or rr',
+                      self.refused({}, emulator_scheduler='batch',
+                                   emulator_priority=3))
+        self.assertIn('needs ghsched:vcpu_scheduler',
+                      self.refused({}, vcpu_scheduler_mask='1'))
+
+    def test_a_priority_out_of_range_names_its_key(self):
+        for value in (0, 100, 'x'):
+            with self.assertRaisesRegex(policy.PolicyError,
+                                        '^ghsched:vcpu_priority: '):
+                policy.check('ghsched:vcpu_priority', value)
+
+    def test_realtime_asks_the_host_for_it(self):
+        def asked(**ours):
+            return policy.GuestPolicy(
+                threads=parsed(DEDICATED, **ours)).capabilities()
+        self.assertEqual({'VCPU_REALTIME'}, asked(vcpu_scheduler='fifo'))
+        self.assertEqual(set(), asked(vcpu_scheduler='idle'))
+
+
+class MaskTest(unittest.TestCase):
+
+    def chosen(self, mask, count=4, name='batch'):
+        return set(scheduling.vcpus_of(scheduling.ThreadPolicy(
+            Scheduling(name), mask), count))
+
+    def test_vcpus_of_a_mask(self):
+        for mask, vcpus in (('', {0, 1, 2, 3}), ('2-3', {2, 3}),
+                            ('^0-1', {2, 3}), ('0-3,^1', {0, 2, 3}),
+                            ('^0, ^3', {1, 2})):
+            self.assertEqual(vcpus, self.chosen(mask), mask)
+        self.assertEqual(frozenset(), scheduling.vcpus_of(scheduling.NONE, 4))
+
+    def test_what_a_mask_cannot_be(self):
+        for mask in ('x', '1-', '3-1', '1,,2', '^0-3', '4', '0-4'):
+            with self.assertRaisesRegex(
+                    policy.PolicyError, '^ghsched:vcpu_scheduler_mask: '):
+                self.chosen(mask)
+
+    def test_a_mask_of_realtime_leaves_a_vcpu_out(self):
+        self.assertEqual({0, 1, 2, 3}, self.chosen('0-3'))
+        with self.assertRaisesRegex(policy.PolicyError, 'leaves no vCPU out'):
+            self.chosen('0-3', name='rr')
+
+    @given(st.text('0123456789-,^ x', max_size=12), st.integers(1, 8))
+    def test_any_text_is_a_set_of_its_vcpus_or_refused(self, mask, count):
+        try:
+            vcpus = self.chosen(mask, count)
+        except policy.PolicyError as error:
+            self.assertEqual(keys.VCPU_SCHEDULER_MASK.extra_spec, error.key)
+            return
+        self.assertLessEqual(vcpus, set(range(count)))
+        self.assertTrue(vcpus)
