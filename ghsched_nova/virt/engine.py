@@ -439,7 +439,8 @@ class HostEngine:
         try:
             if privileged.remove_own(self._root, uuid):
                 LOG.info('ghsched: removed the control group of %s', uuid)
-        except apply.EnforcementError as error:
+        except Exception as error:
+            # Whatever privsep raises: the guest is to stop, or to go.
             LOG.warning('ghsched: the control group of %(uuid)s stays: '
                         '%(error)s', {'uuid': uuid, 'error': error})
 

@@ -285,6 +285,14 @@ class EngineTestCase(testtools.TestCase):
         self.engine.forget(UUID.format(2))
         self.assertIn('stay as they are', self.log.output)
 
+    def test_a_guest_ends_whatever_privsep_raises(self):
+        self.group(own.group_name(UUID.format(2)))
+        for error in (apply.EnforcementError('busy'), OSError('no daemon'),
+                      RuntimeError('privsep is gone')):
+            with mock.patch(PRIVILEGED + 'remove_own', side_effect=error):
+                self.engine.forget(UUID.format(2))
+            self.assertIn(f'stays: {error}', self.log.output)
+
     def test_guests_that_share_are_told_with_their_groups(self):
         self.reconcile([running(1, shared=True), running(2, shared=True),
                         running(3)])
