@@ -29,6 +29,14 @@ from ghsched_nova.live import messages
 _UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
 
 
+#: The first in which set_policy takes a lock.
+_LOCK_VERSION = '1.1'
+
+
+class _UnknownCall(errors.Refused):
+    """The host is of an older release."""
+
+
 class HostClient:
     """:class:`ghsched_nova.live.change.Host` over Nova's message bus.
 
@@ -55,13 +63,20 @@ class HostClient:
                           running=guest.running)
 
     def set(self, guest: change.Guest, policy: change.Packed,
-            token: str) -> None:
+            token: str, lock: str) -> None:
         """Have a running guest hold a policy.
 
+        :param lock: see :meth:`change.Records.lock`; a host of an older
+            release does not compare it.
         :raises Refused: with the host's reason; it has put all back.
+        :raises HalfDone: with the host's reason; it could not.
         :raises HostSilent: when it does not answer; what it did is unknown.
         """
-        self._call(guest, 'set_policy', policy=policy, token=token)
+        try:
+            self._call(guest, 'set_policy', _LOCK_VERSION, policy=policy,
+                       token=token, lock=lock)
+        except _UnknownCall:
+            self._call(guest, 'set_policy', policy=policy, token=token)
 
     def policy_of(self, guest: change.Guest,
                   void: str) -> change.Packed | None:
@@ -77,8 +92,9 @@ class HostClient:
         return policy
 
     def _call(self, guest: change.Guest, method: str,
+              version: str = messages.FIRST_VERSION,
               **arguments: Any) -> dict[str, Any]:
-        client = self._client.prepare(server=guest.host)
+        client = self._client.prepare(server=guest.host, version=version)
         try:
             answer: dict[str, Any] = client.call(
                 self._context, method, instance_uuid=guest.uuid, **arguments)
@@ -89,7 +105,7 @@ class HostClient:
             ) from error
         except oslo_messaging.RemoteError as error:
             if error.exc_type in _UNKNOWN:
-                raise errors.Refused(
+                raise _UnknownCall(
                     f'nova-compute on {guest.host} does not know the call; '
                     'is compute_driver = ghsched.GhschedLibvirtDriver there, '
                     'of this release or later?') from error
@@ -101,6 +117,8 @@ class HostClient:
             ) from error
         if answer.get('gone'):
             raise errors.Gone(str(answer['refused']))
+        if answer.get('left'):
+            raise errors.HalfDone(f'host {guest.host}: {answer["refused"]}')
         if answer.get('refused'):
             raise errors.Refused(f'host {guest.host}: {answer["refused"]}')
         return answer

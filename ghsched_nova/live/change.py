@@ -64,9 +64,10 @@ class Records(Protocol):
     def read(self) -> Guest:
         """:raises Refused: when the guest cannot be changed now."""
 
-    def lock(self) -> None:
+    def lock(self) -> str:
         """Keep everybody else from starting something with the guest.
 
+        :returns: what tells this lock from any other.
         :raises Refused: when something else has begun.
         """
 
@@ -92,8 +93,12 @@ class Host(Protocol):
         A host of an older release does not tell the last one.
         """
 
-    def set(self, guest: Guest, policy: Packed, token: str) -> None:
-        """Have the guest run with a policy."""
+    def set(self, guest: Guest, policy: Packed, token: str,
+            lock: str) -> None:
+        """Have the guest run with a policy, while it has this lock.
+
+        :raises HalfDone: when it did not, and could not put all back.
+        """
 
     def policy_of(self, guest: Guest, void: str) -> Packed | None:
         """The policy that it runs with; forget a call of :meth:`set`."""
@@ -158,6 +163,8 @@ class LiveChange:
     host: Host
     accounting: Accounting
     _undo: list[Callable[[], str]] = field(default_factory=list)
+    _lock: str = ''
+    _host_may_differ: bool = False
 
     def run(self, wish: changes.Wish, dry_run: bool = False) -> Plan:
         """Do it, or find out whether it could be done.
@@ -168,12 +175,12 @@ class LiveChange:
         :raises Refused: all is as it was.
         :raises LeftOver: it is not, and there is something to do by hand.
         """
-        self._undo = []
+        self._undo, self._host_may_differ = [], False
         plan = self._first_look(wish, dry_run)
         if dry_run or not plan.needed:
             return plan
         try:
-            self.records.lock()
+            self._lock = self.records.lock()
             # Once more: only now nobody else can change the guest.
             plan = self._plan(wish)
             self._carry_out(plan)
@@ -226,7 +233,7 @@ class LiveChange:
 
     def _carry_out(self, plan: Plan) -> None:
         shares = self.shares_of(plan.guest)
-        self._undo.append(lambda: _put_back(shares, plan.held))
+        self._undo.append(lambda: self._room_back(plan))
         # What the guest gives up could be somebody else's before the host has
         # refused, and then it could not go back.
         shares.put(changes.larger(plan.held, plan.wanted))
@@ -239,7 +246,9 @@ class LiveChange:
         token = str(uuid.uuid4())
         self._undo.append(lambda: self._set_back(plan, token))
         try:
-            self.host.set(plan.guest, plan.packed, token)
+            self.host.set(plan.guest, plan.packed, token, self._lock)
+        except errors.HalfDone:
+            raise              # and is asked once more to put all back
         except errors.Refused:
             self._undo.pop()   # the host has put back what it had
             raise
@@ -286,14 +295,23 @@ class LiveChange:
         try:
             self.host.policy_of(plan.guest, token)
             self.host.set(plan.guest, plan.running or (),
-                          str(uuid.uuid4()))
+                          str(uuid.uuid4()), self._lock)
         except errors.Gone:
             return ''
-        except (errors.Refused, errors.HostSilent) as error:
+        except Exception as error:
+            self._host_may_differ = True
             return (f'the host {plan.guest.host} may still hold the new '
-                    f'policy ({error}); hard reboot the server, or give it '
-                    'the old values with this command')
+                    f'policy ({_reason(error)}), and Placement holds the '
+                    'larger share of both; give the server the old values '
+                    'with this command, or hard reboot it before that')
         return ''
+
+    def _room_back(self, plan: Plan) -> str:
+        """What the host may hold must not be given to somebody else."""
+        held = plan.held
+        if self._host_may_differ:
+            held = changes.larger(held, plan.wanted)
+        return _put_back(self.shares_of(plan.guest), held)
 
     def _keep_both(self, plan: Plan) -> str:
         """Nobody knows which policy holds: Placement has room for either."""

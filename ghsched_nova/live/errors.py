@@ -23,6 +23,10 @@ class Gone(Refused):
     """There is no such guest any more."""
 
 
+class HalfDone(Refused):
+    """A host refused, and could not put back all that it had changed."""
+
+
 class HostSilent(Exception):  # noqa: N818
     """A compute host did not answer in time; what it did is unknown."""
 

@@ -13,8 +13,15 @@
 """A bandwidth policy as it crosses between the command and a host (pure).
 
 Plain lists, numbers and texts alone, so that both sides can be of different
-releases: a key that is added later is ignored by the older side, and
-:data:`VERSION` tells when one must not be ignored.
+releases. A key of an answer, or of a node of a policy, that is added later is
+ignored by the older side. An argument is not: it takes a new version, and the
+caller falls back to the version before.
+
+1.0
+    ``check_policy``, ``policy_of`` and ``set_policy``. Later answers of
+    ``check_policy`` have ``guests``, too.
+1.1
+    ``set_policy`` takes ``lock``. Answers that refuse may have ``left``.
 """
 
 from collections.abc import Mapping
@@ -25,7 +32,8 @@ from ghsched_placement.policy import NodePolicy
 
 #: oslo.messaging: our namespace on the topic of nova-compute.
 NAMESPACE = 'ghsched'
-VERSION = '1.0'
+VERSION = '1.1'
+FIRST_VERSION = '1.0'
 
 #: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and
 #: ``priority``.

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 from typing import Any
+import uuid
 
 from nova.compute import task_states
 from nova.compute import vm_states
@@ -40,6 +41,23 @@ _STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
 #: the one that Nova has for a guest whose flavor is about to change.
 LOCKED = task_states.RESIZE_PREP
 
+#: Who has the lock, in the system metadata of the instance.
+_OWNER = 'ghsched_change'
+
+#: Of the instance while it is locked. A resize of Nova's has the same task
+#: state, and begins with 0 (``nova.compute.api.API.resize``).
+_PROGRESS = 1
+
+
+def is_locked(instance: Any, token: str) -> bool:
+    """Whether the task state of an instance is that of one change of ours.
+
+    :param token: of that change.
+    """
+    return bool(instance.task_state == LOCKED
+                and instance.progress == _PROGRESS
+                and instance.system_metadata.get(_OWNER) == token)
+
 
 class NovaRecords:
     """:class:`ghsched_nova.live.change.Records` of one guest.
@@ -50,7 +68,7 @@ class NovaRecords:
     def __init__(self, context: Any, uuid: str) -> None:
         self._context = context
         self._uuid = uuid
-        self._is_ours = False
+        self._token = ''
 
     def read(self) -> change.Guest:
         instance = self._instance()
@@ -58,7 +76,7 @@ class NovaRecords:
             raise errors.Refused(
                 f'the server is {instance.vm_state}; only one that is '
                 f'{", ".join(sorted(_STATES))} can be changed')
-        self._check_task(instance.task_state)
+        self._check_task(instance)
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
         return change.Guest(
@@ -68,31 +86,35 @@ class NovaRecords:
             extra_specs=dict(instance.flavor.extra_specs),
             running=_STATES[instance.vm_state])
 
-    def lock(self) -> None:
-        instance = self._instance()
+    def lock(self) -> str:
+        instance, self._token = self._instance(), str(uuid.uuid4())
         instance.task_state = LOCKED
-        self._is_ours = True
+        instance.progress = _PROGRESS
+        instance.system_metadata[_OWNER] = self._token
         try:
             instance.save(expected_task_state=[None],
                           expected_vm_state=list(_STATES))
         except (exception.InstanceUpdateConflict,
                 exception.InstanceNotFound) as error:
-            self._is_ours = False
+            self._token = ''
             raise errors.Refused(
                 'something else happens with the server just now: '
                 f'{error}') from error
+        return self._token
 
     def unlock(self) -> str:
-        if not self._is_ours:
+        token, self._token = self._token, ''
+        if not token:
             return ''
-        self._is_ours = False
         try:
             instance = self._instance()
-            instance.task_state = None
+            if not is_locked(instance, token):
+                return ''    # it is somebody else's
+            _give_free(instance)
             instance.save(expected_task_state=[LOCKED])
         except (exception.InstanceUpdateConflict, exception.InstanceNotFound,
                 errors.Gone):
-            return ''    # it is somebody else's, or there is none any more
+            return ''    # it has become so, or there is none any more
         except Exception as error:
             return (f'the task state of the server is still {LOCKED} '
                     f'({error}); set it to active with "openstack server set '
@@ -106,21 +128,21 @@ class NovaRecords:
         takes the flavor of the instance.
         """
         instance = self._instance()
-        if instance.task_state != LOCKED:
+        if not is_locked(instance, self._token):
             raise errors.Refused(
                 'the task state of the server was taken away from here, it '
-                f'is {instance.task_state} now')
+                f'is {instance.task_state} now and of somebody else')
         before = dict(instance.flavor.extra_specs)
         try:
             self._save_request(before, extra_specs)
             instance.flavor.extra_specs = dict(extra_specs)
-            instance.task_state = None
+            _give_free(instance)
             # Nova writes the flavor before it looks at the task state.
             instance.save(expected_task_state=[LOCKED])
         except BaseException as error:
             self._save_back(extra_specs, before, error)
             raise
-        self._is_ours = False
+        self._token = ''
 
     def _save_back(self, after: Mapping[str, str], before: Mapping[str, str],
                    why: BaseException) -> None:
@@ -157,12 +179,12 @@ class NovaRecords:
             instance.flavor.extra_specs = dict(extra_specs)
             instance.save()
 
-    def _check_task(self, task_state: str | None) -> None:
-        expected = LOCKED if self._is_ours else None
-        if task_state != expected:
+    def _check_task(self, instance: Any) -> None:
+        if (not is_locked(instance, self._token) if self._token
+                else instance.task_state is not None):
             raise errors.Refused(
                 'something else happens with the server just now (its task '
-                f'state is {task_state}); try again when it is done')
+                f'state is {instance.task_state}); try again when it is done')
 
     def _instance(self) -> Any:
         try:
@@ -172,6 +194,12 @@ class NovaRecords:
                                 'system_metadata'])
         except exception.InstanceNotFound as error:
             raise errors.Gone('there is no such server any more') from error
+
+
+def _give_free(instance: Any) -> None:
+    instance.task_state = None
+    instance.progress = 0
+    instance.system_metadata.pop(_OWNER, None)
 
 
 @contextlib.contextmanager

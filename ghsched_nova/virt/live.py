@@ -43,7 +43,14 @@ _CONFIG = 2
 
 
 class NotChanged(Exception):  # noqa: N818
-    """A guest keeps its policy; says why, and what could not be put back."""
+    """A guest keeps its policy; says why, and what could not be put back.
+
+    :param left: whether there is something that could not.
+    """
+
+    def __init__(self, reason: str, left: bool = False) -> None:
+        super().__init__(reason)
+        self.left = left
 
 
 @dataclass(frozen=True)
@@ -160,7 +167,7 @@ def change(host: engine.HostEngine, domain: Domain,
         LOG.warning('ghsched: %(name)s keeps its policy: %(error)s%(left)s',
                     {'name': domain.guest.name, 'error': error,
                      'left': left})
-        raise NotChanged(f'{error}{left}') from error
+        raise NotChanged(f'{error}{left}', bool(left)) from error
 
 
 def _with(before: metadata.DomainPolicy,

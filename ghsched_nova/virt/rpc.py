@@ -13,8 +13,9 @@
 """What nova-compute answers about the policies of its guests.
 
 It is a namespace of its own on nova-compute's server on the message bus. Each
-answer is plain data. A refusal is an answer with ``refused``, the reason; and
-with ``gone``, when there is no such guest here.
+answer is plain data. A refusal is an answer with ``refused``, the reason; with
+``gone``, when there is no such guest here; and with ``left``, when not all
+could be put back.
 """
 
 import collections
@@ -58,7 +59,10 @@ def _answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
         except exception.InstanceNotFound as error:
             return {'refused': str(error), 'gone': True}
         except _REFUSALS as error:
-            return {'refused': str(error)}
+            refusal: Answer = {'refused': str(error)}
+            if getattr(error, 'left', False):
+                refusal['left'] = True
+            return refusal
     return answer
 
 
@@ -113,13 +117,19 @@ class PolicyEndpoint:
 
     @_answering
     def set_policy(self, context: Any, instance_uuid: str,
-                   policy: Sequence[messages.Node], token: str) -> Answer:
-        """Change the policy of a guest, see HostClient.set."""
+                   policy: Sequence[messages.Node], token: str,
+                   lock: str | None = None) -> Answer:
+        """Change the policy of a guest, see HostClient.set.
+
+        :param lock: what tells the caller's lock from others; a caller of
+            version 1.0 has none.
+        """
         with compat.instance_lock(instance_uuid):
             if token in self._void:
                 raise live.NotChanged('the caller has given the change up')
             instance = objects.Instance.get_by_uuid(context, instance_uuid)
-            if instance.task_state != records.LOCKED:
+            if not (instance.task_state == records.LOCKED if lock is None
+                    else records.is_locked(instance, lock)):
                 raise live.NotChanged(
                     'the server is not being changed any more, its task '
                     f'state is {instance.task_state}')

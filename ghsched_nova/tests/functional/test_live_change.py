@@ -371,8 +371,14 @@ class RefusedTest(LiveChangeBase):
 
     def test_a_host_that_can_not_put_back_says_so(self):
         self.kernel.error = REFUSED
-        self.refused('its control group could not be put back',
-                     mem_bw_min=40)
+        error = self.assertRaises(errors.LeftOver, self.change,
+                                  mem_bw_min=40)
+        self.assertIn('its control group could not be put back', str(error))
+        # It may hold the new values; nobody else is given what they need.
+        self.assertEqual([40], list(self.bandwidth(self.server['id'])
+                                    .values()))
+        self.kernel.error = None
+        self.change(mem_bw_min=30, mem_bw_max=60)
         self.assert_as_before()
 
     def test_libvirt_is_not_there(self):
@@ -477,6 +483,35 @@ class RefusedTest(LiveChangeBase):
             self.refused('something else happens', mem_bw_min=40)
         self.assertEqual(task_states.MIGRATING,
                          self.instance(self.server).task_state)
+
+    def test_a_resize_that_has_begun_keeps_its_task_state(self):
+        """nova-compute gives the lock free when it starts."""
+        save = records.NovaRecords.save
+
+        def late(this, extra_specs):
+            self.take_the_lock()
+            save(this, extra_specs)
+
+        with fixtures.MonkeyPatch(
+                'ghsched_nova.live.records.NovaRecords.save', late):
+            error = self.assertRaises(errors.LeftOver, self.change,
+                                      mem_bw_min=40)
+        self.assertIn('of somebody else', str(error))
+        instance = self.instance(self.server)
+        self.assertEqual(task_states.RESIZE_PREP, instance.task_state)
+        # The host does nothing for who has lost the lock, and keeps the new
+        # policy, for which there is room.
+        self.assertEqual(40, self.state()['live'].policy.nodes[0].minimum)
+        self.assertEqual([40], list(self.bandwidth(self.server['id'])
+                                    .values()))
+
+    def take_the_lock(self):
+        """As a restart of nova-compute, and then nova-api for a resize."""
+        instance = self.instance(self.server)
+        instance.task_state = None
+        instance.save()
+        instance.task_state, instance.progress = task_states.RESIZE_PREP, 0
+        instance.save(expected_task_state=[None])
 
     def test_a_guest_in_another_state(self):
         self.api.post_server_action(self.server['id'], {'suspend': None})

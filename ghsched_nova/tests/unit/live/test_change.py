@@ -16,6 +16,8 @@ Each of Nova, Placement and the host keeps a state and can fail at any call,
 so that what is left after any failure can be compared.
 """
 
+from unittest import mock
+
 from hypothesis import given
 from hypothesis import strategies as st
 import testtools
@@ -79,6 +81,7 @@ class Records:
     def lock(self):
         self.world.write('lock')
         self.world.task_state = 'locked'
+        return 'lock'
 
     def unlock(self):
         if self.world.task_state:
@@ -124,8 +127,9 @@ class Host:
         return {'policy': self.world.policy, 'effective': [],
                 'same': self.world.policy == policy}
 
-    def set(self, guest, policy, token):
+    def set(self, guest, policy, token, lock):
         self.world.write('set')
+        assert lock == 'lock'
         assert token not in self.void
         self.world.policy = list(policy)
 
@@ -242,6 +246,30 @@ class LiveChangeTest(testtools.TestCase):
         self.assertIn('full', placement)
         self.assertIsNone(self.world.task_state)
 
+    def test_room_stays_for_what_the_host_could_not_put_back(self):
+        wish = {'ghsched:mem_bw_min': '50'}
+        for again, share, policy in (
+                (errors.Refused('the kernel refused'), 50, 50),
+                (errors.HostSilent('silent'), 50, 50), (None, 30, 30)):
+            world = World()
+            done = Host.set
+
+            def half(host, *args, world=world, done=done):
+                first = 'set' not in world.calls
+                done(host, *args)
+                if first:
+                    raise errors.HalfDone('refused, and stuck')
+
+            world.failing = {'set': [None, again]}
+            with mock.patch.object(Host, 'set', half):
+                error = self.assertRaises(
+                    errors.LeftOver if again else errors.Refused,
+                    world.change, wish)
+            self.assertIn('stuck', str(error))
+            self.assertEqual((dict(SPECS), None, share),
+                             world.state()[:3])
+            self.assertEqual(policy, world.policy[0]['min'])
+
     def test_a_guest_that_is_gone_has_nothing_left_over(self):
         self.world.failing = {
             'save': [errors.Gone('deleted')], 'put': [
@@ -271,8 +299,8 @@ class SilenceTest(testtools.TestCase):
     def test_it_has_done_it(self):
         done = Host.set
 
-        def lose_the_answer(host, guest, policy, token):
-            done(host, guest, policy, token)
+        def lose_the_answer(host, *args):
+            done(host, *args)
             raise self.silent
 
         self.patch(Host, 'set', lose_the_answer)
@@ -307,4 +335,6 @@ class SilenceTest(testtools.TestCase):
             self.assertEqual(minimum, world.policy[0]['min'])
         else:
             self.assertTrue(told.left)
+        # Nobody else can be given what the host may hold.
+        self.assertGreaterEqual(world.share, world.policy[0]['min'])
         self.assertIsNone(world.task_state)

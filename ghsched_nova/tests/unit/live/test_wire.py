@@ -1,0 +1,123 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What crosses between releases, pinned.
+
+A sample that does not hold any more is a change of the wire: it takes a new
+version in :mod:`ghsched_nova.live.messages`, and a new sample beside the old.
+"""
+
+import inspect
+import types
+from unittest import mock
+
+import oslo_messaging
+import testtools
+
+from ghsched_nova.live import errors
+from ghsched_nova.live import messages
+from ghsched_nova import rpcapi
+from ghsched_nova.virt import rpc
+from ghsched_placement.policy import NodePolicy
+
+GUEST = types.SimpleNamespace(uuid='u', host='host_a', running=True)
+NODE = {'host_node': 1, 'min': 20, 'max': 60, 'hardlimit': False,
+        'priority': 3}
+
+#: Version and arguments, beside instance_uuid, by method.
+REQUESTS = {
+    'check_policy': ('1.0', {'policy': [NODE], 'running': True}),
+    'policy_of': ('1.0', {'void': 't'}),
+    'set_policy': ('1.1', {'policy': [NODE], 'token': 't', 'lock': 'l'}),
+}
+#: What a host of 1.0 takes.
+OLD_SET = {'policy': [NODE], 'token': 't'}
+
+
+class Bus:
+    """A host that answers, as far as its release knows the call."""
+
+    def __init__(self, answer, highest=messages.VERSION):
+        self.answer, self.highest, self.calls = answer, highest, []
+
+    def prepare(self, server, version):
+        assert server == 'host_a'
+        self.version = version
+        return self
+
+    def call(self, context, method, **arguments):
+        if self.version > self.highest:
+            raise oslo_messaging.RemoteError('UnsupportedVersion', 'x')
+        assert arguments.pop('instance_uuid') == 'u'
+        self.calls.append((method, self.version, arguments))
+        return self.answer
+
+
+class RequestTest(testtools.TestCase):
+
+    def client(self, *args, **kwargs):
+        self.bus = Bus(*args, **kwargs)
+        with mock.patch('ghsched_nova.compat.rpc_client',
+                        return_value=self.bus):
+            return rpcapi.HostClient(None)
+
+    def policy(self):
+        return messages.pack([NodePolicy(20, 60, False, 3)], [1])
+
+    def test_a_policy_is_packed_as_ever(self):
+        self.assertEqual([NODE], self.policy())
+
+    def test_each_request_is_as_ever(self):
+        client = self.client({'policy': [NODE]})
+        client.check(GUEST, self.policy())
+        client.policy_of(GUEST, 't')
+        client.set(GUEST, self.policy(), 't', 'l')
+        self.assertEqual(
+            [(method, *request) for method, request in REQUESTS.items()],
+            self.bus.calls)
+
+    def test_a_host_of_the_release_before_is_not_asked_for_more(self):
+        self.client({}, '1.0').set(GUEST, self.policy(), 't', 'l')
+        self.assertEqual([('set_policy', '1.0', OLD_SET)], self.bus.calls)
+
+    def test_each_answer_is_understood(self):
+        for answer, kind, text in (
+                ({'refused': 'no'}, errors.Refused, 'host host_a: no'),
+                ({'refused': 'no', 'gone': True}, errors.Gone, 'no'),
+                ({'refused': 'no', 'left': True}, errors.HalfDone,
+                 'host host_a: no')):
+            for more in ({}, {'new': 1}):
+                error = self.assertRaises(
+                    kind, self.client({**answer, **more}).set, GUEST,
+                    self.policy(), 't', 'l')
+                self.assertIs(kind, type(error))
+                self.assertEqual(text, str(error))
+
+    def test_what_a_later_release_answers_beside_is_passed_over(self):
+        client = self.client({'policy': [{**NODE, 'new': 1}], 'new': 2})
+        self.assertEqual(
+            ((NodePolicy(20, 60, False, 3),), (1,)),
+            messages.unpack(client.policy_of(GUEST, 't')))
+
+
+class EndpointTest(testtools.TestCase):
+
+    def test_it_takes_what_each_release_sends(self):
+        self.assertEqual((messages.NAMESPACE, '1.1'),
+                         (rpc.PolicyEndpoint.target.namespace,
+                          rpc.PolicyEndpoint.target.version))
+        for method, arguments in (
+                *((method, arguments) for method, (_version, arguments)
+                  in REQUESTS.items()), ('set_policy', OLD_SET)):
+            inspect.signature(getattr(rpc.PolicyEndpoint, method)).bind(
+                None, None, instance_uuid='u', **arguments)
