@@ -22,11 +22,12 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 show_help "$0" "$@"
 
-# check_names FILE NAME...: before anything is started.
+# check_names FILES NAME...: before anything is started.
 check_names() {
-    local file=$1 name known
+    local files=$1 name known
     shift
-    known=$(sed -n 's/^    def test_\([a-z0-9_]*\)(.*/\1/p' "$file")
+    # shellcheck disable=SC2086
+    known=$(sed -n 's/^    def test_\([a-z0-9_]*\)(.*/\1/p' $files)
     for name; do
         grep -qxF -- "$name" <<< "$known" ||
             die "no test $name; there are" $known
@@ -42,7 +43,7 @@ if [ "${1:-}" = --vfs ]; then
 fi
 if [ "${1:-}" = --moves ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_moves.py
-    check_names "$tests" "${@:2}"
+    check_names "${tests%moves.py}move_*.py" "${@:2}"
     need_root "$@"
     [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
         "$GHSCHED_TOP/tools/vnode" down

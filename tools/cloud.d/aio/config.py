@@ -297,6 +297,7 @@ def compute(settings: Settings) -> Config:
         'shutdown_timeout': 2,
         'heal_instance_info_cache_interval': -1,
         'update_resources_interval': 10,
+        'sync_power_state_interval': 30,
     }
     helper = (f'{settings.venv}/bin/privsep-helper '
               f'--config-file {compute_file(settings)} '

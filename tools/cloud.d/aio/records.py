@@ -22,13 +22,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from aio.lab import Lab
+from aio.settings import CloudError
 
 _BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 _DEFAULT_GROUP = 'ghsched-default'
 
 #: A guest in these runs on a host, or would if its CPUs were not stopped.
 _RUNNING = ('ACTIVE', 'PAUSED', 'RESCUE', 'PASSWORD', 'REBOOT',
-            'HARD_REBOOT')
+            'HARD_REBOOT', 'VERIFY_RESIZE')
 _GONE = ('SHELVED_OFFLOADED', 'BUILD', 'ERROR', 'DELETED')
 
 #: Guaranteed percent by host NUMA node.
@@ -43,11 +44,19 @@ def disagreements(lab: Lab) -> list[str]:
     found = []
     for server in servers:
         found += [f'{server.name} ({server.status}): {text}'
-                  for text in _of_server(labs, server)]
+                  for text in _or_error(_of_server(labs, server))]
     for one in labs:
         found += [f'{one.settings.host.name}: {text}'
                   for text in _of_host(one, servers)]
     return found
+
+
+def _or_error(texts: Iterator[str]) -> Iterator[str]:
+    """A record that cannot be read does not agree, either."""
+    try:
+        yield from texts
+    except (CloudError, OSError) as error:
+        yield str(error)
 
 
 def _of_server(labs: Sequence[Lab], server: Any) -> Iterator[str]:
