@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What goes wrong while something is done to a guest."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import random
+import signal
+import time
+
+from aio import cli
+from aio import host
+from aio.lab import Lab
+from aio import process
+from aio import services
+from aio.settings import Settings
+
+#: Seconds for which a service of the control plane is away.
+_AWAY = 20.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that fails, and comes back within the block.
+
+    :param begin: draws where it happens; the cloud is as before at the end
+        of the block, but for what was lost.
+    """
+
+    name: str
+    begin: Callable[[Lab, random.Random],
+                    contextlib.AbstractContextManager[None]]
+
+
+def _any_host(lab: Lab, rng: random.Random) -> Settings:
+    return rng.choice(lab.settings.each_host)
+
+
+def _killed(name: str) -> Fault:
+    """A service is killed, and started again some seconds later."""
+
+    @contextlib.contextmanager
+    def begin(lab: Lab, rng: random.Random) -> Iterator[None]:
+        cloud = services.cloud(lab.settings)
+        one = (cloud.compute(_any_host(lab, rng))
+               if name == services.COMPUTE else cloud[name])
+        process.kill(one)
+        print(f'      {one.name} is killed')
+        yield
+        time.sleep(rng.uniform(0, 5))
+
+    return Fault(f'kill {name}', begin)
+
+
+def _away(name: str) -> Fault:
+    """A service is stopped for a while."""
+
+    @contextlib.contextmanager
+    def begin(lab: Lab, _rng: random.Random) -> Iterator[None]:
+        process.stop([services.cloud(lab.settings)[name]])
+        yield
+        time.sleep(_AWAY)
+
+    return Fault(f'stop {name}', begin)
+
+
+@contextlib.contextmanager
+def _libvirtd(lab: Lab, rng: random.Random) -> Iterator[None]:
+    host.control(_any_host(lab, rng), 'restart-libvirtd',
+                 *rng.choice(((), ('--kill',))))
+    yield
+
+
+@contextlib.contextmanager
+def _qemu(lab: Lab, rng: random.Random) -> Iterator[None]:
+    """One guest of a host, or nothing where there is none."""
+    host.run(_any_host(lab, rng), (
+        'sh', '-c', 'for f in /run/libvirt/qemu/*.pid; do '
+                    'kill -9 "$(cat "$f")"; break; done 2>&-; true'))
+    yield
+
+
+@contextlib.contextmanager
+def _resctrl(lab: Lab, rng: random.Random) -> Iterator[None]:
+    """Somebody unmounts resctrl; an admin mounts it, and restarts Nova."""
+    settings = _any_host(lab, rng)
+    host.control(settings, 'umount-resctrl')
+    yield
+    time.sleep(rng.uniform(0, 10))
+    host.control(settings, 'mount-resctrl')
+    process.stop([services.cloud(settings).compute(settings)])
+
+
+@contextlib.contextmanager
+def _no_groups(lab: Lab, rng: random.Random) -> Iterator[None]:
+    settings = _any_host(lab, rng)
+    host.set_faults(settings, {'mkdir': {
+        'error': 'ENOSPC', 'status': 'Out of CLOSIDs'}})
+    yield
+    time.sleep(_AWAY)
+    host.set_faults(settings, {})
+
+
+@contextlib.contextmanager
+def _privsep(lab: Lab, rng: random.Random) -> Iterator[None]:
+    """oslo.privsep starts no daemon twice: nova-compute has to start again.
+    """
+    settings = _any_host(lab, rng)
+    compute = services.cloud(settings).compute(settings)
+    for pid in _privsep_daemons(compute.pid):
+        os.kill(pid, signal.SIGKILL)
+    yield
+    time.sleep(rng.uniform(0, 10))
+    process.kill(compute)
+
+
+def _privsep_daemons(compute: int | None) -> list[int]:
+    """Helpers in the mount namespace of a nova-compute."""
+    found = []
+    for directory in Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):
+            words = (directory / 'cmdline').read_bytes()
+            if b'privsep-helper' in words and os.readlink(
+                    directory / 'ns/mnt') == os.readlink(
+                        f'/proc/{compute}/ns/mnt'):
+                found.append(int(directory.name))
+    return found
+
+
+@contextlib.contextmanager
+def _reboot(lab: Lab, rng: random.Random) -> Iterator[None]:
+    settings = _any_host(lab, rng)
+    process.kill(services.cloud(settings).compute(settings))
+    host.down(settings)
+    yield
+
+
+FAULTS = (
+    _killed(services.COMPUTE), _killed('nova-conductor'),
+    _killed('nova-scheduler'), _away('rabbitmq'), _away('mariadb'),
+    _away('placement'), Fault('restart libvirtd', _libvirtd),
+    Fault('kill QEMU', _qemu), Fault('unmount resctrl', _resctrl),
+    Fault('no control groups', _no_groups),
+    Fault('kill privsep', _privsep), Fault('reboot', _reboot))
+
+
+@contextlib.contextmanager
+def happening(fault: Fault, lab: Lab, rng: random.Random) -> Iterator[None]:
+    """Have the fault, and all services up again afterwards."""
+    with fault.begin(lab, rng):
+        yield
+    with contextlib.redirect_stdout(None):
+        cli.up(lab.settings)

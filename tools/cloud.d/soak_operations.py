@@ -1,0 +1,101 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What can be done to a guest, by the state that it is in."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+import random
+from typing import Any
+
+from aio import database
+from aio.lab import Lab
+from aio.settings import CloudError
+
+FLAVORS = ('soak30', 'soak60', 'soak-wide')
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One request of a user.
+
+    :param act: makes the request; what it starts goes on in the cloud.
+    """
+
+    name: str
+    act: Callable[[Lab, Any, random.Random], object]
+
+
+def prepare(lab: Lab) -> None:
+    lab.flavor(FLAVORS[0], hw__numa_nodes=1, ghsched__mem_bw_min=30)
+    lab.flavor(FLAVORS[1], hw__numa_nodes=1, ghsched__mem_bw_min=60)
+    lab.flavor(FLAVORS[2], vcpus=2, ram=256, hw__numa_nodes=2,
+               ghsched__mem_bw_min__at__0=10, ghsched__mem_bw_min__at__1=20)
+
+
+def _call(name: str, **more: Any) -> Operation:
+    """A call of openstacksdk's compute proxy that takes a server."""
+    return Operation(name.removesuffix('_server'), lambda lab, server, _rng:
+                     getattr(lab.cloud.compute, name)(server, **more))
+
+
+def _live(lab: Lab, server: Any, _rng: random.Random) -> None:
+    lab.cloud.compute.live_migrate_server(server, host=None,
+                                          block_migration='auto')
+
+
+def _resize(lab: Lab, server: Any, rng: random.Random) -> None:
+    other = rng.choice([one for one in FLAVORS[:2]
+                        if one != server.flavor.name])
+    lab.cloud.compute.resize_server(server,
+                                    lab.cloud.compute.find_flavor(other))
+
+
+def _rebuild(lab: Lab, server: Any, _rng: random.Random) -> None:
+    lab.cloud.compute.rebuild_server(
+        server, image=lab.cloud.image.find_image(lab.image_name).id)
+
+
+def _change(lab: Lab, server: Any, rng: random.Random) -> None:
+    """A refusal, or a host that does not answer, is a result as well."""
+    try:
+        database.run([
+            f'{lab.settings.venv}/bin/ghsched', 'server', 'set', server.id,
+            '--mem-bw-min', str(rng.choice((5, 10, 15))),
+            *database.nova_manage(lab.settings)[1:]])
+    except CloudError as error:
+        print(f'      {str(error).splitlines()[-1]}')
+
+
+_DELETE = _call('delete_server')
+_HARD_REBOOT = _call('reboot_server', reboot_type='HARD')
+
+OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
+    'ACTIVE': (
+        Operation('live-migrate', _live), _call('migrate_server'),
+        Operation('resize', _resize), _call('shelve_server'),
+        Operation('rebuild', _rebuild), _call('rescue_server'),
+        _call('suspend_server'), _call('pause_server'), _call('stop_server'),
+        _call('reboot_server', reboot_type='SOFT'), _HARD_REBOOT,
+        Operation('change', _change), _DELETE),
+    'VERIFY_RESIZE': (_call('confirm_server_resize'),
+                      _call('revert_server_resize'), _DELETE),
+    'SHELVED_OFFLOADED': (_call('unshelve_server'), _DELETE),
+    'RESCUE': (_call('unrescue_server'), _DELETE),
+    'PAUSED': (_call('unpause_server'), Operation('live-migrate', _live),
+               _DELETE),
+    'SUSPENDED': (_call('resume_server'), _DELETE),
+    'SHUTOFF': (_call('start_server'), _call('migrate_server'), _DELETE),
+    'ERROR': (_HARD_REBOOT, _DELETE),
+}
