@@ -163,6 +163,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.objects.instance.Instance.save': (
         'self', 'expected_vm_state', 'expected_task_state',
         'admin_state_reset'),
+    'nova.objects.instance.Instance.get_pci_devices': (
+        'self', 'source', 'request_id'),
     'nova.objects.instance.Instance._save_flavor': ('self', 'context'),
     'nova.objects.request_spec.RequestSpec.save': ('self',),
     'nova.virt.driver.ComputeDriver.cleanup_host': ('self', 'host'),
@@ -353,6 +355,29 @@ def before_moves(function: Callable[[Any, Any], None]) -> None:
         return original(api, context, instance, *args, **kwargs)
     for name in MOVES:
         _wrap(compute_api.API, name, moved)
+
+
+def ignore_devices_left_behind() -> None:
+    """Let a guest have the devices of its own requests alone.
+
+    After an evacuation the devices on the dead host stay allocated to the
+    guest in Nova's records until that host is back, and no request of the
+    guest has made them. ``nova.objects.instance.Instance.get_pci_devices``
+    then fails with a KeyError, and without a source it takes the devices of
+    the other host for devices of this one.
+    """
+    def requested(original: Callable[..., Any], instance: Any,
+                  source: int | None = None,
+                  request_id: str | None = None) -> list[Any]:
+        devices = original(instance, request_id=request_id)
+        if not devices:
+            return []
+        sources = {request.request_id: request.source
+                   for request in instance.pci_requests.requests}
+        return [device for device in devices
+                if device.request_id in sources
+                and source in (None, sources[device.request_id])]
+    _wrap(objects.Instance, 'get_pci_devices', requested)
 
 
 def load_request_spec(context: Any, uuid: str) -> RequestSpec | None:

@@ -195,3 +195,4 @@ def register_compute() -> None:
     register()
     compat.watch_provider_mapping(remember)
     compat.around_move_claim(claiming)
+    compat.ignore_devices_left_behind()

@@ -619,8 +619,7 @@ def _stop(guest: Any, instance: Any) -> None:
 
 def _claimed(instance: Any) -> list[Any]:
     """The passthrough devices that an instance has claimed."""
-    claimed = instance.pci_devices
-    return list(claimed.objects) if claimed else []
+    return list(instance.get_pci_devices())
 
 
 def _nodes_of_devices(instance: Any) -> list[int]:

@@ -99,3 +99,39 @@ class WithVfsTest(base.BaseTestCase):
     def test_registering_twice_asks_once(self):
         pci_requests.register()
         self.assertEqual(1, len(self.requests(ghsched__vfs='nic:1')))
+
+
+class DevicesLeftBehindTest(base.BaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        compat.ignore_devices_left_behind()
+        self.port = objects.InstancePCIRequest(
+            request_id=uuidsentinel.port, count=1, requester_id='port',
+            spec=[{}])
+        self.vf = objects.InstancePCIRequest(
+            request_id=uuidsentinel.vf, count=1, alias_name='nic', spec=[{}])
+        self.instance = objects.Instance(
+            pci_requests=objects.InstancePCIRequests(
+                requests=[self.port, self.vf]),
+            pci_devices=objects.PciDeviceList(objects=[
+                objects.PciDevice(request_id=request) for request in (
+                    uuidsentinel.of_dead_host, uuidsentinel.port,
+                    uuidsentinel.vf)]))
+
+    def found(self, **kwargs):
+        return [device.request_id for device
+                in self.instance.get_pci_devices(**kwargs)]
+
+    def test_a_guest_has_those_of_its_own_requests(self):
+        self.assertEqual([uuidsentinel.port, uuidsentinel.vf], self.found())
+        for request in (self.port, self.vf):
+            self.assertEqual([request.request_id],
+                             self.found(source=request.source))
+            self.assertEqual([request.request_id],
+                             self.found(request_id=request.request_id))
+
+    def test_one_without_devices_is_not_asked_for_requests(self):
+        self.instance.pci_devices.objects = []
+        del self.instance.pci_requests
+        self.assertEqual([], self.found(source=self.vf.source))
