@@ -39,6 +39,7 @@ from nova.compute import utils as compute_utils
 import nova.conf
 from nova import context as nova_context
 from nova import exception
+from nova.limit import placement as placement_limits
 from nova import objects
 from nova.objects import request_spec
 from nova.pci import request as pci_request
@@ -163,6 +164,7 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.objects.instance.Instance.save': (
         'self', 'expected_vm_state', 'expected_task_state',
         'admin_state_reset'),
+    'nova.limit.placement._get_deltas': ('request_spec', 'count'),
     'nova.objects.instance.Instance.get_pci_devices': (
         'self', 'source', 'request_id'),
     'nova.objects.instance.Instance._save_flavor': ('self', 'context'),
@@ -355,6 +357,19 @@ def before_moves(function: Callable[[Any, Any], None]) -> None:
         return original(api, context, instance, *args, **kwargs)
     for name in MOVES:
         _wrap(compute_api.API, name, moved)
+
+
+def extend_limits(
+        function: Callable[..., dict[str, int]]) -> None:
+    """Have a function of ours say what a request adds to a project's usage.
+
+    ``nova.limit.placement.enforce_num_instances_and_resources``, which
+    nova-api calls for a new server, a resize, a restore and an unshelving,
+    looks ``_get_deltas`` up in its module.
+
+    :param function: takes Nova's function, and then its arguments.
+    """
+    _wrap(placement_limits, '_get_deltas', function)
 
 
 def ignore_devices_left_behind() -> None:

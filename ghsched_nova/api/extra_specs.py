@@ -28,6 +28,7 @@ from typing import Any
 from nova.api.validation.extra_specs import base
 from nova import exception
 
+from ghsched_nova.api import limits
 from ghsched_nova.api import request_specs
 from ghsched_nova import compat
 from ghsched_nova import pci_requests
@@ -59,6 +60,7 @@ def register() -> list[base.ExtraSpecValidator]:
     """All validators; nova-api calls it once, when it starts."""
     pci_requests.register()
     compat.before_moves(request_specs.repair)
+    compat.extend_limits(limits.with_ours)
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))
@@ -85,6 +87,6 @@ def _value(key: keys.Key) -> dict[str, Any]:
         return {'type': str}
     if key.kind == 'enum':
         return {'type': str, 'enum': list(key.choices)}
-    limits = {'min': key.minimum, 'max': key.maximum}
-    return {'type': int, **{name: limit for name, limit in limits.items()
+    ends = {'min': key.minimum, 'max': key.maximum}
+    return {'type': int, **{name: limit for name, limit in ends.items()
                             if limit is not None}}

@@ -1,0 +1,88 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Bandwidth, control groups and VFs under unified limits.
+
+nova-api enforces the limits of a project on what a flavor asks Placement for.
+What the scheduler's request filter adds is not among it, so it is added here;
+what a project uses nova-api reads from Placement, which knows all of it.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+from nova import objects
+from nova.pci import request as pci_request
+
+from ghsched_nova import compat
+from ghsched_nova import pci_requests
+from ghsched_placement import keys
+from ghsched_placement import names
+from ghsched_placement import policy as policies
+
+
+def with_ours(original: Callable[[Any, int], dict[str, int]], spec: Any,
+              count: int) -> dict[str, int]:
+    """What a request adds to the usage of a project, by name of the limit.
+
+    :param original: ``nova.limit.placement._get_deltas``.
+    :param count: number of servers.
+    """
+    deltas = original(spec, count)
+    for resource_class, amount in amounts(spec).items():
+        name = f'class:{resource_class}'
+        deltas[name] = deltas.get(name, 0) + amount * count
+    return deltas
+
+
+def amounts(spec: Any) -> collections.Counter[str]:
+    """What Nova does not count of one server, by resource class.
+
+    A guest that comes to share a control group takes none; it is counted with
+    one, because only the scheduler finds out.
+    """
+    found: collections.Counter[str] = collections.Counter()
+    policy = _policy(spec.flavor.extra_specs)
+    if policy is None:
+        return found
+    accounting = compat.config().ghsched.bandwidth_accounting
+    found[names.MEM_BW_PCT] = sum(policy.demand(accounting).values())
+    found[names.RESCTRL_GROUP] = int(policy.controlled)
+    # For a new server Nova makes the requests for devices, and counts them.
+    if policy.vfs and 'pci_requests' not in spec:
+        found.update(_vfs(spec.flavor))
+    return +found
+
+
+def _policy(extra_specs: Any) -> policies.GuestPolicy | None:
+    """The policy of a flavor; one that is refused elsewhere counts nothing.
+    """
+    nodes = extra_specs.get(keys.NUMA_NODES, '0')
+    try:
+        return policies.parse(extra_specs,
+                              int(nodes) if nodes.isdecimal() else 0)
+    except policies.PolicyError:
+        return None
+
+
+def _vfs(flavor: Any) -> collections.Counter[str]:
+    """VFs of ours by resource class, where Placement knows devices."""
+    requests = pci_request.get_pci_requests_from_flavor(flavor).requests
+    spec = objects.RequestSpec(
+        requested_resources=[], pci_requests=objects.InstancePCIRequests(
+            requests=pci_requests.of(requests)))
+    spec.generate_request_groups_from_pci_requests()
+    found: collections.Counter[str] = collections.Counter()
+    for group in spec.requested_resources:
+        found.update(group.resources)
+    return found
