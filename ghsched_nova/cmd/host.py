@@ -28,12 +28,14 @@ guests
     of those without one that are capped in ``ghsched-default``.
 actions
     ``kind`` (``make group``, ``write line``, ``move threads``, ``remove
-    group``, ``move devices`` or ``release devices``), ``group``, ``guest``
-    (UUID, null for a removal, for a release, and for what is done for all
-    guests that share a group), ``line``, ``threads``, ``devices`` (IOMMU
-    groups) and ``reason``.
+    group``, ``move devices``, ``release devices`` or ``set class``),
+    ``group`` (null for ``set class``), ``guest`` (UUID, null for a removal,
+    for a release, and for what is done for all guests that share a group),
+    ``line`` (for ``set class`` the scheduling class), ``threads``,
+    ``devices`` (IOMMU groups) and ``reason``.
 problems
-    ``guest`` (UUID or null), ``group`` and ``reason``.
+    ``guest`` (UUID or null), ``group`` (null for scheduling classes) and
+    ``reason``.
 """
 
 import argparse
@@ -57,7 +59,11 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.threads import engine as threads
+from ghsched_nova.threads import model as threads_model
+from ghsched_nova.threads.privileged import apply as apply_class
 from ghsched_nova.virt import engine
+from ghsched_nova.virt import scheduling
 
 EXIT_DONE = 0
 EXIT_ERROR = 1
@@ -127,24 +133,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    report = _run(arguments, reconcile.look)
-    if report.problems:
+    groups, classes = _run(arguments, reconcile.look, threads.look)
+    if groups.problems or classes.problems:
         return EXIT_ERROR
-    return EXIT_TO_DO if report.actions else EXIT_DONE
+    return EXIT_TO_DO if groups.actions or classes.actions else EXIT_DONE
 
 
 def _reconcile(arguments: argparse.Namespace) -> int:
-    report = _run(arguments, reconcile.reconcile)
-    return EXIT_ERROR if report.problems else EXIT_DONE
+    groups, classes = _run(arguments, reconcile.reconcile, _set_classes)
+    failed = groups.problems or classes.problems
+    return EXIT_ERROR if failed else EXIT_DONE
+
+
+def _set_classes(guests: Sequence[threads_model.Guest],
+                 run_path: Path) -> threads.Report:
+    # This command runs as root and needs no helper.
+    return threads.reconcile(guests, run_path, lambda action: apply_class(
+        action.thread.tid, action.thread.start, action.scheduling))
 
 
 def _run(arguments: argparse.Namespace,
-         work: Callable[..., reconcile.Report]) -> reconcile.Report:
+         work: Callable[..., reconcile.Report],
+         work_threads: Callable[..., threads.Report],
+         ) -> tuple[reconcile.Report, threads.Report]:
     section = _section(arguments.config_file)
     host = engine.HostEngine(section)
     before = host.groups()
-    wanted, refused = host.wanted(
-        domains.running(arguments.connect), before)
+    running = domains.running(arguments.connect)
+    wanted, refused = host.wanted(running, before)
     model.check(wanted)
     report = reconcile.Report(foreign=tuple(sorted(naming.foreign(before))))
     if wanted.guests or wanted.removable:
@@ -152,9 +168,11 @@ def _run(arguments: argparse.Namespace,
                                       Path(section.libvirt_run_path)), wanted)
     report = reconcile.Report(
         report.actions, (*refused, *report.problems), report.foreign)
+    classes = work_threads(scheduling.wanted(running),
+                           Path(section.libvirt_run_path))
     show = _as_json if arguments.format == 'json' else _as_table
-    print(show(wanted, report, _host(host, wanted)))
-    return report
+    print(show(wanted, report, classes, _host(host, wanted)))
+    return report, classes
 
 
 def _section(files: Sequence[str] | None) -> Any:
@@ -176,6 +194,7 @@ def _host(host: engine.HostEngine,
 
 
 def _as_json(wanted: model.Wanted, report: reconcile.Report,
+             classes: threads.Report,
              host: resctrl_host.ResctrlHost | None) -> str:
     return json.dumps({
         'host': {
@@ -191,32 +210,42 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
                      'threads': list(action.threads),
                      'devices': list(action.devices),
                      'reason': action.reason}
-                    for action in report.actions],
+                    for action in report.actions]
+        + [{'kind': 'set class', 'group': None, 'guest': action.uuid,
+            'line': str(action.scheduling), 'threads': [action.thread.tid],
+            'devices': [], 'reason': f'{action.role}: {action.reason}'}
+           for action in classes.actions],
         'problems': [{'guest': problem.guest or None,
                       'group': problem.group, 'reason': problem.reason}
-                     for problem in report.problems],
+                     for problem in report.problems]
+        + [{'guest': problem.uuid, 'group': None, 'reason': problem.reason}
+           for problem in classes.problems],
     }, indent=2)
 
 
 def _as_table(wanted: model.Wanted, report: reconcile.Report,
+              classes: threads.Report,
               _host: resctrl_host.ResctrlHost | None) -> str:
     names = {guest.domain.uuid: guest.domain.name for guest in wanted.guests}
     parts = []
-    if report.actions:
-        parts.append(_table(
-            ('Action', 'Group', 'What', 'Why'),
-            [(action.kind, action.group, action.what, action.reason)
-             for action in report.actions]))
-    if report.problems:
-        parts.append(_table(
-            ('Guest', 'Group', 'Problem'),
-            [(names.get(problem.guest, problem.guest), problem.group,
-              problem.reason) for problem in report.problems]))
+    actions: list[tuple[str, ...]] = [
+        (action.kind, action.group, action.what, action.reason)
+        for action in report.actions]
+    actions += [('set class', '-', action.what, action.reason)
+                for action in classes.actions]
+    if actions:
+        parts.append(_table(('Action', 'Group', 'What', 'Why'), actions))
+    problems = [(names.get(problem.guest, problem.guest), problem.group,
+                 problem.reason) for problem in report.problems]
+    problems += [(names.get(problem.uuid, problem.uuid), '-', problem.reason)
+                 for problem in classes.problems]
+    if problems:
+        parts.append(_table(('Guest', 'Group', 'Problem'), problems))
     capped = sum(guest.shared == own.DEFAULT for guest in wanted.guests)
     parts.append(
         f'{len(wanted.guests) - capped} guests with a policy, '
         + (f'{capped} capped without one, ' if capped else '') +
-        f'{len(report.actions)} actions, {len(report.problems)} problems, '
+        f'{len(actions)} actions, {len(problems)} problems, '
         f'{len(report.foreign)} control groups of others')
     return '\n'.join(parts)
 

@@ -13,18 +13,25 @@
 
 """Scheduling classes of real threads, of a process that looks like a QEMU."""
 
+import contextlib
+import io
+import json
 import os
 from pathlib import Path
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 from oslotest import base
 
+from ghsched_nova.cmd import host
+from ghsched_nova.resctrl import model as resctrl_model
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
 from ghsched_nova.threads import privileged
 from ghsched_nova.threads import survey
+from ghsched_nova.virt import desired
 from ghsched_placement.scheduling import Scheduling
 
 #: Names its threads as QEMU does, says that it is ready, and waits.
@@ -45,6 +52,7 @@ sys.stdin.read()
 '''
 VCPU0, VCPU1 = model.Role('vcpu', 0), model.Role('vcpu', 1)
 MAIN, IO1 = model.Role('emulator'), model.Role('iothread', 1)
+UUID = 'c5a49498-ffaf-47ae-9208-77ea133d3fcf'
 OTHER, BATCH = Scheduling('other'), Scheduling('batch')
 
 
@@ -150,3 +158,48 @@ class EngineTest(ThreadsTestCase):
         action, = self.reconcile(
             self.guest(vcpu0=Scheduling('rr', 10))).actions
         self.assertEqual('it has other', action.reason)
+
+
+class HostCommandTest(ThreadsTestCase):
+    """``ghsched-host`` shows classes and sets them."""
+
+    XML = ('<domain><vcpu>2</vcpu><cputune>'
+           '<vcpusched vcpus="0-1" scheduler="batch"/></cputune></domain>')
+
+    def call(self, command, form='json'):
+        config = self.run_path / 'nova.conf'
+        config.write_text(f'[ghsched]\nlibvirt_run_path = {self.run_path}\n'
+                          f'resctrl_path = {self.run_path}/none\n')
+        running = [desired.Running(
+            resctrl_model.Domain(UUID, 1, 'web'), self.XML)]
+        out = io.StringIO()
+        with mock.patch.object(host.domains, 'running',
+                               return_value=running), \
+                contextlib.redirect_stdout(out):
+            status = host.main([command, '--format', form,
+                                '--config-file', str(config)])
+        return status, out.getvalue()
+
+    def test_plan_shows_what_reconcile_sets(self):
+        status, text = self.call('plan')
+        first, second = json.loads(text)['actions']
+        self.assertEqual(2, status)
+        self.assertEqual(
+            ('set class', UUID, 'batch', [self.threads()[VCPU0].tid],
+             'vCPU 0: it has other'),
+            (first['kind'], first['guest'], first['line'], first['threads'],
+             first['reason']))
+        self.assertEqual('vCPU 1: it has other', second['reason'])
+        self.assertEqual(OTHER, self.threads()[VCPU0].scheduling)
+        self.assertEqual(0, self.call('reconcile')[0])
+        self.assertEqual(BATCH, self.threads()[VCPU0].scheduling)
+        status, text = self.call('plan', 'table')
+        self.assertEqual(0, status)
+        self.assertIn('0 actions, 0 problems', text)
+
+    def test_a_thread_that_is_missing_is_a_problem(self):
+        (self.run_path / 'web.pid').unlink()
+        status, text = self.call('plan')
+        self.assertEqual(1, status)
+        problem, = json.loads(text)['problems']
+        self.assertIn('no thread is found', problem['reason'])
