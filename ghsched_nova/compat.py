@@ -19,6 +19,7 @@ guest there.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -41,6 +42,7 @@ from nova import context as nova_context
 from nova import exception
 from nova.limit import placement as placement_limits
 from nova import objects
+from nova.objects import flavor as flavor_object
 from nova.objects import request_spec
 from nova.pci import request as pci_request
 from nova.pci import whitelist
@@ -170,6 +172,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.objects.instance.Instance._save_flavor': ('self', 'context'),
     'nova.objects.request_spec.RequestSpec.save': ('self',),
     'nova.virt.driver.ComputeDriver.cleanup_host': ('self', 'host'),
+    'nova.objects.flavor.Flavor.save_extra_specs': (
+        'self', 'to_add', 'to_delete'),
     'nova.compute.manager.ComputeVirtAPI.__init__': ('self', 'compute'),
     'nova.compute.manager.ComputeManager._update_resource_tracker': (
         'self', 'context', 'instance'),
@@ -265,6 +269,30 @@ def around_move_claim(
         with function(instance):
             return original(tracker, context, instance, *args, **kwargs)
     _wrap(resource_tracker.ResourceTracker, '_move_claim', claimed)
+
+
+def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
+                  ) -> None:
+    """Have the extra specs of a flavor checked before they are stored.
+
+    nova-api hands validators one key at a time, without the rest of the
+    flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and calls
+    ``save_extra_specs`` with the whole of what is to be there.
+
+    :param check: takes what is to be there, and the names of what is new or
+        differs. What it raises reaches the caller of nova-api.
+    """
+    def save(original: Callable[..., Any], flavor: Any,
+             to_add: Mapping[str, str] | None = None,
+             to_delete: Any = None) -> Any:
+        before = getattr(flavor, '_orig_extra_specs', {})
+        added = {name for name, value in (to_add or {}).items()
+                 if before.get(name) != value}
+        if added:
+            check(to_add or {}, added)
+        return original(flavor, to_add, to_delete)
+
+    _wrap(flavor_object.Flavor, 'save_extra_specs', save)
 
 
 @dataclass(frozen=True)
@@ -729,24 +757,6 @@ def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
                 return dict(spec.get_tags())
         return None
     return tags
-
-
-def move_provider(uuid: str, name: str, parent: str) -> bool:
-    """Put a provider below another one of the same tree.
-
-    Nova's report client has no call for it (``_ensure_resource_provider``
-    says so), and none is needed: it keeps the parent that Placement tells.
-    """
-    response = placement_client().put(
-        f'/resource_providers/{uuid}',
-        {'name': name, 'parent_provider_uuid': parent}, version='1.37')
-    if response.status_code == 200:
-        return True
-    LOG.warning('ghsched: Placement does not move the provider %(name)s: '
-                '%(code)s %(text)s',
-                {'name': name, 'code': response.status_code,
-                 'text': response.text})
-    return False
 
 
 def add_physnet(cell: Any, physnet: str) -> None:

@@ -18,6 +18,7 @@ read this one table.
 """
 
 from dataclasses import dataclass
+import difflib
 from typing import Literal
 
 NAMESPACE = 'ghsched'
@@ -105,9 +106,14 @@ MONITOR = Key(
     details='Takes a monitoring group, which hosts have many of, and no '
             'control group.')
 
+#: How much it matters that a guest sees the NUMA nodes of its devices.
+REQUIRED = 'required'
+PREFERRED = 'preferred'
+NONE = 'none'
+
 DEVICE_NUMA = Key(
     name='device_numa', kind='enum', per_node=False, default_text='none',
-    choices=('required', 'preferred', 'none'),
+    choices=(REQUIRED, PREFERRED, NONE),
     summary='Whether the guest sees the NUMA node of its passthrough '
             'devices.',
     details='With required every device must be on a host NUMA node that '
@@ -206,3 +212,18 @@ KEYS: tuple[Key, ...] = (
     IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
+
+#: How alike an extra spec and one of ours are, from 0 to 1, when a typing
+#: error is assumed.
+_ALIKE = 0.85
+
+
+def nearest(extra_spec: str) -> str | None:
+    """The extra spec of ours that was probably meant; None without one.
+
+    The number of a guest NUMA node after the dot is kept.
+    """
+    name, dot, node = extra_spec.partition('.')
+    known = {key.extra_spec.lower(): key.extra_spec for key in KEYS}
+    found = difflib.get_close_matches(name.lower(), known, 1, _ALIKE)
+    return known[found[0]] + dot + node if found else None

@@ -195,6 +195,31 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
             raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
 
 
+def check_flavor(extra_specs: Mapping[str, str],
+                 given: Iterable[str]) -> None:
+    """Check keys of a flavor with those that it has beside them.
+
+    What else depends on the image, the aliases or the hosts is left to the
+    scheduler. A key whose name is nearly one of ours is taken for a typing
+    error.
+
+    :param given: names of those that are new or changed.
+    :raises PolicyError: for the first key that no guest could be given.
+    """
+    for extra_spec in sorted(given):
+        nearest = keys.nearest(extra_spec)
+        if not extra_spec.startswith(_PREFIX) and nearest:
+            raise PolicyError(extra_spec, f'do you mean {nearest}?')
+    if not any(extra_spec.startswith(_PREFIX)
+               or extra_spec == keys.NUMA_NODES for extra_spec in given):
+        return
+    check_topology(extra_specs)
+    nodes = str(extra_specs.get(keys.NUMA_NODES, 1)).strip()
+    if nodes.isdecimal():
+        for problem in problems(extra_specs, int(nodes)):
+            raise problem
+
+
 def parse(extra_specs: Mapping[str, str],
           guest_nodes: int) -> GuestPolicy | None:
     """The policy in a flavor's extra specs; None when there is none.
@@ -361,6 +386,10 @@ def _split(extra_spec: str) -> tuple[keys.Key, int | None]:
     match = _KEY.fullmatch(extra_spec[len(_PREFIX):])
     key = keys.BY_NAME.get(match['name']) if match else None
     if match is None or key is None:
+        nearest = keys.nearest(extra_spec)
+        if nearest not in (None, extra_spec):
+            raise PolicyError(extra_spec,
+                              f'unknown key; do you mean {nearest}?')
         known = ', '.join(k.extra_spec for k in keys.KEYS)
         raise PolicyError(extra_spec, f'unknown key; known are {known}')
     if match['node'] is None:

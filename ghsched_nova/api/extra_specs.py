@@ -15,13 +15,15 @@
 
 nova-api loads this module through the entry point group
 ``nova.api.extra_spec_validators`` and checks flavor extra specs with it from
-API microversion 2.86 on. Nova refuses every unknown key of a namespace that
-has a validator, so no more is needed against misspelt keys.
+API microversion 2.86 on. An unknown key of our namespace is refused with the
+nearest one named.
 
-Rules between keys (a guest NUMA topology, min <= max) are checked when a
-server is scheduled: the API sees one request's keys, not the whole flavor.
+Rules between keys (a guest NUMA topology, min <= max) and keys that are nearly
+ours are checked when the flavor is stored, at any microversion.
 """
 
+from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,12 +50,27 @@ class Validator(base.ExtraSpecValidator):
     """
 
     def validate(self, name: str, value: Any) -> None:
-        super().validate(name, value)
         try:
             policy.check(name, value)
         except policy.PolicyError as error:
-            raise exception.ValidationError(
-                f'Validation failed; {error}.') from None
+            raise _refusal(error) from None
+        super().validate(name, value)
+
+
+def _refusal(error: policy.PolicyError) -> exception.ValidationError:
+    return exception.ValidationError(f'Validation failed; {error}')
+
+
+def check_flavor(extra_specs: Mapping[str, str],
+                 given: Collection[str]) -> None:
+    """Refuse keys that contradict each other.
+
+    :raises nova.exception.ValidationError: naming the key and the cure.
+    """
+    try:
+        policy.check_flavor(extra_specs, given)
+    except policy.PolicyError as error:
+        raise _refusal(error) from None
 
 
 def register() -> list[base.ExtraSpecValidator]:
@@ -61,12 +78,18 @@ def register() -> list[base.ExtraSpecValidator]:
     pci_requests.register()
     compat.before_moves(request_specs.repair)
     compat.extend_limits(limits.with_ours)
+    compat.check_flavors(check_flavor)
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))
         if key.per_node:
             validators.append(_validator(
                 key, f'{key.extra_spec}.{{node}}', [_NODE]))
+    # Nova takes the first that matches, and refuses the rest without a hint.
+    validators.append(Validator(
+        name=f'{keys.NAMESPACE}:{{unknown}}', description='No such key.',
+        value={'type': str},
+        parameters=[{'name': 'unknown', 'pattern': '.*'}]))
     return validators
 
 

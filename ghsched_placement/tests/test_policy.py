@@ -147,10 +147,27 @@ class ParseTest(unittest.TestCase):
 class RefusalTest(RefusalTestCase):
 
     def test_unknown_keys(self):
-        for key in ('ghsched:mem_bw', 'ghsched:', 'ghsched:.0',
-                    'ghsched:Monitor', 'ghsched:mem_bw_min:0'):
+        for key in ('ghsched:mem', 'ghsched:', 'ghsched:.0'):
             self.refused({key: '1'}, 1, key, 'unknown key; known are '
                                              'ghsched:mem_bw_min, ')
+        for key, nearest in (('mem_bw', 'mem_bw_m'), ('Monitor', 'monitor'),
+                             ('mem_bw_min:0', 'mem_bw_min'),
+                             ('mem_bw_mim.3', r'mem_bw_min\.3')):
+            self.refused({f'ghsched:{key}': '1'}, 1, f'ghsched:{key}',
+                         f'do you mean ghsched:{nearest}')
+
+    def test_one_letter_wrong_is_near_and_other_namespaces_are_not(self):
+        for key in keys.KEYS:
+            name = key.extra_spec
+            for place in range(len(name)):
+                for wrong in (name[:place] + name[place + 1:],
+                              name[:place] + '_' + name[place + 1:],
+                              name.upper()):
+                    self.assertIsNotNone(keys.nearest(wrong), wrong)
+        for other in ('hw:numa_nodes', 'hw:mem_page_size', 'quota:vif_min',
+                      'resources:CUSTOM_MEM_BW_PCT', 'monitor', 'sched:x',
+                      'trait:CUSTOM_GHSCHED_MEM_BW_MIN'):
+            self.assertIsNone(keys.nearest(other), other)
 
     def test_values(self):
         for key, text, reason in (

@@ -350,6 +350,12 @@ class GhschedTestCase(OurParts, base.LibvirtMigrationMixin,
             vcpu=vcpus, memory_mb=ram, disk=1, ephemeral=0,
             extra_spec={**specs, **(extra or {})})
 
+    def unchecked_flavor(self, **kwargs):
+        """A flavor as made where nova-api does not have this extension."""
+        with fixtures.MonkeyPatch('ghsched_placement.policy.check_flavor',
+                                  lambda *args: None):
+            return self.flavor(**kwargs)
+
     def boot(self, flavor, state='ACTIVE', **kwargs):
         return self._create_server(flavor_id=flavor, networks='none',
                                    expected_state=state, **kwargs)

@@ -15,6 +15,7 @@
 import fixtures
 from nova.pci import request as pci_request
 from nova.scheduler.client import report
+from nova import utils
 from oslo_utils.fixture import uuidsentinel
 
 from ghsched_nova.tests.functional import nova_base
@@ -45,7 +46,7 @@ class TopologyTest(nova_base.GhschedTestCase):
         super().setUp()
         self.start_host()
         # Pinned CPUs alone make a guest of one NUMA node.
-        self.unsaid = self.flavor(nodes=0, mem_bw_min=30)
+        self.unsaid = self.unchecked_flavor(nodes=0, mem_bw_min=30)
 
     def image(self, nodes):
         made = self.glance.create(None, {
@@ -244,7 +245,8 @@ class BootTest(nova_base.GhschedTestCase):
 
     def test_a_key_for_a_guest_node_that_is_not_there_is_named(self):
         self.start_host()
-        server = self.boot(self.flavor(mem_bw_min__3=10), state='ERROR')
+        server = self.boot(self.unchecked_flavor(mem_bw_min__3=10),
+                           state='ERROR')
         self.assertIn('ghsched:mem_bw_min.3: the guest has no NUMA node 3',
                       self.fault(server))
 
@@ -446,3 +448,42 @@ class ProviderTest(nova_base.GhschedTestCase):
                      self.provider('host_a', 0)):
             self.assertEqual(404, self.placement.get(
                 f'/resource_providers/{uuid}').status)
+
+    def refused(self, specs, *texts, flavor=None, version='latest'):
+        flavor = flavor or self._create_flavor(vcpu=1)
+        with utils.temporary_mutation(self.api, microversion=version):
+            body = self.api.api_post(
+                f'/flavors/{flavor}/os-extra_specs', {'extra_specs': specs},
+                check_response_status=[400]).body
+        for text in texts:
+            self.assertIn(text, body['badRequest']['message'])
+
+    def test_keys_that_are_nearly_ours_are_refused_with_the_nearest(self):
+        for key in ('Ghsched:mem_bw_min', 'gsched:mem_bw_min',
+                    'ghsched:mem_bw_mim', 'ghsched:mem_bw_min.x'):
+            self.refused({key: '10', 'hw:numa_nodes': '1'}, key)
+        self.refused({'gsched:mem_bw_mim.1': '10', 'hw:numa_nodes': '2'},
+                     'do you mean ghsched:mem_bw_min.1?')
+        for key in ('sched:x', 'hw:mem_page_size', 'quota:vif_min'):
+            self.api.post_extra_spec(
+                self._create_flavor(vcpu=1), {'extra_specs': {key: '1'}}
+                if key != 'hw:mem_page_size' else
+                {'extra_specs': {key: 'any'}})
+
+    def test_contradictions_are_refused_when_the_flavor_is_made(self):
+        self.refused({'ghsched:mem_bw_min': '10'},
+                     'ghsched:mem_bw_min', 'set hw:numa_nodes')
+        self.refused({'ghsched:mem_bw_min': '60', 'hw:numa_nodes': '1',
+                      'ghsched:mem_bw_max': '50'}, 'ghsched:mem_bw_m')
+        self.refused({'ghsched:mem_bw_min.7': '60', 'hw:numa_nodes': '2'},
+                     'ghsched:mem_bw_min.7', 'no NUMA node 7')
+        # With what the flavor has already, and at any microversion.
+        made = self._create_flavor(vcpu=1, extra_spec={
+            'hw:numa_nodes': '1', 'ghsched:mem_bw_max': '50'})
+        for version in ('2.1', 'latest'):
+            self.refused({'ghsched:mem_bw_min': '51'}, 'ghsched:mem_bw_m',
+                         flavor=made, version=version)
+
+    def test_a_value_is_refused_with_the_name_of_its_key(self):
+        self.refused({'ghsched:mem_bw_min': '30%', 'hw:numa_nodes': '1'},
+                     'ghsched:mem_bw_min', "'30%'")

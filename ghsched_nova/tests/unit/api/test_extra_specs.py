@@ -76,15 +76,16 @@ class ValidateTest(LoadedTestCase):
                     validators.validate(name, value)
 
     def test_values_out_of_range(self):
-        self.refused('ghsched:mem_bw_min', '101', "'101' is greater")
-        self.refused('ghsched:mem_bw_min.1', '-1', "'-1' is less")
-        self.refused('ghsched:mem_bw_max', '0', "'0' is less")
-        self.refused('ghsched:mem_bw_priority.3', '8', "'8' is greater")
+        self.refused('ghsched:mem_bw_min', '101', 'mem_bw_min: 101 is greater')
+        self.refused('ghsched:mem_bw_min.1', '-1', 'mem_bw_min.1: -1 is less')
+        self.refused('ghsched:mem_bw_max', '0', 'mem_bw_max: 0 is less')
+        self.refused('ghsched:mem_bw_priority.3', '8',
+                     'priority.3: 8 is greater')
 
     def test_values_of_the_wrong_kind(self):
-        self.refused('ghsched:mem_bw_max', 'most', 'not a valid integer')
-        self.refused('ghsched:mem_bw_hardlimit', 'hard', 'boolean-like')
-        self.refused('ghsched:monitor', '2', 'boolean-like')
+        self.refused('ghsched:mem_bw_max', 'most', 'not a whole number')
+        self.refused('ghsched:mem_bw_hardlimit', 'hard', 'neither true')
+        self.refused('ghsched:monitor', '2', 'neither true')
 
     def test_values_that_only_nova_takes_for_numbers(self):
         for value in ('1_0', '٣', 60.5):
@@ -101,8 +102,13 @@ class ValidateTest(LoadedTestCase):
                      'ghsched:MEM_BW_MIN'):
             self.refused(name, '1', 'Validation failed')
 
+    def test_the_nearest_key_is_named(self):
+        for name in ('ghsched:mem_bw_mim', 'ghsched:MEM_BW_MIN'):
+            self.refused(name, '1', 'do you mean ghsched:mem_bw_min')
+        self.refused('ghsched:x', '1', 'known are ghsched:mem_bw_min, ')
+
     def test_monitor_is_for_the_whole_guest(self):
-        self.refused('ghsched:monitor.0', 'true', 'not appear to be a valid')
+        self.refused('ghsched:monitor.0', 'true', 'for the whole guest')
 
     def test_other_namespaces_are_not_ours(self):
         validators.validate('other:mem_bw', 'x')
