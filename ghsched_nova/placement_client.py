@@ -114,6 +114,16 @@ class PlacementClient:
                 return {'allocation_requests': [], 'provider_summaries': {}}
             raise
 
+    def move_provider(self, uuid: str, name: str, parent: str) -> None:
+        """Put a provider below another one of the same tree.
+
+        Nova's report client has no call for it
+        (``_ensure_resource_provider`` says so), and none is needed: it keeps
+        the parent that Placement names.
+        """
+        self.put(f'/resource_providers/{uuid}',
+                 {'name': name, 'parent_provider_uuid': parent})
+
     def _ask(self, method: str, url: str, *body: Any) -> Any:
         try:
             response = getattr(self._session, method)(url, *body,

@@ -40,10 +40,11 @@ from lxml import etree
 from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_nova.guest.pci_topology import DeviceNumaError
+from ghsched_placement import keys
 
-REQUIRED = 'required'
-PREFERRED = 'preferred'
-NONE = 'none'
+REQUIRED = keys.REQUIRED
+PREFERRED = keys.PREFERRED
+NONE = keys.NONE
 MODES = (REQUIRED, PREFERRED, NONE)
 
 #: Machines with PCI Express, ACPI and hot-plug behind an expander bus. The

@@ -15,26 +15,29 @@
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 from typing import Any
 
-from keystoneauth1 import exceptions
-
 from ghsched_nova.live import errors
+from ghsched_nova.placement_client import PlacementClient
+from ghsched_nova.placement_client import PlacementError
 from ghsched_placement import change
 from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import tree
 
-#: With consumer generations (1.28), and before consumer types (1.38), which
-#: Nova does not set.
-_VERSION = '1.37'
-
 #: How often a change that met another one is tried in all.
 _TRIES = 5
 
-#: What Placement calls a change that met another one.
-_CONCURRENT = 'placement.concurrent_update'
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """What Placement refuses is a change that is refused."""
+    try:
+        yield
+    except PlacementError as error:
+        raise errors.Refused(str(error)) from error
 
 
 class Shares:
@@ -46,10 +49,11 @@ class Shares:
 
     def __init__(self, client: Any, consumer: str,
                  nodes: Mapping[str, int]) -> None:
-        self._client = client
+        self._client = PlacementClient(client)
         self._consumer = consumer
         self._nodes = nodes
 
+    @_refusing()
     def held(self) -> dict[str, int]:
         """Percent by provider, for all host nodes of the guest.
 
@@ -66,6 +70,7 @@ class Shares:
                 'put its allocation right first')
         return {provider: now.get(provider, 0) for provider in self._nodes}
 
+    @_refusing()
     def put(self, wanted: Mapping[str, int]) -> bool:
         """Have Placement hold these shares.
 
@@ -81,15 +86,19 @@ class Shares:
             body = change.reallocate(self._get(), wanted)
             if body is None:
                 return False
-            response = self._ask('put', self._url, body)
-            if response.status_code == 204:
+            try:
+                self._client.put(self._url, body)
                 return True
-            if not _is_concurrent(response):
-                raise errors.Refused(self._why(response, wanted))
+            except PlacementError as error:
+                if not error.concurrent:
+                    # Better than what Placement says: which node lacks it.
+                    self.check_room(wanted)
+                    raise
         raise errors.Refused(
             f'the allocation of the guest was changed by somebody else '
             f'{_TRIES} times while it was to be changed here; try again')
 
+    @_refusing()
     def check_room(self, wanted: Mapping[str, int]) -> None:
         """Whether :meth:`put` would find enough left, as of now.
 
@@ -99,14 +108,14 @@ class Shares:
         if short:
             raise errors.Refused('; '.join(short))
 
+    @_refusing()
     def check_traits(self, compute_node_uuid: str,
                      policy: GuestPolicy) -> None:
         """Whether the host tells Placement that it can hold a policy.
 
         :raises Refused: naming the key that it cannot hold.
         """
-        url = f'/resource_providers/{compute_node_uuid}/traits'
-        traits = self._json(self._ask('get', url))['traits']
+        traits = self._client.traits(compute_node_uuid)
         needed = GuestPolicy(nodes=policy.nodes).capabilities()
         for capability in sorted(needed):
             trait = names.CAPABILITY_TRAITS[capability]
@@ -121,39 +130,19 @@ class Shares:
         return f'/allocations/{self._consumer}'
 
     def _get(self) -> dict[str, Any]:
-        answer = self._json(self._ask('get', self._url))
+        answer = self._client.get(self._url)
         if not answer['allocations']:
             raise errors.Gone('Placement holds nothing for the guest; was it '
                               'deleted?')
         return answer
-
-    def _ask(self, method: str, url: str, *body: Any) -> Any:
-        try:
-            return getattr(self._client, method)(url, *body,
-                                                 version=_VERSION)
-        except exceptions.ClientException as error:
-            raise errors.Refused(
-                f'Placement cannot be asked: {error}') from error
-
-    def _json(self, response: Any) -> dict[str, Any]:
-        if response.status_code != 200:
-            raise errors.Refused(f'Placement: {_said(response)}')
-        return dict(response.json())
-
-    def _why(self, response: Any, wanted: Mapping[str, int]) -> str:
-        """What Placement said, or better: which node has too little."""
-        short = list(self._shortages(wanted))
-        return '; '.join(short) if short else f'Placement: {_said(response)}'
 
     def _shortages(self, wanted: Mapping[str, int]) -> Iterator[str]:
         now = change.held(self._get()['allocations'])
         for provider, share in wanted.items():
             if share <= now.get(provider, 0):
                 continue
-            url = f'/resource_providers/{provider}'
-            record = self._json(self._ask('get', f'{url}/inventories'))[
-                'inventories'].get(names.MEM_BW_PCT)
-            used = self._json(self._ask('get', f'{url}/usages'))['usages']
+            record = self._client.inventories(provider).get(names.MEM_BW_PCT)
+            used = self._client.usages(provider)
             left = tree.free(record, used.get(names.MEM_BW_PCT, 0)
                              - now.get(provider, 0)) if record else 0
             if left < share:
@@ -167,21 +156,3 @@ def nodes_of(compute_node_uuid: str,
     """Host NUMA node by provider."""
     return {names.numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
-
-
-def _errors(response: Any) -> list[dict[str, Any]]:
-    try:
-        return list(response.json()['errors'])
-    except (ValueError, KeyError, TypeError):
-        return []
-
-
-def _is_concurrent(response: Any) -> bool:
-    return response.status_code == 409 and any(
-        one.get('code') == _CONCURRENT for one in _errors(response))
-
-
-def _said(response: Any) -> str:
-    details = [str(one.get('detail', '')).strip()
-               for one in _errors(response)]
-    return '; '.join([f'HTTP {response.status_code}', *filter(None, details)])

@@ -24,10 +24,13 @@ from dataclasses import dataclass
 import json
 import math
 from typing import Any
+from typing import TYPE_CHECKING
 
 from ghsched_nova.monitor import rates
-from ghsched_nova.monitor import view
 from ghsched_placement import cpulist
+
+if TYPE_CHECKING:       # nova-scheduler reads, and needs no resctrl for it
+    from ghsched_nova.monitor import view
 
 KEY = 'ghsched_bandwidth'
 
@@ -56,7 +59,7 @@ class Measured:
                 if node not in self.parts or share >= enough}
 
 
-def write(snapshot: view.Snapshot, now: float) -> dict[str, str]:
+def write(snapshot: 'view.Snapshot', now: float) -> dict[str, str]:
     """The stats to report; none as long as nothing is known.
 
     :param now: seconds since 1970.

@@ -34,7 +34,6 @@ from nova.scheduler.filters import numa_topology_filter
 from oslo_log import log as logging
 
 from ghsched_nova import compat
-from ghsched_nova.guest import device_numa
 from ghsched_nova import pci_requests
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.placement_client import PlacementError
@@ -45,6 +44,7 @@ from ghsched_placement import candidates
 from ghsched_placement.candidates import Placed
 from ghsched_placement.candidates import VfRequest
 from ghsched_placement.candidates import Wanted
+from ghsched_placement import keys
 from ghsched_placement.lack import Gathered
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
@@ -140,9 +140,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             vf_requests(spec), attempt.locality,
             guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
-                      and policy.device_numa != device_numa.NONE
+                      and policy.device_numa != keys.NONE
                       and near.placed_by_claim(requests)))
-        return wanted, policy.device_numa == device_numa.PREFERRED
+        return wanted, policy.device_numa == keys.PREFERRED
 
     def _keep_one(self, view: HostStateView, spec: compat.RequestSpec,
                   wanted: Wanted) -> Lack | None:

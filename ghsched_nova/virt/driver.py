@@ -41,6 +41,7 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova import pci_requests
+from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
@@ -49,7 +50,6 @@ from ghsched_nova.virt import agreement
 from ghsched_nova.virt import arrival
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import bandwidth_use
-from ghsched_nova.virt import consumption
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
@@ -91,7 +91,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         # (UUID, domain id) of guests that were started without a policy.
         self._without_policy: set[tuple[str, int]] = set()
         self._numa_nodes: tuple[int, ...] = ()
-        self._pci_placer = pci_providers.Placer(compat.move_provider)
+        self._pci_placer = pci_providers.Placer(_placement)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
             compat.config().ghsched)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
@@ -118,13 +118,14 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: Any = None) -> None:
         groups_before = providers.held_groups(provider_tree, nodename)
+        client = _placement()
         super().update_provider_tree(provider_tree, nodename,
                                      allocations=allocations)
         providers.update(
             provider_tree, nodename,
             self._description(),
             conf.tree_config(compat.config().ghsched), groups_before,
-            consumption.usages, consumption.holders)
+            client.usages, client.holders)
         if compat.config().pci.report_in_placement:
             self._pci_placer.update(
                 provider_tree, nodename, pci_providers.wanted_nodes(
@@ -598,6 +599,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             return kept(probe.get_xml_desc())
         finally:
             probe.delete_configuration()
+
+
+def _placement() -> PlacementClient:
+    return PlacementClient(compat.placement_client())
 
 
 def _is_active(guest: Any) -> bool:

@@ -28,6 +28,8 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_utils import uuidutils
 
+from ghsched_nova.placement_client import PlacementClient
+from ghsched_nova.placement_client import PlacementError
 from ghsched_placement import names
 
 LOG = logging.getLogger(__name__)
@@ -38,9 +40,6 @@ _CHILD_TYPES = ('type-VF', 'vdpa')
 
 #: Tags of a device in [pci]device_spec; None when it is not in there.
 TagsOf = Callable[[Mapping[str, Any]], Mapping[str, str] | None]
-
-#: (provider UUID, name, UUID of the new parent) -> whether it was moved.
-Move = Callable[[str, str, str], bool]
 
 
 def wanted_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
@@ -71,8 +70,8 @@ def wanted_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
 class Placer:
     """Puts providers below their NUMA nodes, once each."""
 
-    def __init__(self, move: Move) -> None:
-        self._move = move
+    def __init__(self, client: Callable[[], PlacementClient]) -> None:
+        self._client = client
         # Nova's copy of the tree shows the old parent for some minutes.
         self._moved: dict[str, str] = {}
 
@@ -98,8 +97,12 @@ class Placer:
     def _put_below(self, provider: Any, parent: str) -> None:
         if parent in (provider.parent_uuid, self._moved.get(provider.uuid)):
             return
-        if self._move(provider.uuid, provider.name, parent):
-            self._moved[provider.uuid] = parent
-            LOG.info('ghsched: moved the provider %(name)s below its NUMA '
-                     'node %(parent)s',
-                     {'name': provider.name, 'parent': parent})
+        try:
+            self._client().move_provider(provider.uuid, provider.name, parent)
+        except PlacementError as error:
+            LOG.warning('ghsched: the provider %(name)s is not moved: '
+                        '%(error)s', {'name': provider.name, 'error': error})
+            return
+        self._moved[provider.uuid] = parent
+        LOG.info('ghsched: moved the provider %(name)s below its NUMA node '
+                 '%(parent)s', {'name': provider.name, 'parent': parent})

@@ -20,6 +20,7 @@ native threads (nova.monkey_patch makes such a service fail at its start).
 import ast
 from collections.abc import Iterator
 import pathlib
+import subprocess
 import sys
 
 import ddt
@@ -176,3 +177,41 @@ class TestRuleMachinery(base.BaseTestCase):
     @ddt.unpack
     def test_allowed(self, module, name):
         self.assertTrue(allowed(module, name))
+
+
+#: What nova-scheduler loads of ours; a new one is added with its reason.
+SCHEDULER_LOADS = frozenset(
+    'ghsched_nova' + name for name in (
+        '', '.compat', '.conf', '.monitor', '.monitor.rates',
+        '.monitor.stats', '.pci_requests', '.placement_client',
+        '.scheduler'))
+
+
+class TestSchedulerLoads(base.BaseTestCase):
+    """In a fresh interpreter, since this one has loaded far more."""
+
+    def loaded(self):
+        program = (
+            'import sys\n'
+            'from nova.cmd import scheduler\n'
+            'from nova.scheduler import manager\n'
+            'import nova.service\n'
+            'before = set(sys.modules)\n'
+            'from ghsched_nova.scheduler import bandwidth_weigher\n'
+            'from ghsched_nova.scheduler import filters\n'
+            'from ghsched_nova.scheduler import manager\n'
+            'from ghsched_nova.scheduler import weighers\n'
+            'print(*set(sys.modules) - before)\n')
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, '-c', program], cwd=TOP, check=True,
+            capture_output=True, text=True)
+        return set(done.stdout.split())
+
+    def test_no_lxml_and_no_resctrl(self):
+        loaded = self.loaded()
+        self.assertEqual(set(), {
+            name for name in loaded
+            if name.partition('.')[0] in ('lxml', 'libvirt')})
+        ours = {name for name in loaded if name.startswith('ghsched_nova')
+                and not name.startswith('ghsched_nova.scheduler.')}
+        self.assertEqual(set(), ours - SCHEDULER_LOADS)
