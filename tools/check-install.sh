@@ -13,7 +13,8 @@
 
 # Build the sdist and the wheel, install the project in every way that an
 # admin may choose, and check each time that Nova's way of loading a compute
-# driver finds ours, and that removing the project leaves nothing behind.
+# driver finds ours, and that removing the project leaves nothing behind. On an
+# admin's laptop and in tempest's environment it works without a Nova.
 #
 # usage: check-install.sh [PYTHON]
 #
@@ -62,12 +63,19 @@ link_base() {
     done
 }
 
-# make_venv NAME: an environment of its own that sees BASE's packages, in a
-# directory whose .pth files are not run.
+# The same without Nova.
+link_without_nova() {
+    mkdir "$WORK/no-nova"
+    cp -P "$WORK"/base/* "$WORK/no-nova/"
+    rm "$WORK"/no-nova/nova "$WORK"/no-nova/nova-*
+}
+
+# make_venv NAME [PACKAGES]: an environment of its own that sees BASE's
+# packages, or those of another directory, whose .pth files are not run.
 make_venv() {
     "$BASE" -m venv --without-pip "$WORK/$1"
     site_of "$1" > /dev/null
-    echo "$WORK/base" > "$(site_of "$1")/_base.pth"
+    echo "$WORK/${2:-base}" > "$(site_of "$1")/_base.pth"
 }
 
 site_of() {
@@ -166,6 +174,60 @@ wheel() {
     say 'ok: wheel'
 }
 
+# pip asks no index here, so that an install with requirements succeeds only
+# when all of them are there already: it brings no Nova.
+beside_nova() {
+    make_venv beside
+    pip_in beside install "$WHEEL"
+    check beside "$WORK/beside"
+    say 'ok: beside a Nova, which stays'
+}
+
+no_nova() {
+    ! (cd / && "$WORK/$1/bin/python" -c 'import nova' 2> /dev/null) ||
+        { say "$1 has a Nova"; return 1; }
+}
+
+# Every command of openstack can be loaded, and the pure tools too.
+laptop() {
+    make_venv laptop no-nova
+    pip_in laptop install "$WHEEL[osc]"
+    no_nova laptop
+    (cd / && "$WORK/laptop/bin/python" -W ignore - << 'EOF'
+from importlib import metadata
+
+for entry in metadata.entry_points(group='openstack.ghsched.v1'):
+    entry.load()
+EOF
+    )
+    local program
+    for program in ghsched ghsched-top ghsched-host ghsched-exporter; do
+        (cd / && "$WORK/laptop/bin/$program" --help > /dev/null) ||
+            { say "$program needs a Nova"; return 1; }
+    done
+    say 'ok: a laptop without Nova'
+}
+
+tempest() {
+    make_venv tempest no-nova
+    pip_in tempest install "$WHEEL[tempest]"
+    no_nova tempest
+    (cd / && "$WORK/tempest/bin/python" -W ignore - << 'EOF'
+import pathlib
+import unittest
+
+from tempest.test_discover import plugins
+
+tests, top = plugins.TempestTestPluginManager().get_plugin_load_tests_tuple()[
+    'ghsched_tests']
+found = unittest.TestLoader().discover(tests, top_level_dir=top)
+if not found.countTestCases() or 'FailedTest' in str(found):
+    raise SystemExit(f'tempest cannot load {found}')
+EOF
+    )
+    say 'ok: tempest without Nova'
+}
+
 # editable NAME [PIP-OPTION...]
 editable() {
     local name=$1
@@ -192,9 +254,13 @@ split() {
 
 copy_tree
 link_base
+link_without_nova
 build
 build_from_sdist
 wheel
+beside_nova
+laptop
+tempest
 editable editable
 editable editable-strict --config-settings editable_mode=strict
 split

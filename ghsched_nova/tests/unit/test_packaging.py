@@ -47,8 +47,16 @@ class TestBuildBackend(base.BaseTestCase):
         directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         self.wheel = directory / 'ghsched-1-py3-none-any.whl'
         with zipfile.ZipFile(self.wheel, 'w') as wheel:
-            wheel.writestr('ghsched_nova/__init__.py', '')
-            wheel.writestr(self.RECORD, f'{self.RECORD},,\n')
+            for name in ('ghsched_nova/__init__.py',
+                         'ghsched_nova/tests/unit/test_conf.py',
+                         'tempest_plugin/tests/base.py'):
+                wheel.writestr(name, '')
+            wheel.writestr(self.RECORD, f"""\
+ghsched_nova/__init__.py,sha256=x,0
+ghsched_nova/tests/unit/test_conf.py,sha256=x,0
+tempest_plugin/tests/base.py,sha256=x,0
+{self.RECORD},,
+""")
         (directory / 'extra.pth').write_text('import sys\n')
         self.addCleanup(self._back_to, pathlib.Path.cwd())
         self._back_to(directory)
@@ -69,12 +77,47 @@ class TestBuildBackend(base.BaseTestCase):
         with zipfile.ZipFile(self.wheel) as wheel:
             record = wheel.read(self.RECORD).decode().splitlines()
         self.assertEqual(
-            [f'{self.RECORD},,', f'extra.pth,sha256={digest},11'], record)
+            [f'{self.RECORD},,', f'extra.pth,sha256={digest},11'],
+            record[-2:])
+
+    def test_tests_are_not_shipped_but_those_of_tempest(self):
+        with zipfile.ZipFile(self.wheel) as wheel:
+            names = wheel.namelist()
+            record = wheel.read(self.RECORD).decode()
+        for some in (names, record):
+            self.assertIn('tempest_plugin/tests/base.py', some)
+            self.assertNotIn('ghsched_nova/tests/unit/test_conf.py', some)
 
     def test_record_stays_last(self):
         # PEP 427 wants the dist-info directory at the end of the archive.
         with zipfile.ZipFile(self.wheel) as wheel:
             self.assertEqual(self.RECORD, wheel.namelist()[-1])
+
+
+class TestNovaIsNoRequirement(base.BaseTestCase):
+    """A package takes the Nova that is there, or none."""
+
+    def setUp(self):
+        super().setUp()
+        self.text = (TOP / 'requirements.txt').read_text()
+
+    def test_the_tree_itself_needs_nova_first_of_all(self):
+        self.assertTrue(self.text.startswith('nova>=31'))
+
+    def test_packages_keep_every_other_line(self):
+        kept = load_backend().without_nova(self.text)
+        gone = set(self.text.splitlines()) - set(kept.splitlines())
+        self.assertEqual([self.text.splitlines()[0]], list(gone))
+
+    def test_only_nova_itself_is_left_out(self):
+        text = 'python-novaclient>=1\nnova-powervm\nnovarizer\n'
+        self.assertEqual(text, load_backend().without_nova(text))
+
+    def test_the_extra_has_the_same_bound(self):
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(TOP / 'setup.cfg')
+        self.assertIn(self.text.splitlines()[0],
+                      parser['extras']['nova'].splitlines())
 
 
 class TestEntryPoints(base.BaseTestCase):
