@@ -96,6 +96,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.virt.libvirt.driver.LibvirtDriver._resume_guest_after_snapshot': (
         'self', 'context', 'live_snapshot', 'original_power_state',
         'instance', 'guest'),
+    'nova.virt.libvirt.host.Host.get_guest': ('self', 'instance'),
+    'nova.virt.libvirt.guest.Guest.launch': ('self', 'pause'),
     'nova.virt.libvirt.driver.LibvirtDriver._get_pci_passthrough_devices': (
         'self',),
     'nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology': (
@@ -790,6 +792,25 @@ def add_endpoint(virtapi: Any, endpoint: Any) -> None:
     manager: Any = getattr(virtapi, '_compute', None)
     if manager is not None:
         manager.additional_endpoints.append(endpoint)
+
+
+def around_launch(host: Any, function: Callable[..., Any]) -> None:
+    """Have a function of ours start the domains that are defined already.
+
+    ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` start
+    them with ``launch()`` of the guest that ``get_guest()`` gave, and let
+    them run at once.
+
+    :param host: nova.virt.libvirt.host.Host of the driver.
+    :param function: takes Nova's ``launch`` of a guest, the guest, the
+        instance, and whether it is to stay paused.
+    """
+    def get_guest(instance: Any) -> Any:
+        guest = type(host).get_guest(host, instance)
+        guest.launch = functools.partial(function, guest.launch, guest,
+                                         instance)
+        return guest
+    host.get_guest = get_guest
 
 
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:

@@ -87,6 +87,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
         self._threads = scheduling.ThreadKeeper(compat.config().ghsched)
+        compat.around_launch(self._host, self._launch)
         self._pci_devices: list[dict[str, Any]] = []
         # (UUID, domain id) of guests that were started without a policy.
         self._without_policy: set[tuple[str, int]] = set()
@@ -312,9 +313,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         libvirt moves the vCPU threads into the control group while the guest
         is paused, so nothing of it runs before its policy holds.
         """
-        starts = power_on or pause
-        if not starts or (metadata.read(xml) is None
-                          and not self._ghsched.caps_all):
+        if not (power_on or pause) or not self._starts_paused(xml):
             return super()._create_guest(
                 context, xml, instance, power_on=power_on, pause=pause,
                 post_xml_callback=post_xml_callback)
@@ -326,6 +325,24 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             guest.resume()
         self._tell_news(context, instance)
         return guest
+
+    def _starts_paused(self, xml: str) -> bool:
+        """Whether there is something to do before a guest may run."""
+        return metadata.read(xml) is not None or self._ghsched.caps_all
+
+    def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
+                pause: bool = False) -> None:
+        """Start a domain that is defined already, as :meth:`_create_guest`.
+
+        For a soft reboot and the end of a cold snapshot.
+        """
+        if not self._starts_paused(guest.get_xml_desc()):
+            launch(pause=pause)
+            return
+        launch(pause=True)
+        self._enforce_or_stop(guest, instance)
+        if not pause:
+            guest.resume()
 
     def _tell_news(self, context: Any, instance: Any) -> None:
         """Tell of a shared group while others may be looking for one."""
@@ -339,7 +356,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                         instance=instance)
 
     def _soft_reboot(self, instance: Any) -> Any:
-        """A soft reboot starts a new QEMU, hence a new control group."""
+        """Somebody else may have started the guest while Nova waited."""
         done = super()._soft_reboot(instance)
         if done:
             self._enforce_or_stop(self._host.get_guest(instance), instance)
@@ -348,7 +365,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def _resume_guest_after_snapshot(
             self, context: Any, live_snapshot: Any,
             original_power_state: Any, instance: Any, guest: Any) -> None:
-        """A cold snapshot ends with a new QEMU as well."""
+        """Devices were attached since the guest was started."""
         restarted = self._needs_suspend_resume_for_snapshot(
             live_snapshot, original_power_state)
         try:

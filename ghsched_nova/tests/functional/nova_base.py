@@ -57,8 +57,8 @@ MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 class KeptElements(fixtures.Fixture):
     """Nova's fake Domain forgets what it does not know; libvirt does not.
 
-    It has one definition where libvirt has two, and loses a domain that runs
-    when it is defined again.
+    It has one definition where libvirt has two, loses a domain that runs when
+    it is defined again, and its number when it is started again.
     """
 
     def _setUp(self):
@@ -117,6 +117,9 @@ def _defining_again(define):
 def _starting(create):
     def start(self, flags):
         self._def = self._def.get('_stored', self._def)
+        # Nova's fake has no number for one that is started a second time.
+        if self._id < 0:
+            self._id = self._connection._id_counter
         return create(self, flags)
     return start
 

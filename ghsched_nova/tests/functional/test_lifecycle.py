@@ -16,6 +16,8 @@ import os
 
 import fixtures
 from nova.compute import power_state
+from nova import context as nova_context
+from nova import exception
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client
 
@@ -292,6 +294,68 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         os.mkdir(os.path.join(self.kernel.path, left))
         self._run_periodics()
         self.assertEqual([self.name], self.kernel.own_groups())
+
+
+class NeverUnprotectedTest(nova_base.GhschedTestCase):
+    """What Nova starts with ``guest.launch()`` and not by itself."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(memorytune_attributes='none', group='ghsched')
+        self.start_host()
+        self.server = self.boot(self.flavor(mem_bw_min=60))
+        self.driver = self.computes['host_a'].driver
+        self.seen = []
+        for name in ('createWithFlags', 'resume'):
+            self.useFixture(fixtures.MonkeyPatch(
+                f'nova.tests.fixtures.libvirt.Domain.{name}',
+                self.noting(name, getattr(fakelibvirt.Domain, name))))
+        self.kernel._enforce = self.noting('enforce', self.kernel._enforce)
+
+    def noting(self, name, function):
+        def noted(*args):
+            self.seen.append((name, *args[1:]) if name == 'createWithFlags'
+                             else name)
+            return function(*args)
+        return noted
+
+    def guest(self):
+        return self.driver._host.get_guest(self.instance(self.server))
+
+    def snapshot(self):
+        guest = self.guest()
+        guest.poweroff()
+        # Nova suspends it first, and then starts it in this.
+        self.driver._resume_guest_after_snapshot(
+            nova_context.get_admin_context(), False, power_state.RUNNING,
+            self.instance(self.server), guest)
+
+    def assert_in_order(self):
+        self.assertEqual(
+            [('createWithFlags', fakelibvirt.VIR_DOMAIN_START_PAUSED),
+             'enforce', 'resume'], self.seen[:3])
+        self.assertTrue(self.guest().is_active())
+
+    def test_a_soft_reboot(self):
+        self._reboot_server(self.server, hard=False)
+        self.assert_in_order()
+
+    def test_a_cold_snapshot(self):
+        self.snapshot()
+        self.assert_in_order()
+
+    def test_one_that_cannot_be_protected_does_not_run(self):
+        self.kernel.error = apply.EnforcementError('refused')
+        self.assertRaises(exception.ComputeResourcesUnavailable,
+                          self.snapshot)
+        self.assertNotIn('resume', self.seen)
+        self.assertFalse(self.guest().is_active())
+
+    def test_a_guest_without_a_policy_is_started_as_ever(self):
+        self.server = self.boot(self.flavor(vcpus=1))
+        self.seen.clear()
+        self.snapshot()
+        self.assertEqual([('createWithFlags', 0)], self.seen)
 
 
 class MeasuredTest(nova_base.GhschedTestCase):

@@ -50,10 +50,10 @@ class LiveChangeBase(nova_base.GhschedTestCase):
         super().setUp()
         self.flags(memorytune_attributes=self.MEMORYTUNE,
                    group_sharing=self.SHARING, group='ghsched')
-        # Tests that let a host be silent do not want to wait.
-        self.flags(rpc_response_timeout=5)
         self.start_host()
         self.server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
+        # Tests that let a host be silent do not want to wait.
+        self.flags(rpc_response_timeout=5)
         self.before = self.state()
 
     def change(self, dry_run=False, server=None, **keys):

@@ -103,9 +103,13 @@ class ReliedOnTest(testtools.TestCase):
     def test_starting_a_guest_goes_through_one_method(self):
         from nova.virt.libvirt import driver
         source = inspect.getsource(driver)
-        # _create_guest, _soft_reboot and _resume_guest_after_snapshot, which
-        # our driver all overrides.
+        # _create_guest, which our driver overrides, and _soft_reboot and
+        # _resume_guest_after_snapshot, see compat.around_launch.
         self.assertEqual(3, source.count('.launch('))
+        for method in (driver.LibvirtDriver._soft_reboot,
+                       driver.LibvirtDriver.snapshot):
+            self.assertIn('self._host.get_guest(instance)',
+                          inspect.getsource(method))
 
     def test_compute_locks_an_instance_by_its_uuid(self):
         from nova.compute import manager
