@@ -43,7 +43,7 @@ if [ "${1:-}" = --vfs ]; then
 fi
 if [ "${1:-}" = --moves ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_moves.py
-    check_names "${tests%moves.py}move_*.py" "${@:2}"
+    check_names "${tests%s.py}_*.py" "${@:2}"
     need_root "$@"
     [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
         "$GHSCHED_TOP/tools/vnode" down
@@ -51,7 +51,8 @@ if [ "${1:-}" = --moves ]; then
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py
-check_names "$tests" "$@"
+check_names "$(echo "${tests%.py}"_{placing,policy,failures,groups,busy}.py)" \
+    "$@"
 need_root "$@"
 # A second host would take guests that are looked for on the first.
 [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] || "$GHSCHED_TOP/tools/vnode" down

@@ -52,8 +52,8 @@ class ColdMoves(MoveRoom):
 
     def test_resize_here(self) -> None:
         """The same on the same host, which is the only one that is left."""
-        with self._set((*self._computes, 'nova-api'),
-                       ('DEFAULT', 'allow_resize_to_same_host', 'true')), \
+        with self._with((*self._computes, 'nova-api'),
+                        ('DEFAULT', 'allow_resize_to_same_host', 'true')), \
                 self._disabled(2):
             server = self._on('growing', 'bw30', 1)
             self._resized(server, 'bw60', 1)
@@ -66,7 +66,7 @@ class ColdMoves(MoveRoom):
 
     def test_resize_shared_group(self) -> None:
         """One of two equal guests that share a control group is resized."""
-        with self._set(self._computes, ('ghsched', 'group_sharing', 'on')):
+        with self._with(self._computes, ('ghsched', 'group_sharing', 'on')):
             server, _other = (self._on(name, 'bw30', 1) for name in '12')
             self._resized(server, 'bw60', 2)
             self.lab.cloud.compute.revert_server_resize(server)

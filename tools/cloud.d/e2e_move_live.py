@@ -72,7 +72,10 @@ class LiveMigration(MoveRoom):
         self.lab.cloud.compute.live_migrate_server(
             server, host=None, block_migration='auto')
         self._kill_qemu(server, 2)
-        self._settled(server, 'ACTIVE')
+        if self._settled(server, 'ACTIVE').status == 'ERROR':
+            # Nova 34 has rolled all back, and then takes the failure of the
+            # finished migration for one of the guest's.
+            self.lab.cloud.compute.reset_server_state(server, 'active')
         self._is_on(server, 1)
         self._is_on(self._live(server), 2)
 
@@ -107,7 +110,7 @@ class LiveMigration(MoveRoom):
 
     def test_live_shared_group(self) -> None:
         """Two equal guests with one control group move one by one."""
-        with self._set(self._computes, ('ghsched', 'group_sharing', 'on')):
+        with self._with(self._computes, ('ghsched', 'group_sharing', 'on')):
             servers = [self._on(name, 'bw30', 1) for name in '12']
             for server in servers:
                 self._is_on(self._live(server), 2)

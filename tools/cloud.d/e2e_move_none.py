@@ -63,8 +63,8 @@ class InPlace(MoveRoom):
 
     def test_soft_delete(self) -> None:
         """A guest that is restored has its share again."""
-        with self._set((*self._computes, 'nova-api'),
-                       ('DEFAULT', 'reclaim_instance_interval', '3600')):
+        with self._with((*self._computes, 'nova-api'),
+                        ('DEFAULT', 'reclaim_instance_interval', '3600')):
             server = self._on('restored', 'bw30', 1)
             self._compute.delete_server(server)
             self._settled(server, 'SOFT_DELETED')

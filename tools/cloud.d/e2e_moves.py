@@ -15,6 +15,8 @@
 
 import sys
 
+from aio.lab import Lab
+from aio.settings import read
 from e2e_move_cold import ColdMoves
 from e2e_move_evacuation import Evacuation
 from e2e_move_live import LiveMigration
@@ -24,4 +26,4 @@ from e2e_room import main
 ROOMS = (LiveMigration, ColdMoves, Evacuation, InPlace)
 
 if __name__ == '__main__':
-    sys.exit(main(ROOMS, 'e2e-moves', sys.argv[1:]))
+    sys.exit(main(ROOMS, Lab(read(), 'e2e-moves'), sys.argv[1:]))

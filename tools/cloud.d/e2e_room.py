@@ -32,7 +32,6 @@ from aio import host
 from aio.lab import Lab
 from aio import services
 from aio.settings import CloudError
-from aio.settings import read
 from aio.settings import Settings
 
 
@@ -122,8 +121,8 @@ class Room:
             raise
 
     @contextlib.contextmanager
-    def _set(self, services: Sequence[str], *options: tuple[str, str, str]
-             ) -> Iterator[None]:
+    def _with(self, services: Sequence[str], *options: tuple[str, str, str]
+              ) -> Iterator[None]:
         """Services of Nova's with other options, for a while."""
         for section, key, value in options:
             cli.set_option(self.settings, section, key, value)
@@ -141,14 +140,13 @@ def names_of(room: type[Room]) -> list[str]:
     return [name[5:] for name in vars(room) if name.startswith('test_')]
 
 
-def main(rooms: Sequence[type[Room]], prefix: str, names: Sequence[str]
+def main(rooms: Sequence[type[Room]], lab: Lab, names: Sequence[str]
          ) -> int:
     """Run the tests of some rooms, all of them or some by name.
 
-    :param prefix: of the names of servers.
     :param names: tools/e2e.sh knows that there are such tests.
     """
-    lab, checks = Lab(read(), prefix), Checks()
+    checks = Checks()
     lab.clean()
     for kind in rooms:
         chosen = [name for name in names_of(kind)

@@ -18,14 +18,12 @@ They run on the virtual compute node (tools/vnode up), whose VFs are real.
 
 import sys
 import time
-import traceback
 from typing import Any
 
-from aio.settings import CloudError
-from aio.settings import Settings
-from e2e import BANDWIDTH
-from e2e import Checks
-from e2e import main
+from aio.settings import read
+from e2e_guest_room import BANDWIDTH
+from e2e_room import main
+from e2e_room import Room
 from vnode.lab import VF
 from vnode.lab import VirtualLab
 from vnode import machine
@@ -34,16 +32,12 @@ _NODES = tuple(range(machine.NODES))
 _VFS = machine.VFS_PER_PF
 
 
-class EndToEnd:
+class Vfs(Room):
     """The tests; a method's name without ``test_`` is the test's name."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.lab = VirtualLab(settings, 'e2e-vfs')
-        self.checks = Checks()
+    lab: VirtualLab
 
     def prepare(self) -> None:
-        self.lab.clean()
         self._flavor('vfs-pair', hw__numa_nodes=2, ghsched__vfs='vf:2',
                      ghsched__device_numa='required', ghsched__mem_bw_min=40)
         self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1,
@@ -114,7 +108,7 @@ class EndToEnd:
                           dict.fromkeys(_NODES, 40))
         self._seen_by_guest(server)
         self.lab.delete(server)
-        self._nothing_left()
+        self.nothing_left()
 
     def _allocated(self, server: Any) -> None:
         seen = self.lab.allocations(server)
@@ -145,15 +139,9 @@ class EndToEnd:
             self.checks.note(part in fault,
                              f'fault: {fault!r}, expected {part}')
         self.lab.delete(server)
-        self._nothing_left()
+        self.nothing_left()
 
     # -- parts of tests -------------------------------------------------------
-
-    def _active(self, server: Any) -> Any:
-        if server.status != 'ACTIVE':
-            raise CloudError(f'{server.name} is {server.status}: '
-                             + self.lab.fault(server))
-        return server
 
     def _tree(self) -> dict[str, object]:
         """Providers with their parents and their inventories."""
@@ -177,23 +165,5 @@ class EndToEnd:
         self.checks.equal('VFs with the driver vfio-pci', bound.split(), [])
 
 
-def run(tests: EndToEnd, names: list[str]) -> None:
-    """Run tests by name; each begins without servers."""
-    tests.prepare()
-    for name in names:
-        method = getattr(tests, f'test_{name}')
-        print(f'\n{name}: {" ".join(method.__doc__.split())}', flush=True)
-        begin = time.monotonic()
-        try:
-            method()
-            tests.lab.clean()
-        except Exception as error:
-            if not isinstance(error, CloudError):
-                traceback.print_exc()
-            tests.checks.error(f'{name}: {error}')
-            tests.lab.clean()
-        print(f'     {time.monotonic() - begin:.1f} s', flush=True)
-
-
 if __name__ == '__main__':
-    sys.exit(main(EndToEnd, run, sys.argv[1:]))
+    sys.exit(main((Vfs,), VirtualLab(read(), 'e2e-vfs'), sys.argv[1:]))

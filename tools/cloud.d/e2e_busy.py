@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Checks of what the tools show of busy guests (simulated)."""
+
+from collections.abc import Iterator
+import contextlib
+
+from aio import cli
+from aio.settings import ComputeHost
+from e2e_guest_room import GuestRoom
+from e2e_load import BUSY
+from e2e_load import Load
+
+
+_SCHEDULER = 'nova-scheduler'
+
+
+class Busy(GuestRoom):
+    """The tests; a method's name without ``test_`` is the test's name."""
+
+    def test_busy_guest(self) -> None:
+        """ghsched-top, the exporter and Nova show a busy guest (simulated)."""
+        server = self._active(self.lab.boot('busy', 'bw10'))
+        node, = self.lab.allocated_nodes(server)
+        load = Load(self.lab)
+        self.lab.tell(server, 'busy')
+        frame = load.busy_frame(server)
+        print(load.top('--batch').rstrip())
+        self._only_on('the guest in ghsched-top',
+                      load.of_guest(frame, server), node)
+        self._only_on('all guests in ghsched-top', load.of_guests(frame),
+                      node)
+        with load.exporter() as address:
+            self._only_on('rate in ghsched-exporter', load.scrape(
+                address, 'ghsched_memory_bytes_per_second', server), node)
+        age, used = self.lab.until(
+            lambda: self._reported_busy(load, node), 60,
+            'the stats of the compute node do not show the load')
+        self.checks.note(0 <= age <= 30, f'age of the stats with {used}: '
+                         f'{age:.1f} s, expected from 0 to 30')
+        self.lab.tell(server, 'idle')
+        self.checks.holds(
+            'the guest in ghsched-top, idle again',
+            load.of_guest(load.idle_frame(server), server),
+            f'less than {BUSY:.0f} bytes/s')
+
+    def test_busy_guest_counted(self) -> None:
+        """So they do where the kernel has counters (simulated)."""
+        with self._dialect('intel'):
+            server = self._active(self.lab.boot('busy', 'cap45'))
+            node, = self._topology_nodes(server)
+            load = Load(self.lab)
+            self.lab.tell(server, 'busy')
+            self._only_on('the guest in ghsched-top', load.of_guest(
+                load.busy_frame(server), server), node)
+            with load.exporter() as address:
+                metric = 'ghsched_memory_bytes_total'
+                before = load.scrape(address, metric, server)
+                load.frame()    # a second or more
+                after = load.scrape(address, metric, server)
+            self._only_on(
+                'counter in ghsched-exporter, increase',
+                {one: after[one] - count for one, count in before.items()},
+                node)
+
+    def test_busy_host(self) -> None:
+        """The scheduler takes the host that has bandwidth left (simulated)."""
+        server = self._active(self.lab.boot('busy', 'bw10'))
+        self.lab.tell(server, 'busy')
+        load, node = Load(self.lab), self.lab.allocated_nodes(server)[0]
+        with self._two_hosts(), self._scheduler(
+                ('DEFAULT', 'debug', 'true'),
+                # Nova's own weigher wants the busy host.
+                ('filter_scheduler', 'ram_weight_multiplier', '-1'),
+                ('ghsched', 'bandwidth_weight_threshold', '5'),
+                ('ghsched', 'bandwidth_weight_multiplier', '20')):
+            self.lab.until(lambda: self._reported_busy(load, node), 60,
+                           'the stats of the compute node do not show it')
+            with self.lab.log_of(_SCHEDULER) as log:
+                other = self.lab.boot('other', 'two-nodes')
+                for words in (('RAMWeigher: normalized',),
+                              ('ghsched: ', 'for bandwidth')):
+                    for line in log.lines(*words):
+                        print('        ' + line.partition(' - ')[2][-200:])
+            self._active(other)
+            self.checks.equal('host of the new guest', other.compute_host,
+                              ComputeHost(2).name)
+            self.lab.clean()
+
+    # -- parts of tests -------------------------------------------------------
+
+    def _only_on(self, text: str, seen: dict[int, float], node: int) -> None:
+        """Bandwidth is seen on one node, and on no other."""
+        self.checks.note(
+            seen.get(node, 0) >= BUSY
+            and not any(rate for one, rate in seen.items() if one != node),
+            f'{text}, bytes/s by node: {seen}, expected node {node} alone')
+
+    def _reported_busy(self, load: Load, node: int
+                       ) -> tuple[float, dict[int, float]] | None:
+        age, used = load.reported()
+        return (age, used) if used.get(node, 0) >= BUSY else None
+
+    @contextlib.contextmanager
+    def _two_hosts(self) -> Iterator[None]:
+        """A second host, for a while."""
+        cli.up_with(self.settings, (ComputeHost(), ComputeHost(2)))
+        try:
+            yield
+        finally:
+            self.lab.clean()
+            cli.up_with(self.settings, (ComputeHost(),))
+
+    @contextlib.contextmanager
+    def _scheduler(self, *options: tuple[str, str, str]) -> Iterator[None]:
+        """nova-scheduler alone with other options, for a while."""
+        for section, key, value in options:
+            cli.set_option(self.settings, section, key, value)
+        try:
+            self._restart(_SCHEDULER)
+            yield
+        finally:
+            for section, key, _value in options:
+                cli.set_option(self.settings, section, key, None)
+            self._restart(_SCHEDULER)

@@ -1,0 +1,232 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Checks of the policy of a running guest, and of its changes."""
+
+import hashlib
+import subprocess
+from typing import Any
+from xml.etree import ElementTree
+
+from aio import database
+from aio.lab import Group
+from aio import process
+from aio.services import COMPUTE
+from e2e_guest_room import GuestRoom
+
+
+class Policy(GuestRoom):
+    """The tests; a method's name without ``test_`` is the test's name."""
+
+    def test_hard_reboot(self) -> None:
+        """A hard reboot makes the same XML and the same group again."""
+        server = self._active(self.lab.boot('reboot', 'bw-all'))
+        before = self.lab.group(server)
+        xml = _parts(self.lab.domain_xml(server))
+        self.lab.cloud.compute.reboot_server(server, 'HARD')
+        self.lab.until(lambda: self._has_new_threads(server, before), 90,
+                       'the guest does not run again')
+        after = self.lab.group(server)
+        self.checks.equal('schemata', after.lines(), before.lines())
+        self.checks.equal('XML', _parts(self.lab.domain_xml(server)), xml)
+        self.checks.equal('groups', len(self.lab.groups()), 1)
+
+    def test_live_change(self) -> None:
+        """A running guest gets other values, and keeps them."""
+        server = self._active(self.lab.boot('live', 'bw-all'))
+        node, = self.lab.allocated_nodes(server)
+        before = self.lab.group(server)
+        self._set(server, 0, 'Done.', '--mem-bw-min', '20', '--mem-bw-max',
+                  '0=70', '--mem-bw-priority', '6')
+        wanted = {'MB': 70, 'MBMIN': 20, 'MBHDL': 1, 'MBPRI': 6}
+        self._holds(server, wanted)
+        self.checks.equal('share allocated', self._used(node), 20)
+        self.checks.equal('threads in the group',
+                          self.lab.group(server).threads, before.threads)
+        after = self._all_of(server)
+        self._set(server, 0, 'Nothing to change.', '--mem-bw-min', '20')
+        self.checks.equal('the same once more', self._all_of(server), after)
+        self.lab.cloud.compute.reboot_server(server, 'HARD')
+        self.lab.until(lambda: self._has_new_threads(server, before), 90,
+                       'the guest does not run again')
+        self._holds(server, wanted)
+        self.lab.cloud.compute.stop_server(server)
+        self.lab.wait(server, 'SHUTOFF')
+        self._set(server, 0, 'when the server starts', '--mem-bw-min', '0')
+        self.lab.cloud.compute.start_server(server)
+        self._active(self.lab.wait(server, 'ACTIVE'))
+        self._holds(server, {**wanted, 'MBMIN': 0})
+        self.checks.equal('share allocated', self._used(node), 0)
+
+    def test_live_change_refused(self) -> None:
+        """Placement, the host or a key refuses: all is as it was."""
+        server = self._active(self.lab.boot('live', 'bw-all'))
+        others = [self._active(self.lab.boot(name, 'bw60')) for name in '12']
+        before = self._all_of(server)
+        self._set(server, 2, 'has 40 % of its memory bandwidth left',
+                  '--mem-bw-min', '45')
+        self.checks.equal('after Placement refused', self._all_of(server),
+                          before)
+        self.lab.delete(*others)
+        for fault in ('EINVAL', 'ENOSPC'):
+            with self._faults({'schemata:MBMIN': {'error': fault,
+                                                  'times': 1}}):
+                self._set(server, 2, fault, '--mem-bw-min', '45',
+                          '--mem-bw-max', '90', '--mem-bw-priority', '1')
+            self.checks.equal('after the host refused',
+                              self._all_of(server), before)
+        self._set(server, 2, 'ghsched:mem_bw_min: 60 is more than',
+                  '--mem-bw-min', '60')
+        self.checks.equal('after a key was refused', self._all_of(server),
+                          before)
+        hasty = self.settings.state / 'hasty.conf'
+        hasty.write_text('[DEFAULT]\nrpc_response_timeout = 5\n')
+        process.stop([self.services[COMPUTE]])
+        try:
+            self._set(server, 2, 'did not answer in time', '--mem-bw-min',
+                      '45', *self._nova_files(), '--config-file', str(hasty))
+        finally:
+            self._restart_compute()
+        self.checks.equal('after nobody answered', self._all_of(server),
+                          before)
+
+    def test_live_change_by_libvirt(self) -> None:
+        """In a group of libvirt's; a start of the XML has the new cap."""
+        with self._dialect('intel'):
+            server = self._active(self.lab.boot('intel', 'cap45'))
+            node, = self._topology_nodes(server)
+            self._set(server, 0, 'Done.', '--mem-bw-max', '73')
+            self.checks.equal('MB of its group', self._values(server, 'MB'),
+                              {node: 80, 1 - node: 100})
+            self.checks.equal(
+                'node and cap in the stored <memorytune>',
+                [(one.get('id'), one.get('bandwidth')) for one in
+                 self.lab.domain_xml(server).findall(
+                     'cputune/memorytune/node')],
+                [(str(node), '80')])
+            self._set(server, 2, 'ghsched:mem_bw_min', '--mem-bw-min', '20')
+            self.lab.delete(server)
+            self.nothing_left()
+
+    def test_reassert(self) -> None:
+        """What somebody changed is put right when nova-compute starts."""
+        server = self._active(self.lab.boot('tampered', 'bw-all'))
+        node, = self.lab.allocated_nodes(server)
+        group = self.lab.group(server)
+        self.lab.on_host('sh', '-c', f'echo "MBMIN:{node}=1" > '
+                                     f'/sys/fs/resctrl/{group.name}/schemata')
+        self._restart_compute()
+        self.lab.until(
+            lambda: self._values(server, 'MBMIN').get(node) == 30, 30,
+            'MBMIN is not put right')
+        self.checks.equal('schemata', self.lab.group(server).lines(),
+                          group.lines())
+
+    def test_openstack_commands(self) -> None:
+        """What "openstack ghsched ..." tells is what is so."""
+        server = self._active(self.lab.boot('asked', 'bw-all'))
+        node, = self.lab.allocated_nodes(server)
+        host_name = self.lab.providers()[0].name
+        self.checks.equal(
+            'capacity show: used and largest guarantee of each node',
+            [(row['BW Used (%)'], row['Largest Guarantee (%)'])
+             for row in self.lab.openstack('capacity', 'show', host_name)],
+            [(30, 70) if one == node else (0, 100) for one in (0, 1)])
+        self.checks.equal(
+            'host list: state, guests and drift of each host',
+            [(row['Host'], row['State'], row['Guests'], row['Drift'])
+             for row in self.lab.openstack('host', 'list')],
+            [(host_name, 'up', 1, 0)])
+        shown = self.lab.openstack('host', 'show', host_name)
+        self.checks.equal('host show: drift', shown['drift'], [])
+        self.checks.equal('host show: set on the host', [
+            one['effective_percent'] for one in shown['numa_nodes']],
+            [30 if one == node else 0 for one in (0, 1)])
+        row, = self.lab.openstack('server', 'bandwidth', 'show', server.id)
+        self.checks.equal(
+            'server bandwidth show: node, asked, allocated, effective',
+            [row[name] for name in (
+                'Host Node', 'Min (%)', 'Allocated (%)', 'Effective Min (%)',
+                'Effective Max (%)', 'Effective Priority')],
+            [node, 30, 30, 30, 50, 5])
+        row, = self.lab.openstack('flavor', 'check', 'bw60')
+        self.checks.equal('flavor check: guests of 60 % that fit',
+                          (row['Fits'], row['Guests That Fit']), (True, 2))
+        row, = self.lab.openstack('density', 'plan', '--flavor', 'bw60')
+        self.checks.equal('density plan: guests of 60 % that fit',
+                          row['Guests'], 2)
+        self.lab.delete(server)
+
+    # -- parts of tests -------------------------------------------------------
+
+    def _set(self, server: Any, status: int, words: str,
+             *arguments: str) -> None:
+        """Run "ghsched server set", and look at how it ends."""
+        files = [] if '--config-file' in arguments else self._nova_files()
+        done = subprocess.run(
+            [f'{self.settings.venv}/bin/ghsched', 'server', 'set',
+             server.id, *arguments, *files], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False, timeout=150)
+        text = (done.stderr + done.stdout).strip()
+        self.checks.equal(f'status of {" ".join(arguments)}',
+                          done.returncode, status)
+        self._contains('its last line', text.splitlines()[-1], words)
+
+    def _nova_files(self) -> list[str]:
+        """Options that name the configuration of nova-manage."""
+        return database.nova_manage(self.settings)[1:]
+
+    def _holds(self, server: Any, values: dict[str, int]) -> None:
+        """The group and the policy in both XMLs have these on one node."""
+        node, = self._topology_nodes(server)
+        self.checks.equal(
+            f'values of node {node}', {
+                line: self._values(server, line).get(node)
+                for line in values}, values)
+        name = self.lab.domain_name(server)
+        for which in ([], ['--inactive']):
+            policy = ElementTree.fromstring(  # noqa: S314 - libvirt's own
+                self.lab.on_host('virsh', 'dumpxml', *which, name)).find(
+                    'metadata/{*}policy/{*}node')
+            seen = {} if policy is None else dict(policy.attrib)
+            self.checks.equal(
+                f'policy in the XML {" ".join(which)}', seen,
+                {'host': str(node), 'min': str(values['MBMIN']),
+                 'max': str(values['MB']), 'priority': str(values['MBPRI']),
+                 'hardlimit': 'true' if values['MBHDL'] else 'false'})
+
+    def _all_of(self, server: Any) -> dict[str, object]:
+        """All that a change of the policy would change."""
+        name = self.lab.domain_name(server)
+        found = self.lab.server(server)
+        return {
+            'state': (found.status, found.task_state),
+            'specs': dict(found.flavor.extra_specs),
+            'allocations': self.lab.allocations(server),
+            'schemata': self.lab.group(server).lines(),
+            'xml': [hashlib.sha256(self.lab.on_host(
+                'virsh', 'dumpxml', *which, name).encode()).hexdigest()[:12]
+                for which in ([], ['--inactive'])]}
+
+    def _has_new_threads(self, server: Any, before: Group) -> bool:
+        now = self.lab.server(server)
+        if now.status != 'ACTIVE' or now.task_state:
+            return False
+        return not set(self.lab.vcpu_threads(server)) & set(before.threads)
+
+
+def _parts(xml: ElementTree.Element) -> list[tuple[str, dict[str, str]]]:
+    """What a domain's XML says of bandwidth and NUMA nodes."""
+    found = [xml.find('metadata'), xml.find('cputune'), xml.find('numatune')]
+    return [(one.tag, dict(one.attrib)) for part in found if part is not None
+            for one in part.iter() if 'nova' not in one.tag]
