@@ -93,6 +93,8 @@ class Report:
     :param domains: UUIDs of all domains that run there with a policy; None
         where the host does not tell.
     :param left: names of the control groups there whose guest does not run.
+    :param uncounted: why Placement did not count what the guest is promised
+        at the last report; empty when it did.
     """
 
     guest: tuple[GuestNode, ...] = ()
@@ -101,6 +103,7 @@ class Report:
     not_held: str = ''
     domains: tuple[str, ...] | None = None
     left: tuple[str, ...] = ()
+    uncounted: str = ''
 
     def by_node(self) -> dict[int, GuestNode]:
         """What is set for the guest, by host NUMA node."""
@@ -125,7 +128,8 @@ def read(diagnostics: Mapping[str, Any]) -> Report | None:
             tuple(_made(HostNode, one) for one in found.get('host') or ()),
             str(found.get('problem') or ''), str(found.get('not_held') or ''),
             None if domains is None else tuple(map(str, domains)),
-            tuple(map(str, found.get('left') or ())))
+            tuple(map(str, found.get('left') or ())),
+            str(found.get('uncounted') or ''))
     except (AttributeError, TypeError):
         return Report(problem='it is told in a way that is not known here')
 

@@ -50,6 +50,7 @@ from ghsched_nova.virt import agreement
 from ghsched_nova.virt import arrival
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import bandwidth_use
+from ghsched_nova.virt import counted
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
@@ -133,6 +134,17 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                     self._pci_devices, compat.device_tags(), nodename))
         # super() kept a copy from before our part.
         self.provider_tree = provider_tree
+        self._look_for_uncounted(provider_tree.data(nodename).uuid)
+
+    def _look_for_uncounted(self, root: str) -> None:
+        try:
+            self._ghsched.uncounted = counted.look(
+                self._ghsched.running(), root,
+                compat.config().ghsched.bandwidth_accounting,
+                _placement().holders)
+        except Exception as error:
+            LOG.warning('ghsched: whether Placement counts what guests are '
+                        'promised is not known: %s', error)
 
     def _description(self) -> HostDescription:
         found = self._ghsched.describe(self._stopped())

@@ -69,19 +69,23 @@ class GuestDiagnostics:
         try:
             policy = metadata.read(guest.get_xml_desc())
             if policy is not None:
-                found |= diagnostics.write(dataclasses.replace(
-                    self._report(view.Guest(
-                        guest.name, guest.uuid, guest.id, policy), policy),
-                    not_held=self._host.not_held.get(guest.uuid, '')))
+                found |= self._written(guest.uuid, self._report(view.Guest(
+                    guest.name, guest.uuid, guest.id, policy), policy))
         except topology.MonitorUnavailable as error:
-            found |= diagnostics.write(diagnostics.Report(
-                problem=str(error),
-                not_held=self._host.not_held.get(guest.uuid, '')))
+            found |= self._written(guest.uuid, diagnostics.Report(
+                problem=str(error)))
         except Exception as error:
             LOG.warning('ghsched: what guest %(name)s has of memory '
                         'bandwidth cannot be read: %(error)r',
                         {'name': guest.name, 'error': error})
         return found
+
+    def _written(self, uuid: str, told: diagnostics.Report
+                 ) -> dict[str, Any]:
+        """With what was found when nova-compute last reported."""
+        return diagnostics.write(dataclasses.replace(
+            told, not_held=self._host.not_held.get(uuid, ''),
+            uncounted=self._host.uncounted.get(uuid, '')))
 
     def _report(self, guest: view.Guest,
                 told: metadata.DomainPolicy) -> diagnostics.Report:

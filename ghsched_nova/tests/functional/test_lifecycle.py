@@ -25,6 +25,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import own
 from ghsched_nova.tests.functional import nova_base
+from ghsched_placement import diagnostics
 from ghsched_placement import names
 
 MOVE_DISK = ('nova.virt.libvirt.driver.LibvirtDriver.'
@@ -255,6 +256,40 @@ class SameHostTest(nova_base.GhschedTestCase):
     def test_delete_gives_everything_back(self):
         self._delete_server(self.server)
         self.assertEqual({}, self.bandwidth(self.server['id']))
+
+
+class UncountedTest(nova_base.GhschedTestCase):
+    """A guest that runs while Placement holds nothing for it."""
+
+    def test_it_is_logged_and_told_after_a_reboot_until_it_is_counted(self):
+        log = self.useFixture(fixtures.FakeLogger(level=40,
+                                                  format='%(message)s'))
+        self.start_host()
+        server = self.boot(self.flavor(mem_bw_min=60))
+        self._run_periodics()
+        self.assertEqual('', self.told(server))
+        held = self.placement.get(f'/allocations/{server["id"]}',
+                                  version='1.28').body
+        self.placement.delete(f'/allocations/{server["id"]}')
+        self._reboot_server(server, hard=True)
+        self._run_periodics()
+        reason = ('Placement holds 0 % memory bandwidth for it instead of '
+                  '60 %')
+        self.assertIn(reason, self.told(server))
+        self.assertIn(server['id'], log.output)
+        self.assertIn(reason, log.output)
+        self.placement.put(f'/allocations/{server["id"]}', {
+            'allocations': held['allocations'], 'consumer_generation': None,
+            'project_id': held['project_id'], 'user_id': held['user_id']},
+            version='1.28')
+        self._run_periodics()
+        self.assertEqual('', self.told(server))
+
+    def told(self, server):
+        driver = self.computes['host_a'].driver
+        found = driver._diagnostics.added_to(
+            {}, driver._host.get_guest(self.instance(server)))
+        return diagnostics.read(found).uncounted
 
 
 class OwnGroupTest(nova_base.GhschedTestCase):
