@@ -50,7 +50,7 @@ class _HostTestCase(test_testhost.HostTestCase):
         with open(config, 'w') as stream:
             stream.write('[ghsched]\n' + '\n'.join(options) + '\n')
         done = self.host.run(
-            [sys.executable, '-W', 'ignore', '-m', 'ghsched_nova.cmd.host',
+            [sys.executable, '-m', 'ghsched_nova.cmd.host',
              command, '--format', 'json', '--config-file', config])
         self.assertEqual('', done.stderr)
         return done.returncode, json.loads(done.stdout)
