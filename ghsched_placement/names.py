@@ -111,9 +111,6 @@ def group_slot(number: int) -> str:
 #: candidates of a host short, they are on many NUMA nodes, not on one.
 GROUP_PREFIX = 'ghsched_'
 
-#: Suffix of the group that asks for the guest's control group.
-RESCTRL_GROUP_SUFFIX = GROUP_PREFIX + 'resctrl'
-
 
 def bandwidth_suffix(guest_node: int) -> str:
     """Suffix of the group that asks for a guest NUMA node's bandwidth."""

@@ -115,6 +115,7 @@ def parameters(flavor: Flavor, request: requests.Request,
     """
     groups = _flavor_groups(flavor)
     group_policy = _group_policy(flavor, groups, request)
+    groups.setdefault('', _Group()).resources.update(request.resources)
     for group in request.groups:
         groups[group.suffix] = _Group(dict(group.resources),
                                       set(group.required),

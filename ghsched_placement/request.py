@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 
 from ghsched_placement import keys
 from ghsched_placement import names
@@ -46,6 +47,8 @@ class Request:
     """Everything that ghsched adds to an allocation candidates query.
 
     :param groups: in a stable order.
+    :param resources: amounts by resource class for the unnumbered group,
+        which Placement takes from the compute node without a choice to make.
     :param root_required: traits that the compute node itself must have, so
         that a host which would drop a part of the policy is never a
         candidate.
@@ -54,6 +57,7 @@ class Request:
     """
 
     groups: tuple[Group, ...] = ()
+    resources: Mapping[str, int] = field(default_factory=dict)
     root_required: frozenset[str] = frozenset()
     same_subtree: tuple[tuple[str, ...], ...] = ()
 
@@ -92,11 +96,12 @@ def build(policy: GuestPolicy, accounting: Accounting,
           locality: str = 'node', joining: bool = False) -> Request:
     """What to ask for so that a guest's policy can be kept.
 
-    One group per guest NUMA node with a counted share, one for the guest's
-    control group (all host nodes of a guest are set in one group, so it
-    takes one whatever its number of nodes), one per PF. Placement goes
-    through every way to choose a provider for each group, so there is none
-    that can be done without.
+    One group per guest NUMA node with a counted share, and one per PF.
+    Placement goes through every way to choose a provider for each group, so
+    there is none that can be done without. The guest's control group (all
+    host nodes of a guest are set in one, so it takes one whatever its number
+    of nodes) is inventory of the compute node, so it is asked for in the
+    unnumbered group.
 
     :param devices: what the VFs of the policy are for Placement.
     :param locality: one of :data:`LOCALITIES`. Placement itself sees to
@@ -111,9 +116,6 @@ def build(policy: GuestPolicy, accounting: Accounting,
         Group(names.bandwidth_suffix(node), {names.MEM_BW_PCT: share},
               traits.get(node, frozenset()))
         for node, share in sorted(demand.items())]
-    if policy.controlled and not joining:
-        groups.append(Group(suffix=names.RESCTRL_GROUP_SUFFIX,
-                            resources={names.RESCTRL_GROUP: 1}))
     below: dict[int, list[str]] = {}
     for item in devices:
         found = list(item.groups())
@@ -133,7 +135,9 @@ def build(policy: GuestPolicy, accounting: Accounting,
                 names.node_suffix(node), {}, traits.get(node, frozenset())
                 | {names.NUMA_NODE_TRAIT}))
             subtrees.append((names.node_suffix(node), *suffixes))
+    own_group = policy.controlled and not joining
     return Request(groups=tuple(groups), same_subtree=tuple(subtrees),
+                   resources={names.RESCTRL_GROUP: 1} if own_group else {},
                    root_required=_root_required(policy))
 
 

@@ -182,6 +182,13 @@ def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
         if not (group.requester_id or '').startswith(ours)] + [
         compat.request_group(group.suffix, group.resources, group.required)
         for group in wanted.groups]
+    if wanted.resources:
+        # Of the unnumbered group Nova takes no more than the flavor has; the
+        # scheduler's copy of the request is not saved.
+        spec.flavor.extra_specs = {
+            **spec.flavor.extra_specs,
+            **{f'resources:{name}': str(amount)
+               for name, amount in wanted.resources.items()}}
     params = spec.request_level_params
     params.root_required = params.root_required | wanted.root_required
     params.same_subtree = [

@@ -89,8 +89,9 @@ class GhschedTest(unittest.TestCase):
     def test_our_groups_and_traits(self):
         got = told(flavor(), self.wanted())
         self.assertEqual('CUSTOM_MEM_BW_PCT:60', got['resourcesghsched_bw0'])
-        self.assertEqual('CUSTOM_RESCTRL_GROUP:1',
-                         got['resourcesghsched_resctrl'])
+        self.assertEqual(
+            'CUSTOM_RESCTRL_GROUP:1,DISK_GB:1,MEMORY_MB:512,VCPU:4',
+            got['resources'])
         self.assertEqual('CUSTOM_GHSCHED_MEM_BW_MIN,OWNER_NOVA,'
                          '!COMPUTE_STATUS_DISABLED', got['root_required'])
 
@@ -100,8 +101,7 @@ class GhschedTest(unittest.TestCase):
                          asked['root_required'])
 
     def test_group_policy(self):
-        wanted = self.wanted()
-        alone = request.Request(groups=wanted.groups[:1])
+        wanted, alone = self.wanted(nodes=2), self.wanted()
         for specs, groups, expected in (
                 ({}, wanted, 'none'), ({}, alone, None),
                 ({'group_policy': 'isolate'}, wanted, 'isolate'),

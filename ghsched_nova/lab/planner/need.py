@@ -163,12 +163,9 @@ class Need:
     def of_root(self) -> dict[str, int]:
         """What a guest takes of the compute node itself."""
         asked = dict(self.query('any', {})).get('resources', '')
-        found = {name: int(amount) for name, _, amount
-                 in (part.partition(':') for part in asked.split(',')
-                     if part)}
-        if self.policy.controlled:
-            found[names.RESCTRL_GROUP] = 1
-        return found
+        return {name: int(amount) for name, _, amount
+                in (part.partition(':') for part in asked.split(',')
+                    if part)}
 
     @property
     def bandwidth(self) -> dict[int, int]:
