@@ -1,0 +1,303 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What it costs to schedule a guest, in clouds of several sizes.
+
+Three schedulers take turns on one cloud, each in a process of its own: stock
+Nova, ours by the whole search (``whole``) and ours with the index of hosts
+(``index``). The hosts are generated, see scheduler_cloud.py; scheduler and
+Placement are real. What is compared is processor time, with that of the
+database server, because walls depend on what else the machine does.
+
+usage: python tools/bench/scheduler_bench.py [--hosts N...]
+           [--database sqlite|mariadb] [--kinds KIND,...] [--repeat N]
+           [--rivals N] [--json]
+"""
+
+import argparse
+from collections.abc import Iterator
+import contextlib
+import json
+import multiprocessing
+import os
+from pathlib import Path
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP), str(Path(__file__).parent)]
+
+import scheduler_lab as labs  # noqa: E402
+
+from ghsched_nova import compat  # noqa: E402
+import scheduler_cloud as clouds  # noqa: E402
+
+_FORK = multiprocessing.get_context('fork')
+_DROP = 'drop'
+_EACH = 8          # guests of each rival
+
+
+class Server:
+    """A MariaDB of our own, on a socket.
+
+    :ivar socket: its path.
+    """
+
+    def __init__(self, directory: str) -> None:
+        data = f'{directory}/data'
+        self.socket = f'{directory}/socket'
+        subprocess.run(
+            ['mariadb-install-db', '--no-defaults', '--user=root',
+             '--auth-root-authentication-method=normal', f'--datadir={data}'],
+            check=True, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            ['mariadbd', '--no-defaults', '--user=root', f'--datadir={data}',
+             f'--socket={self.socket}', '--skip-networking',
+             '--skip-log-bin', '--innodb-flush-log-at-trx-commit=0',
+             '--innodb-buffer-pool-size=1G', '--max-connections=400'],
+            stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.socket):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError('mariadbd does not start')
+            time.sleep(.2)
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        stat = Path(f'/proc/{self._process.pid}/stat').read_text()
+        fields = stat.rpartition(')')[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+class Child:
+    """A scheduler process; it answers each kind of request that it is sent.
+
+    Forked, so that Nova is imported once.
+    """
+
+    def __init__(self, urls: dict[str, str], mode: str) -> None:
+        self.mode = mode
+        self._pipe, other = _FORK.Pipe()
+        self._process = _FORK.Process(target=child, args=(mode, urls, other),
+                                      daemon=True)
+        self._process.start()
+        other.close()
+
+    def send(self, kind: str, keep: int = 0) -> None:
+        """Have a guest scheduled; or several, which stay for now."""
+        self._pipe.send((kind, keep))
+
+    def receive(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except EOFError as error:
+            raise RuntimeError(
+                f'the scheduler "{self.mode}" has ended') from error
+
+    def stop(self) -> None:
+        # Other children have this end of the pipe as well, so closing it
+        # says nothing.
+        self._process.terminate()
+        self._process.join()
+
+
+def child(mode: str, urls: dict[str, str], pipe: Any) -> None:
+    lab = labs.Lab(urls, mode)
+    pipe.send(mode)
+    kept: list[str] = []
+    while True:
+        kind, keep = pipe.recv()
+        if kind == _DROP:
+            for instance in kept:
+                lab.placement.delete(f'/allocations/{instance}')
+            pipe.send(None)
+        elif keep:
+            found = [lab.once(kind, keep=True) for _ in range(keep)]
+            kept += [one['instance'] for one in found if one['found']]
+            pipe.send(found)
+        else:
+            pipe.send(lab.once(kind))
+
+
+@contextlib.contextmanager
+def children(urls: dict[str, str], modes: list[str]) -> Iterator[list[Child]]:
+    found = [Child(urls, mode) for mode in modes]
+    try:
+        for one in found:
+            one.receive()
+        yield found
+    finally:
+        for one in found:
+            one.stop()
+
+
+def measure(urls: dict[str, str], kinds: list[str], repeat: int,
+            server: Server | None) -> Iterator[dict[str, Any]]:
+    """Rows of the table, kind by kind."""
+    with children(urls, list(labs.MODES)) as found:
+        for kind in kinds:
+            runs: dict[str, list[dict[str, Any]]] = {}
+            for number in range(-1, repeat):   # the first is a warm-up
+                for one in found:
+                    before = server.cpu() if server else 0.
+                    one.send(kind)
+                    run = one.receive()
+                    run['cpu'] += (server.cpu() if server else 0.) - before
+                    if number >= 0:
+                        runs.setdefault(one.mode, []).append(run)
+            yield from _rows(kind, runs)
+
+
+def _rows(kind: str, runs: dict[str, list[dict[str, Any]]]
+          ) -> Iterator[dict[str, Any]]:
+    stock = statistics.median(run['cpu'] for run in runs['stock'])
+    for mode, of_mode in runs.items():
+        cpu = statistics.median(run['cpu'] for run in of_mode)
+        last = of_mode[-1]
+        yield {
+            'kind': kind, 'row': mode, 'n': len(of_mode), 'cpu': cpu,
+            'low': min(run['cpu'] for run in of_mode),
+            'high': max(run['cpu'] for run in of_mode),
+            'wall': statistics.median(run['wall'] for run in of_mode),
+            'ratio': stock / cpu, 'requests': last['requests'],
+            'rows': int(statistics.median(run['rows'] for run in of_mode)),
+            'conflicts': sum(run['conflicts'] for run in of_mode),
+            'rss': max(run['rss'] for run in of_mode),
+            'found': sum(run['found'] for run in of_mode),
+            'reason': last['reason']}
+
+
+def rivals(urls: dict[str, str], kind: str, count: int,
+           server: Server | None) -> Iterator[dict[str, Any]]:
+    """Several schedulers at the same time, each way by itself."""
+    for mode in labs.MODES:
+        with children(urls, [mode] * count) as found:
+            before = server.cpu() if server else 0.
+            begin = time.perf_counter()
+            for one in found:
+                one.send(kind, _EACH)
+            runs = [run for one in found for run in one.receive()]
+            wall = time.perf_counter() - begin
+            cpu = (server.cpu() if server else 0.) - before + sum(
+                run['cpu'] for run in runs)
+            conflicts = sum(run['conflicts'] for run in runs)
+            for one in found:
+                one.send(_DROP)
+                one.receive()
+            yield {'kind': kind, 'row': mode, 'rivals': count,
+                   'boots': len(runs), 'conflicts': conflicts,
+                   'per_boot': conflicts / len(runs), 'wall': wall,
+                   'cpu': cpu / len(runs),
+                   'found': sum(run['found'] for run in runs),
+                   'hosts': len({run['host'] for run in runs})}
+
+
+_HEAD = (f'{"kind":8}{"row":7}{"n":>3}{"CPU s":>9}{"least":>8}{"most":>8}'
+         f'{"wall s":>9}{"GET":>5}{"PUT":>4}{"rows":>8}{"409":>4}'
+         f'{"MiB":>6}{"found":>6}{"stock/CPU":>10}')
+
+
+def show(row: dict[str, Any]) -> str:
+    if 'rivals' in row:
+        return (f'{row["kind"]:8}{row["row"]:7}{row["rivals"]} schedulers: '
+                f'{row["found"]} of {row["boots"]} boots, '
+                f'{row["conflicts"]} conflicts ({row["per_boot"]:.2f} per '
+                f'boot), {row["cpu"]:.2f} CPU s per boot, '
+                f'{row["hosts"]} hosts, wall {row["wall"]:.1f} s')
+    asked = row['requests']
+    return (f'{row["kind"]:8}{row["row"]:7}{row["n"]:3}{row["cpu"]:9.3f}'
+            f'{row["low"]:8.3f}{row["high"]:8.3f}{row["wall"]:9.3f}'
+            f'{asked.get("GET", 0):5}{asked.get("PUT", 0):4}'
+            f'{row["rows"]:8}{row["conflicts"]:4}{row["rss"]:6}'
+            f'{row["found"]:6}{row["ratio"]:10.2f}')
+
+
+def _load() -> str:
+    return (f'load {" ".join(f"{one:.2f}" for one in os.getloadavg())} on '
+            f'{os.cpu_count()} CPUs')
+
+
+def _build(urls: dict[str, str], hosts: int) -> None:
+    """In a process of its own, which takes its memory with it."""
+    builder = _FORK.Process(target=clouds.build, args=(urls, hosts))
+    builder.start()
+    builder.join()
+    if builder.exitcode:
+        raise RuntimeError('the cloud cannot be made')
+
+
+def run(options: argparse.Namespace, hosts: int, database: str,
+        server: Server | None) -> None:
+    def say(text: str) -> None:
+        if not options.json:
+            print(text, flush=True)
+    urls = clouds.databases(options.database, database)
+    begin = time.perf_counter()
+    _build(urls, hosts)
+    say(f'\n{hosts} hosts, {options.database}, made in '
+        f'{time.perf_counter() - begin:.0f} s; {_load()}; Python '
+        f'{platform.python_version()}, {platform.machine()}')
+    kinds = options.kinds.split(',')
+    say(_HEAD)
+    found = measure(urls, kinds, options.repeat, server)
+    if options.rivals:
+        found = (row for some in (found, *(
+            rivals(urls, kind, options.rivals, server) for kind in kinds
+            if not kind.startswith('no_'))) for row in some)
+    for row in found:
+        if options.json:
+            print(json.dumps({'hosts': hosts, 'load': os.getloadavg()[0],
+                              'database': options.database, **row}),
+                  flush=True)
+        say(show(row))
+    say(_load())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--hosts', type=int, nargs='+', default=[100])
+    parser.add_argument('--database', choices=('sqlite', 'mariadb'),
+                        default='sqlite')
+    parser.add_argument('--kinds', default=','.join(labs.KINDS))
+    parser.add_argument('--repeat', type=int, default=5)
+    parser.add_argument('--rivals', type=int, default=0,
+                        help='schedulers at the same time')
+    parser.add_argument('--json', action='store_true',
+                        help='a JSON document for each row')
+    options = parser.parse_args()
+    unknown = set(options.kinds.split(',')) - set(labs.KINDS)
+    if unknown:
+        parser.error(f'no such kind: {", ".join(sorted(unknown))}')
+    compat.config()
+    labs.objects.register_all()
+    with labs.place(options.database) as directory:
+        server = (Server(directory) if options.database == 'mariadb'
+                  else None)
+        try:
+            for hosts in options.hosts:
+                run(options, hosts, server.socket if server else directory,
+                    server)
+        finally:
+            if server:
+                server.stop()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,336 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One scheduler process of the benchmarks: a real manager, a real Placement.
+
+Placement is the WSGI application, in the same process, so that its processor
+time counts. There is no HTTP and no message bus.
+"""
+
+from nova import monkey_patch
+monkey_patch.patch(backend='threading')
+
+# Everything else of Nova has to come after it.
+import collections  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+import contextlib  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from dataclasses import field  # noqa: E402
+import json  # noqa: E402
+import logging  # noqa: E402
+import os  # noqa: E402
+from pathlib import Path  # noqa: E402
+import resource  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from typing import Any  # noqa: E402
+import uuid  # noqa: E402
+
+from nova import config  # noqa: E402
+from nova import context as nova_context  # noqa: E402
+from nova import objects  # noqa: E402
+from nova.pci import request as pci_request  # noqa: E402
+from nova.scheduler.client import report  # noqa: E402
+from nova.scheduler import host_manager  # noqa: E402
+from nova.scheduler import manager as nova_manager  # noqa: E402
+from nova.virt import hardware  # noqa: E402
+from oslo_config import cfg  # noqa: E402
+import oslo_messaging as messaging  # noqa: E402
+from oslo_policy import opts as policy_opts  # noqa: E402
+from placement import conf as placement_conf  # noqa: E402
+from placement import db_api  # noqa: E402
+from placement import deploy  # noqa: E402
+import requests  # noqa: E402
+from sqlalchemy.engine import cursor as sa_cursor  # noqa: E402
+import webob  # noqa: E402
+
+from ghsched_nova import compat  # noqa: E402
+import scheduler_cloud as clouds  # noqa: E402
+
+MODES = ('stock', 'whole', 'index')
+_OURS = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
+_FILTERS = ('ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,'
+            'ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,'
+            'PciPassthroughFilter,')
+_GROUP = {'resources:CUSTOM_RESCTRL_GROUP': '1'}
+_ALIAS = {'name': 'nic', 'vendor_id': clouds.VENDOR,
+          'product_id': clouds.PRODUCT, 'device_type': 'type-VF'}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A request.
+
+    :param ours: extra specs for our scheduler.
+    :param stock: those with which stock Nova asks Placement for as much.
+    """
+
+    nodes: int
+    vcpus: int
+    ours: dict[str, str] = field(default_factory=dict)
+    stock: dict[str, str] = field(default_factory=dict)
+
+
+def _two(share: int) -> dict[str, str]:
+    return {'resources_BW0:CUSTOM_MEM_BW_PCT': str(share),
+            'resources_BW1:CUSTOM_MEM_BW_PCT': str(share),
+            'group_policy': 'none', **_GROUP}
+
+
+KINDS = {
+    'plain': Kind(1, 8),
+    'bw1': Kind(1, 8, {'ghsched:mem_bw_min': '30'},
+                {'resources_BW0:CUSTOM_MEM_BW_PCT': '30', **_GROUP}),
+    'bw2': Kind(2, 16, {'ghsched:mem_bw_min': '30'}, _two(30)),
+    'bw2vf': Kind(2, 16, {'ghsched:mem_bw_min': '30', 'ghsched:vfs': 'nic:4',
+                          'ghsched:vfs_locality': 'node'},
+                  {**_two(30), 'pci_passthrough:alias': 'nic:4'}),
+    # No node has that much, which Placement knows.
+    'no_bw': Kind(2, 16, {'ghsched:mem_bw_min': '98'}, _two(98)),
+    # Placement has candidates everywhere, no node has the CPUs.
+    'no_cpu': Kind(1, clouds.CPUS + 8, {'ghsched:mem_bw_min': '5'},
+                   {'resources_BW0:CUSTOM_MEM_BW_PCT': '5', **_GROUP}),
+}
+
+
+@dataclass
+class Counts:
+    """What one request caused.
+
+    :ivar requests: to Placement, by method.
+    :ivar answers: refused claims and the like, by method and status.
+    :ivar rows: that came from a database.
+    """
+
+    requests: collections.Counter[str] = field(
+        default_factory=collections.Counter)
+    answers: collections.Counter[str] = field(
+        default_factory=collections.Counter)
+    rows: int = 0
+
+
+class Placement:
+    """The application, with the interface of a keystoneauth adapter."""
+
+    additional_headers: dict[str, str] = {}
+
+    def __init__(self, url: str) -> None:
+        conf = cfg.ConfigOpts()
+        placement_conf.register_opts(conf)
+        policy_opts.set_defaults(conf, enforce_new_defaults=False)
+        conf.set_override('connection', url, 'placement_database')
+        conf.set_override('auth_strategy', 'noauth2', 'api')
+        conf([], default_config_files=[])
+        db_api.configure(conf)
+        self.conf = conf
+        self._app = deploy.loadapp(conf)
+        self.counts = Counts()
+
+    def call(self, method: str, url: str, body: Any = None,
+             version: str | None = None) -> requests.Response:
+        request = webob.Request.blank(url, method=method, headers={
+            'X-Auth-Token': 'admin',
+            'OpenStack-API-Version': f'placement {version or "1.0"}'})
+        if body is not None:
+            request.content_type = 'application/json'
+            request.body = json.dumps(body).encode()
+        answer = request.get_response(self._app)
+        self.counts.requests[method] += 1
+        self.counts.answers[f'{method} {answer.status_int}'] += 1
+        found = requests.Response()
+        found.status_code, found.encoding = answer.status_int, 'utf-8'
+        found._content = answer.body
+        found.headers.update(answer.headers)
+        return found
+
+    def get(self, url: str, microversion: str | None = None,
+            **_kwargs: Any) -> requests.Response:
+        return self.call('GET', url, None, microversion)
+
+    def delete(self, url: str, microversion: str | None = None,
+               **_kwargs: Any) -> requests.Response:
+        return self.call('DELETE', url, None, microversion)
+
+    def put(self, url: str, json: Any = None, microversion: str | None = None,
+            **_kwargs: Any) -> requests.Response:
+        return self.call('PUT', url, json, microversion)
+
+    def post(self, url: str, json: Any = None,
+             microversion: str | None = None,
+             **_kwargs: Any) -> requests.Response:
+        return self.call('POST', url, json, microversion)
+
+
+def _settings(urls: dict[str, str], mode: str,
+              directory: str) -> dict[str, dict[str, str]]:
+    ours = mode != 'stock'
+    return {
+        'DEFAULT': {'transport_url': 'fake:/', 'host': 'scheduler',
+                    'service_down_time': '999999999',
+                    'log_file': f'{directory}/nova.log'},
+        'database': {'connection': urls['cell']},
+        'api_database': {'connection': urls['api']},
+        'oslo_messaging_notifications': {'driver': 'noop'},
+        'scheduler': {'discover_hosts_in_cells_interval': '-1'},
+        'filter_scheduler': {
+            'available_filters': 'nova.scheduler.filters.all_filters'
+            + (f'\navailable_filters = {_OURS}' if ours else ''),
+            'enabled_filters': _FILTERS + (
+                'GhschedNUMATopologyFilter' if ours
+                else 'NUMATopologyFilter'),
+            'pci_in_placement': 'True'},
+        'ghsched': {'scheduler_index': str(mode == 'index')},
+        'pci': {'alias': json.dumps(_ALIAS)},
+        'placement': {'auth_type': 'none', 'endpoint_override': 'http://x'},
+        'oslo_concurrency': {'lock_path': directory}}
+
+
+def _configure(urls: dict[str, str], mode: str) -> None:
+    if mode != 'stock':
+        compat.config()
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / 'nova.conf'
+        path.write_text('\n'.join(
+            '\n'.join([f'[{section}]', *(f'{name} = {value}' for name, value
+                                         in options.items())])
+            for section, options in _settings(urls, mode,
+                                              directory).items()))
+        config.parse_args(['scheduler', '--config-file', str(path)])
+    logging.disable(logging.CRITICAL)
+    objects.register_all()
+
+
+class Lab:
+    """A scheduler on a cloud of :mod:`scheduler_cloud`."""
+
+    def __init__(self, urls: dict[str, str], mode: str) -> None:
+        _configure(urls, mode)
+        self.mode = mode
+        self.placement = Placement(urls['placement'])
+        report.PLACEMENTCLIENT = report.SchedulerReportClient(
+            adapter=self.placement)
+        # Which guests are where comes in the background, and is asked for
+        # host by host until it is there.
+        init = host_manager.HostManager._init_instance_info
+        host_manager.HostManager._init_instance_info = (
+            lambda _manager, *_args: None)
+        self.manager = _manager(mode)
+        host_manager.HostManager._init_instance_info = init
+        self.context = nova_context.RequestContext(
+            clouds.USER, clouds.PROJECT, is_admin=True)
+        self._know_instances()
+        objects.Service.enable_min_version_cache()
+        count_rows(self)
+
+    def _know_instances(self) -> None:
+        (cell,) = self.manager.host_manager.enabled_cells
+        with nova_context.target_cell(self.context, cell) as context:
+            for service in objects.ServiceList.get_by_binary(
+                    context, 'nova-compute'):
+                self.manager.host_manager._instance_info[service.host] = {
+                    'instances': {}, 'updated': True}
+
+    def spec(self, kind: Kind, **values: Any) -> Any:
+        specs = {'hw:numa_nodes': str(kind.nodes),
+                 'hw:cpu_policy': 'dedicated',
+                 **(kind.stock if self.mode == 'stock' else kind.ours)}
+        flavor = objects.Flavor(
+            id=1, name='bench', memory_mb=kind.nodes * clouds.GUEST_MEMORY,
+            vcpus=kind.vcpus, root_gb=clouds.GUEST_DISK, ephemeral_gb=0,
+            swap=0, flavorid='1', rxtx_factor=1.0, vcpu_weight=0,
+            disabled=False, is_public=True, extra_specs=specs)
+        image = objects.ImageMeta(
+            id=str(uuid.uuid4()), properties=objects.ImageMetaProps(),
+            min_ram=0, min_disk=0)
+        spec = objects.RequestSpec.from_components(
+            self.context, str(uuid.uuid4()), image, flavor,
+            hardware.numa_get_constraints(flavor, image),
+            pci_request.get_pci_requests_from_flavor(flavor), {}, None, None,
+            project_id=clouds.PROJECT, user_id=clouds.USER,
+            port_resource_requests=None, request_level_params=None)
+        spec.is_bfv, spec.num_instances = False, 1
+        for name, value in values.items():
+            setattr(spec, name, value)
+        return spec
+
+    def select(self, spec: Any, instances: list[str] | None = None
+               ) -> tuple[Any, str]:
+        """Selections, or None and why there are none."""
+        try:
+            return self.manager.select_destinations(
+                self.context, spec_obj=spec, return_objects=True,
+                instance_uuids=instances or [spec.instance_uuid],
+                return_alternates=True), ''
+        except messaging.ExpectedException as expected:
+            return None, str(expected.exc_info[1])
+
+    def forget(self, spec: Any) -> None:
+        """Take a guest's allocations away again."""
+        answer = self.placement.delete(f'/allocations/{spec.instance_uuid}')
+        assert answer.status_code == 204, answer.text  # noqa: S101
+        drop = getattr(self.manager, 'forget_claim', None)
+        if drop is not None:
+            drop(spec.instance_uuid)
+
+    def once(self, kind: str, keep: bool = False) -> dict[str, Any]:
+        """Schedule one guest; it is gone again unless it is to be kept."""
+        spec = self.spec(KINDS[kind])
+        self.placement.counts = counts = Counts()
+        begin, wall = time.process_time(), time.perf_counter()
+        found, reason = self.select(spec)
+        cpu, wall = time.process_time() - begin, time.perf_counter() - wall
+        self.placement.counts = Counts()
+        if found and not keep:
+            self.forget(spec)
+        return {
+            'cpu': cpu, 'wall': wall, 'found': bool(found), 'reason': reason,
+            'instance': spec.instance_uuid, 'rows': counts.rows,
+            'host': found[0][0].service_host if found else None,
+            'alternates': len(found[0]) - 1 if found else 0,
+            'requests': dict(counts.requests),
+            'conflicts': counts.answers['PUT 409'],
+            'rss': resource.getrusage(
+                resource.RUSAGE_SELF).ru_maxrss // 1024}
+
+
+def _manager(mode: str) -> Any:
+    if mode == 'stock':
+        return nova_manager.SchedulerManager()
+    from ghsched_nova.scheduler import manager
+    return manager.GhschedSchedulerManager()
+
+
+def count_rows(lab: Lab) -> None:
+    """Count what is fetched from any database, Placement's and Nova's."""
+    fetching = sa_cursor.CursorFetchStrategy
+
+    def count(name: str, size: Any) -> None:
+        fetch = getattr(fetching, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            found = fetch(*args, **kwargs)
+            lab.placement.counts.rows += size(found)
+            return found
+        setattr(fetching, name, counted)
+    count('fetchone', lambda row: int(row is not None))
+    count('fetchmany', len)
+    count('fetchall', len)
+
+
+@contextlib.contextmanager
+def place(engine: str) -> Iterator[str]:
+    """Where sqlite has its files: in memory, if there is such a place."""
+    memory = '/dev/shm'  # noqa: S108
+    with tempfile.TemporaryDirectory(
+            prefix=f'ghsched-{engine}-',
+            dir=memory if os.path.isdir(memory) else None) as directory:
+        yield directory
