@@ -24,6 +24,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import threading
+import time
 from typing import Any
 
 from nova import exception
@@ -54,15 +55,18 @@ from ghsched_nova.virt import counted
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
+from ghsched_nova.virt import left
 from ghsched_nova.virt import live_claim
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
 from ghsched_nova.virt import rpc
 from ghsched_nova.virt import scheduling
+from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
 from ghsched_placement import policy as policies
+from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
 
@@ -93,6 +97,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         # (UUID, domain id) of guests that were started without a policy.
         self._without_policy: set[tuple[str, int]] = set()
         self._numa_nodes: tuple[int, ...] = ()
+        self._offered: tuple[tree.Provider, ...] = ()
+        self._last_running: list[desired.Running] = []
         self._pci_placer = pci_providers.Placer(_placement)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
             compat.config().ghsched)
@@ -123,7 +129,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         client = _placement()
         super().update_provider_tree(provider_tree, nodename,
                                      allocations=allocations)
-        providers.update(
+        self._offered = providers.update(
             provider_tree, nodename,
             self._description(),
             conf.tree_config(compat.config().ghsched), groups_before,
@@ -178,8 +184,26 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def get_available_resource(self, nodename: str) -> Any:
         self._reassert()
-        return self._bandwidth_use.added_to(
-            super().get_available_resource(nodename))
+        return self._with_headroom(self._bandwidth_use.added_to(
+            super().get_available_resource(nodename)))
+
+    def _with_headroom(self, resources: Any) -> Any:
+        """What is left, for the schedulers' index; it is only a hint."""
+        try:
+            stopped = (self._running(guest) for guest
+                       in self._host.list_guests(only_running=False)
+                       if not _is_active(guest))
+            guests = [*self._last_running, *stopped]
+            found = left.of(self._offered, self._numa_nodes,
+                            [guest.xml for guest in guests],
+                            compat.config().ghsched.bandwidth_accounting,
+                            time.time())
+            if found is not None:
+                resources['stats'] = {**(resources.get('stats') or {}),
+                                      **headroom.write(found)}
+        except Exception as error:
+            LOG.warning('ghsched: what is left is not reported: %r', error)
+        return resources
 
     def get_diagnostics(self, instance: Any) -> Any:
         """With what the host has set for the guest."""
@@ -450,7 +474,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def _all_running(self) -> list[desired.Running]:
         guests = self._host.list_guests(only_running=True)
         self._without_policy &= {(guest.uuid, guest.id) for guest in guests}
-        return [self._running(guest) for guest in guests]
+        self._last_running = [self._running(guest) for guest in guests]
+        return self._last_running
 
     def _running(self, guest: Any) -> desired.Running:
         """A guest with its XML, if it has a policy that needs a group."""

@@ -49,12 +49,13 @@ def held_groups(provider_tree: Any, nodename: str) -> int:
 
 def update(provider_tree: Any, nodename: str, host: HostDescription,
            config: tree.Config, groups_before: int, usages: Usages,
-           holders: Holders) -> None:
+           holders: Holders) -> tuple[tree.Provider, ...]:
     """Make our part of a compute node's tree as it should be.
 
     :param provider_tree: as the libvirt driver left it; changed in place.
     :param groups_before: :func:`held_groups` from before the libvirt driver
         replaced the inventory of the root.
+    :returns: that part, the compute node first.
     """
     root_uuid = provider_tree.data(nodename).uuid
     current = {}
@@ -74,6 +75,7 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
         _put(provider_tree, provider)
     _put_slots(provider_tree, wanted[0])
     _retire(provider_tree, wanted, usages)
+    return wanted
 
 
 def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,

@@ -1,0 +1,69 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a host has left, as it reports it to the schedulers' index (pure).
+
+Nova keeps a text for each key in the stats of a compute node. Ours is JSON:
+the version of this format, when it was written, the guests that were counted,
+the control groups and, by host NUMA node, the percent of the memory bandwidth
+that no guest of the host has been given. CPUs, memory and VFs are in what Nova
+reports of the node already.
+
+It is a hint. Placement alone says what is left.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import json
+
+KEY = 'ghsched_headroom'
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """What no guest of a host has been given.
+
+    :param time: seconds since 1970, of the host's clock.
+    :param guests: how many have been counted.
+    :param groups: resctrl control groups.
+    :param bandwidth: percent by host NUMA node.
+    """
+
+    time: float
+    guests: int
+    groups: int
+    bandwidth: Mapping[int, int]
+
+
+def write(headroom: Headroom) -> dict[str, str]:
+    """The stats to report."""
+    return {KEY: json.dumps({
+        'version': VERSION, 'time': round(headroom.time, 1),
+        'guests': headroom.guests, 'groups': headroom.groups,
+        'bandwidth': {str(node): left for node, left
+                      in sorted(headroom.bandwidth.items())}})}
+
+
+def read(stats: Mapping[str, str | None]) -> Headroom | None:
+    """What a host has reported; None where that makes no sense."""
+    try:
+        found = json.loads(stats.get(KEY) or 'null')
+        if not isinstance(found, dict) or found['version'] != VERSION:
+            return None
+        return Headroom(
+            float(found['time']), int(found['guests']), int(found['groups']),
+            {int(node): int(left)
+             for node, left in found['bandwidth'].items()})
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError,
+            RecursionError):
+        return None

@@ -1,0 +1,38 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_placement import headroom
+
+
+class HeadroomTest(testtools.TestCase):
+
+    @given(st.builds(
+        headroom.Headroom,
+        time=st.integers(0, 2 ** 31).map(float), guests=st.integers(0, 999),
+        groups=st.integers(-5, 999), bandwidth=st.dictionaries(
+            st.integers(0, 63), st.integers(-100, 100))))
+    def test_what_is_written_is_read(self, left):
+        self.assertEqual(left, headroom.read(headroom.write(left)))
+
+    @given(st.text() | st.sampled_from([
+        '[]', '{}', '{"version": 2}', '{"version": 1, "time": "x"}',
+        '{"version": 1, "time": 1, "guests": 1, "groups": 1, '
+        '"bandwidth": []}']))
+    def test_nonsense_is_nothing(self, text):
+        self.assertIsNone(headroom.read({headroom.KEY: text}))
+
+    def test_a_host_that_reports_none(self):
+        self.assertIsNone(headroom.read({}))
