@@ -27,6 +27,7 @@ from collections.abc import Sequence
 import contextlib
 import copy
 from dataclasses import dataclass
+import datetime
 import functools
 import itertools
 from typing import Any
@@ -39,6 +40,8 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 import nova.conf
 from nova import context as nova_context
+from nova.db.main import api as main_db
+from nova.db.main import models as main_models
 from nova import exception
 from nova.limit import placement as placement_limits
 from nova import objects
@@ -54,6 +57,9 @@ from nova import service
 from nova.virt import hardware
 from oslo_concurrency import lockutils
 from oslo_log import log as logging
+from oslo_serialization import jsonutils
+from oslo_utils import timeutils
+import sqlalchemy as sa
 
 from ghsched_nova import conf
 from ghsched_placement import names
@@ -844,3 +850,155 @@ def instance_lock(uuid: str) -> Any:
     work; the lock is one of the process.
     """
     return lockutils.lock(uuid, 'nova-')
+
+
+# -- what compute hosts report, for the index of nova-scheduler ---------------
+
+#: What the index reads of a compute node.
+_REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',
+             'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio')
+
+#: Rows that are asked for at a time.
+_AT_A_TIME = 500
+
+
+def in_cells(context: Any, cells: Sequence[Any],
+             function: Callable[[Any], Any]) -> list[Any]:
+    """What a function gives for each cell; None for one that fails.
+
+    As ``HostManager._get_computes_for_cells`` asks them.
+    """
+    found = nova_context.scatter_gather_cells(
+        context, cells, nova_context.CELL_TIMEOUT, function)
+    return [None if nova_context.is_cell_failure_sentinel(answer) else answer
+            for answer in found.values()]
+
+
+def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
+    """UUID, ``updated_at`` and ``deleted`` of compute nodes of a cell.
+
+    ``nova.objects.ComputeNodeList`` has no query for what has changed.
+
+    :param since: what has not changed for longer is left out; None for all.
+    """
+    node = main_models.ComputeNode
+    query = sa.select(node.uuid, node.updated_at, node.deleted)
+    if since is None:
+        query = query.where(node.deleted == 0)
+    else:
+        query = query.where(sa.or_(
+            node.updated_at >= since, node.deleted_at >= since,
+            sa.and_(node.updated_at.is_(None), node.deleted == 0)))
+    return _rows_of(context, query)
+
+
+def compute_node_reports(context: Any,
+                         uuids: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The columns of compute nodes of a cell that the index reads."""
+    node = main_models.ComputeNode
+    columns = [getattr(node, name) for name in _REPORTED]
+    found: list[Mapping[str, Any]] = []
+    for first in range(0, len(uuids), _AT_A_TIME):
+        query = sa.select(*columns).where(
+            node.deleted == 0,
+            node.uuid.in_(uuids[first:first + _AT_A_TIME]))
+        found.extend(row._mapping for row in _rows_of(context, query))
+    return found
+
+
+def unavailable_hosts(context: Any) -> set[str]:
+    """Hosts of a cell whose nova-compute is disabled or down.
+
+    As ``nova.servicegroup.drivers.db`` has it.
+    """
+    service = main_models.Service
+    heard = sa.func.coalesce(service.last_seen_up, service.updated_at,
+                             service.created_at)
+    oldest = timeutils.utcnow() - datetime.timedelta(
+        seconds=nova.conf.CONF.service_down_time)
+    query = sa.select(service.host).where(
+        service.deleted == 0, service.binary == 'nova-compute',
+        sa.or_(service.disabled == sa.true(),
+               service.forced_down == sa.true(), heard < oldest))
+    return {row.host for row in _rows_of(context, query)}
+
+
+def _rows_of(context: Any, query: Any) -> list[Any]:
+    """Rows of the database of the cell that a context is of."""
+    with main_db.get_engine(context=context).connect() as connection:
+        return list(connection.execute(query))
+
+
+def cache_host_topologies(size: int) -> None:
+    """Parse the NUMA topology of a host again only when it has changed.
+
+    ``nova.scheduler.host_manager.HostState`` parses it with each request.
+    Who takes of a topology makes a new one
+    (``nova.virt.hardware.numa_usage_from_instance_numa``).
+    """
+    @functools.lru_cache(maxsize=size)
+    def parse(document: str) -> Any:
+        return objects.NUMATopology.obj_from_primitive(
+            jsonutils.loads(document))
+    _wrap(objects.NUMATopology, 'obj_from_db_obj',
+          lambda _original, document: parse(document))
+
+
+def host_states(manager: Any, context: Any, uuids: Sequence[str],
+                spec: RequestSpec) -> list[Any]:
+    """States of some hosts, with the services of these hosts alone.
+
+    ``HostManager.get_host_states_by_uuids`` reads the services of all hosts.
+
+    :param manager: ``nova.scheduler.host_manager.HostManager``.
+    """
+    wanted = only_cell(spec)
+    cells = [cell for cell in manager.enabled_cells
+             if wanted in (None, cell.uuid)]
+
+    def look(in_cell: Any) -> Any:
+        nodes = objects.ComputeNodeList.get_all_by_uuids(in_cell, uuids)
+        hosts = {node.host for node in nodes}
+        services = objects.ServiceList(objects=_services(in_cell, hosts))
+        return in_cell.cell_uuid, list(nodes), list(services)
+    nodes: dict[str, list[Any]] = {}
+    services: dict[str, Any] = {}
+    for answer in in_cells(context, cells, look):
+        if answer is not None:
+            cell, of_cell, its_services = answer
+            nodes[cell] = of_cell
+            services.update((one.host, one) for one in its_services)
+    return list(manager._get_host_states(context, nodes, services))
+
+
+def _services(context: Any, hosts: Iterable[str]) -> list[Any]:
+    """nova-compute of some hosts of a cell, by one query."""
+    service = main_models.Service
+    query = sa.select(*service.__table__.c).where(
+        service.deleted == 0, service.binary == 'nova-compute',
+        service.host.in_(sorted(hosts)))
+    return [objects.Service._from_db_object(
+        context, objects.Service(context), dict(row._mapping))
+        for row in _rows_of(context, query)]
+
+
+def only_cell(spec: RequestSpec) -> str | None:
+    """The cell that a request is bound to, as ``HostManager`` has it."""
+    wanted = (spec.requested_destination
+              if 'requested_destination' in spec else None)
+    if (wanted and 'cell' in wanted and wanted.cell
+            and not wanted.allow_cross_cell_move):
+        return str(wanted.cell.uuid)
+    return None
+
+
+def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
+    """Aggregates that a host has to be in, and must not be in.
+
+    :param resources: ``nova.scheduler.utils.ResourceRequest``, whose
+        unnumbered group has what availability zone, project and isolation of
+        aggregates ask for.
+    """
+    group = resources.get_request_group(None)
+    return ([set(one) for one in group.aggregates],
+            set(group.forbidden_aggregates))

@@ -174,6 +174,14 @@ OPTS: list[cfg.Opt] = [
              'guest, among Placement\'s allocation candidates and with room '
              'for it, are tried before the host is passed over. Used by '
              'nova-scheduler.'),
+    cfg.BoolOpt(
+        'scheduler_index', default=False,
+        help='Whether nova-scheduler proposes hosts by an index of what they '
+             'have reported, and asks Placement about those alone. A request '
+             'then costs the same in a cloud of any size. What the index '
+             'finds nothing for, and what it is not for, is searched for in '
+             'the whole cloud, so no request is refused by it. Used by '
+             'nova-scheduler, when it is started as ghsched-nova-scheduler.'),
     cfg.FloatOpt(
         'fragmentation_weight_multiplier', default=1.0,
         help='How much GhschedFragmentationWeigher counts beside other '

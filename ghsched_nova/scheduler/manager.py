@@ -37,6 +37,7 @@ import oslo_messaging as messaging
 from ghsched_nova import compat
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.scheduler import filters
+from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
 from ghsched_placement import lack
@@ -85,10 +86,16 @@ class _Seen(threading.local):
 
 
 class _NotingClient:
-    """A Placement client that notes what is asked and claimed."""
+    """A Placement client that notes what is asked and claimed.
 
-    def __init__(self, client: Any, seen: _Seen) -> None:
+    While a request is searched for by the index, its candidates are those of
+    the hosts that are proposed.
+    """
+
+    def __init__(self, client: Any, seen: _Seen,
+                 indexed: IndexedScheduler | None) -> None:
         self._client, self._seen = client, seen
+        self._indexed = indexed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -100,6 +107,8 @@ class _NotingClient:
 
     def get_allocation_candidates(self, context: Any,
                                   resources: Any) -> Any:
+        if self._indexed is not None and self._indexed.search is not None:
+            return self._indexed.candidates(self._client, context, resources)
         found = self._client.get_allocation_candidates(context, resources)
         # Nova may ask once more, with VCPU in place of PCPU.
         self._seen.query = self._seen.query or parse.parse_qsl(
@@ -116,15 +125,19 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     """Nova's scheduler manager; a NoValidHost of ours carries its reason."""
 
     _seen = _Seen()
+    _indexed: IndexedScheduler | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         compat.watch_filters(self.host_manager, self._seen.start_filters,
                              self._seen.note)
+        if compat.config().ghsched.scheduler_index:
+            self._indexed = IndexedScheduler(self.host_manager)
 
     @property
     def placement_client(self) -> Any:
-        return _NotingClient(super().placement_client, self._seen)
+        return _NotingClient(super().placement_client, self._seen,
+                             self._indexed)
 
     @property
     def _placement(self) -> PlacementClient:
@@ -133,6 +146,50 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
+        spec, indexed = kwargs.get('spec_obj'), self._indexed
+        need = (indexed.need(context, spec, kwargs.get('instance_uuids'))
+                if indexed is not None and spec is not None else None)
+        if indexed is None or need is None:
+            return self._search(context, *args, **kwargs)
+        found = indexed.select(spec, need, lambda tried: self._select(
+            context, *args, **{**kwargs, 'spec_obj': tried}))
+        if found is None:
+            found = self._search_once(indexed, context, *args, **kwargs)
+        if kwargs.get('return_objects'):
+            indexed.claimed(found, spec, need)
+        return found
+
+    def _search_once(self, indexed: IndexedScheduler, context: Any,
+                     *args: Any, **kwargs: Any) -> Any:
+        """The whole search, unless it has just been in vain."""
+        spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
+        indexed.check(spec)
+        self._seen.start()
+        try:
+            return self._search(context, *args, **kwargs)
+        except exception.NoValidHost as error:
+            if not self._seen.lost:
+                indexed.refused(spec, gains,
+                                error.kwargs.get('reason', ''))
+            raise
+
+    def _get_all_host_states(self, context: Any, spec_obj: Any,
+                             provider_summaries: Any) -> Any:
+        """Those that the index has proposed are there already."""
+        search = self._indexed and self._indexed.search
+        if not search:
+            return super()._get_all_host_states(context, spec_obj,
+                                                provider_summaries)
+        return (state for uuid, state in search.states.items()
+                if uuid in provider_summaries)
+
+    def update_aggregates(self, ctxt: Any, aggregates: Any) -> None:
+        super().update_aggregates(ctxt, aggregates)
+        if self._indexed is not None:
+            self._indexed.forget_refusals()
+
+    def _search(self, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """The whole search, with reasons for a refusal of ours."""
         spec = kwargs.get('spec_obj')
         if (spec is None or compat.is_rebuild(spec)
                 or not request_filter.is_ours(spec)):

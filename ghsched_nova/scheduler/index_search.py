@@ -1,0 +1,331 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The index proposes hosts, Placement is asked about these alone.
+
+Placement's work for a request grows with the cloud, because ``limit`` holds
+for its answer only. Asked with ``in_tree`` in every request group it looks at
+one host. Traits that are asked for would still make it go through all hosts,
+so they are left out of the query and looked for in its answer.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import time
+from typing import Any
+from urllib import parse
+
+from nova.scheduler.client import report as nova_report
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova import pci_requests
+from ghsched_nova.scheduler.host_index import Device
+from ghsched_nova.scheduler.host_index import Host
+from ghsched_nova.scheduler.host_index import Index
+from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeNeed
+from ghsched_nova.scheduler.host_index import Row
+from ghsched_nova.scheduler import request_filter
+from ghsched_placement import names
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+#: Hosts that Placement is asked about at a time: one, and two alternates.
+BATCH = 3
+
+#: How often, before all hosts are searched.
+BATCHES = 3
+
+#: Of how many of the best hosts those are taken: of fewer, schedulers at the
+#: same time would want the same ones.
+BEST = 12
+
+#: Filters that need Placement's candidates.
+_NEED_CANDIDATES = frozenset({'PciPassthroughFilter', 'NUMATopologyFilter',
+                              'GhschedNUMATopologyFilter'})
+
+
+class NotForIndex(Exception):
+    """A request that only the whole search can answer."""
+
+
+@dataclass
+class Search:
+    """One request on its way through Nova's scheduler by the index.
+
+    :ivar tried: UUIDs of hosts that were proposed.
+    :ivar states: of those proposed now, by UUID.
+    :ivar batches: how often hosts were proposed.
+    :ivar asked: whether Nova has asked for candidates.
+    """
+
+    spec: Any
+    need: Need
+    tried: set[str] = field(default_factory=set)
+    states: dict[str, Any] = field(default_factory=dict)
+    batches: int = 0
+    asked: bool = False
+
+
+# -- what a request takes -----------------------------------------------------
+
+
+def need_of(spec: compat.RequestSpec, instances: Sequence[str] | None,
+            accounting: policies.Accounting) -> Need | None:
+    """What a request takes; None when the index is not for it.
+
+    :raises PolicyError: when the flavor cannot be honoured.
+    """
+    topology = spec.numa_topology if 'numa_topology' in spec else None
+    if not topology or not instances or len(instances) > 1 or _special(spec):
+        return None
+    policy = request_filter.policy_of(spec)
+    demand = policy.demand(accounting) if policy else {}
+    devices = _devices(spec, policy)
+    extra = int(bool(topology.emulator_threads_isolated))
+    nodes = tuple(
+        NodeNeed(pinned=len(cell.pcpuset) + extra * (number == 0),
+                 shared=len(cell.cpuset), memory=cell.memory,
+                 page=max(0, cell.pagesize or 0),
+                 bandwidth=demand.get(number, 0),
+                 devices=devices.get(number, ()))
+        for number, cell in enumerate(topology.cells))
+    return Need(nodes, int(bool(policy and policy.controlled)),
+                steered=policy is not None, label=_label(spec))
+
+
+def _special(spec: compat.RequestSpec) -> bool:
+    """Whether the request names hosts, or is one of a group."""
+    wanted = (spec.requested_destination
+              if 'requested_destination' in spec else None)
+    return bool(
+        compat.is_rebuild(spec) or compat.is_forced(spec)
+        or 'instance_group' in spec and spec.instance_group
+        or wanted and any(name in wanted and getattr(wanted, name)
+                          for name in ('host', 'node')))
+
+
+def _label(spec: compat.RequestSpec) -> Any:
+    image = spec.image if 'image' in spec else None
+    return (spec.flavor.name, spec.flavor.memory_mb,
+            tuple(sorted(spec.flavor.extra_specs.items())),
+            spec.project_id, image and 'id' in image and image.id)
+
+
+def _devices(spec: compat.RequestSpec, policy: policies.GuestPolicy | None
+             ) -> dict[int, tuple[tuple[Device, int], ...]]:
+    """VFs that have to be on the node of a guest node, of one kind."""
+    found: dict[int, list[tuple[Device, int]]] = {}
+    for pci_request in (spec.pci_requests.requests if policy
+                        and spec.pci_requests else ()):
+        node = pci_requests.guest_node_of(pci_request)
+        kinds = {(one.get('vendor_id'), one.get('product_id'))
+                 for one in pci_request.spec}
+        if node is not None and len(kinds) == 1:
+            (kind,) = kinds
+            if all(kind):
+                found.setdefault(node, []).append((kind, pci_request.count))
+    return {node: tuple(sorted(kinds)) for node, kinds in found.items()}
+
+
+# -- Placement ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Query:
+    """An allocation candidates query for one host at a time.
+
+    :param parameters: all but the host and the traits.
+    :param suffixes: of the request groups.
+    :param traits: required and forbidden (``!``) ones by suffix; None is the
+        compute node's.
+    """
+
+    parameters: tuple[tuple[str, str], ...]
+    suffixes: tuple[str, ...]
+    traits: tuple[tuple[str | None, tuple[str, ...]], ...]
+
+    def of_host(self, uuid: str) -> str:
+        return parse.urlencode([*self.parameters, *(
+            (f'in_tree{suffix}', uuid) for suffix in self.suffixes)])
+
+
+def read_query(text: str) -> Query:
+    """The query that Nova would send, for one host.
+
+    :raises NotForIndex: when it has what is not known here.
+    """
+    pairs = parse.parse_qsl(text)
+    amounts = [name.removeprefix('resources') for name, _value in pairs
+               if name.startswith('resources')]
+    suffixes = dict.fromkeys(amounts)
+    kept: list[tuple[str, str]] = []
+    traits: list[tuple[str | None, tuple[str, ...]]] = []
+    for name, value in pairs:
+        if name.startswith('in_tree') or value.startswith('in:') and (
+                name.startswith('required')):
+            raise NotForIndex(name)
+        if name == 'root_required':
+            traits.append((None, tuple(value.split(','))))
+            continue
+        if name.startswith('required'):
+            suffix = name.removeprefix('required')
+            if suffix in amounts:
+                traits.append((suffix, tuple(value.split(','))))
+                continue
+            # Placement knows a group without resources by its traits.
+            suffixes[suffix] = None
+        kept.append((name, value))
+    return Query(tuple(kept), tuple(suffixes), tuple(traits))
+
+
+def having_traits(query: Query, answer: Mapping[str, Any],
+                  root: str) -> list[Mapping[str, Any]]:
+    """The candidates of an answer whose providers have the traits."""
+    summaries = answer['provider_summaries']
+
+    def has(candidate: Mapping[str, Any]) -> bool:
+        for suffix, traits in query.traits:
+            providers = ([root] if suffix is None
+                         else candidate['mappings'][suffix])
+            found = {trait for provider in providers
+                     for trait in summaries[provider]['traits']}
+            if any(trait[1:] in found if trait.startswith('!')
+                   else trait not in found for trait in traits):
+                return False
+        return True
+    return [candidate for candidate in answer['allocation_requests']
+            if has(candidate)]
+
+
+def left_in(host: Host, summaries: Mapping[str, Any]
+            ) -> tuple[dict[int, int], int | None]:
+    """Bandwidth by host NUMA node and control groups that are left."""
+    def left(uuid: str, resource: str) -> int | None:
+        of = summaries.get(uuid, {}).get('resources', {}).get(resource)
+        return of and of['capacity'] - of['used']
+    bandwidth = {}
+    for room in host.row.nodes:
+        share = left(names.numa_provider_uuid(host.row.uuid, room.number),
+                     names.MEM_BW_PCT)
+        if share is not None:
+            bandwidth[room.number] = share
+    return bandwidth, left(host.row.uuid, names.RESCTRL_GROUP)
+
+
+# -- the search ---------------------------------------------------------------
+
+
+def candidates(search: Search, index: Index, client: Any, manager: Any,
+               context: Any, resources: Any) -> Any:
+    """As ``SchedulerReportClient.get_allocation_candidates`` answers.
+
+    :param resources: ``nova.scheduler.utils.ResourceRequest``.
+    """
+    version = nova_report.SAME_SUBTREE_VERSION
+    if search.asked:
+        # Nova's second question, for hosts that report no PCPUs: the whole
+        # search asks it.
+        return [], {}, version
+    search.asked = True
+    query = read_query(resources.to_querystring())
+    found: list[Any] = []
+    summaries: dict[str, Any] = {}
+    while not found and search.batches < BATCHES:
+        hosts = _propose(search, index, manager, context, resources)
+        if not hosts:
+            break
+        for host in hosts:
+            answer = _ask(client, context, query, host, version)
+            ours = having_traits(query, answer, host.row.uuid)
+            if ours:
+                found += ours
+                summaries.update(answer['provider_summaries'])
+                host.hear(*left_in(host, answer['provider_summaries']),
+                          now=time.monotonic())
+            else:
+                host.refused[search.need] = time.monotonic()
+    return found, summaries, version
+
+
+def _ask(client: Any, context: Any, query: Query, host: Host,
+         version: str) -> Mapping[str, Any]:
+    response = client.get(
+        f'/allocation_candidates?{query.of_host(host.row.uuid)}',
+        version=version, global_request_id=context.global_id)
+    if response.status_code != 200:
+        raise NotForIndex(f'{response.status_code} {response.text}')
+    answer: Mapping[str, Any] = response.json()
+    return answer
+
+
+def _propose(search: Search, index: Index, manager: Any, context: Any,
+             resources: Any) -> list[Host]:
+    """Some of the best hosts that seem to have room."""
+    search.batches += 1
+    allowed = _Allowed(search.spec, manager, resources)
+    hosts = {host.row.uuid: host for host in index.propose(
+        search.need, allowed.holds, search.tried, time.monotonic())}
+    states = {state.uuid: state for state in _states(
+        search.spec, manager, context, list(hosts))}
+    weighed = manager.get_weighed_hosts(list(states.values()), search.spec)
+    best = [one.obj.uuid for one in weighed][:BEST]
+    chosen = index.choose(best, BATCH)
+    search.states = {uuid: states[uuid] for uuid in chosen}
+    search.tried.update(chosen)
+    # Those that Nova has no use for are not proposed again.
+    search.tried.update(set(hosts) - set(states))
+    return [hosts[uuid] for uuid in chosen]
+
+
+def _states(spec: compat.RequestSpec, manager: Any, context: Any,
+            uuids: list[str]) -> Iterable[Any]:
+    """States of hosts that pass the filters that need no candidate."""
+    if not uuids:
+        return []
+    states = compat.host_states(manager, context, uuids, spec)
+    filters = [one for one in manager.enabled_filters
+               if type(one).__name__ not in _NEED_CANDIDATES]
+    found: Iterable[Any] = manager.filter_handler.get_filtered_objects(
+        filters, states, spec, 0) or []
+    return found
+
+
+class _Allowed:
+    """Which hosts a request may be on, of what Nova knows without asking."""
+
+    def __init__(self, spec: compat.RequestSpec, manager: Any,
+                 resources: Any) -> None:
+        self._ignored = {name.lower() for name in spec.ignore_hosts or ()}
+        self._cell = compat.only_cell(spec)
+        self._enabled = {cell.uuid for cell in manager.enabled_cells}
+        self._aggregates = manager.aggs_by_id
+        self._of_host = manager.host_aggregates_map
+        self._wanted, self._forbidden = compat.aggregates_of(resources)
+
+    def holds(self, row: Row) -> bool:
+        if (row.name.lower() in self._ignored
+                or row.cell not in self._enabled
+                or self._cell not in (None, row.cell)):
+            return False
+        if not self._wanted and not self._forbidden:
+            return True
+        mine = {self._aggregates[number].uuid
+                for number in self._of_host.get(row.name, ())
+                if number in self._aggregates}
+        return (all(not mine.isdisjoint(some) for some in self._wanted)
+                and mine.isdisjoint(self._forbidden))
