@@ -39,6 +39,7 @@ import os_traits
 from placement.db.sqlalchemy import migration
 import sqlalchemy as sa
 
+from ghsched_placement import headroom
 from ghsched_placement import names
 
 CPUS = 32            # of a NUMA node
@@ -285,7 +286,10 @@ def pools(host: Host) -> str:
 
 def stats(host: Host) -> dict[str, str]:
     guests = str(host.guests)
-    return {'num_instances': guests, 'io_workload': '0',
+    left = headroom.Headroom(0, host.guests, GROUPS - host.guests, {
+        node.number: 100 - RESERVED - node.used for node in host.nodes})
+    return {**headroom.write(left),
+            'num_instances': guests, 'io_workload': '0',
             'failed_builds': '0', 'num_vm_active': guests,
             f'num_proj_{PROJECT}': guests, 'num_task_None': guests,
             'num_os_type_None': guests}
@@ -301,8 +305,10 @@ def _compute_node(host: Host) -> dict[str, Any]:
     return {
         'host': host.name, 'hypervisor_hostname': host.name,
         'uuid': host.uuid, 'deleted': 0, 'created_at': _NOW,
-        'updated_at': _NOW, 'vcpus': CPUS * nodes, 'memory_mb': memory,
-        'local_gb': disk, 'vcpus_used': guests * GUEST_CPUS,
+        'updated_at': _NOW + datetime.timedelta(
+            seconds=int(host.uuid[:8], 16) % 60),
+        'vcpus': CPUS * nodes, 'memory_mb': memory, 'local_gb': disk,
+        'vcpus_used': guests * GUEST_CPUS,
         'memory_mb_used': guests * GUEST_MEMORY,
         'local_gb_used': guests * GUEST_DISK, 'hypervisor_type': 'QEMU',
         'hypervisor_version': 8000000, 'cpu_info': json.dumps(info),
@@ -383,7 +389,8 @@ def _empty(url: str) -> sa.Engine:
         with server.begin() as connection:
             connection.exec_driver_sql(f'drop database if exists {name}')
             connection.exec_driver_sql(
-                f'create database {name} character set utf8mb3')
+                # Nova's models give no lengths to its longest indexes.
+                f'create database {name} character set latin1')
         server.dispose()
     return sa.create_engine(url)
 

@@ -277,9 +277,10 @@ class Lab:
         """Take a guest's allocations away again."""
         answer = self.placement.delete(f'/allocations/{spec.instance_uuid}')
         assert answer.status_code == 204, answer.text  # noqa: S101
-        drop = getattr(self.manager, 'forget_claim', None)
-        if drop is not None:
-            drop(spec.instance_uuid)
+        indexed = getattr(self.manager, '_indexed', None)
+        if indexed is not None:
+            # No host reports in this cloud.
+            indexed.index.release(spec.instance_uuid)
 
     def once(self, kind: str, keep: bool = False) -> dict[str, Any]:
         """Schedule one guest; it is gone again unless it is to be kept."""

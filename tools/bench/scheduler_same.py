@@ -1,0 +1,192 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Does the index ask Placement for the same as the whole search does?
+
+On random clouds, for random requests: the candidates of each host, asked for
+by itself with its traits checked in the answer, must be those that the whole
+search has for that host. And whenever the whole search finds a host, the
+manager with the index finds one.
+
+usage: python tools/bench/scheduler_same.py [--clouds N] [--requests N]
+           [--hosts N] [--seed N]
+"""
+
+import argparse
+import collections
+import json
+import multiprocessing
+from pathlib import Path
+import random
+import sys
+from typing import Any
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP), str(Path(__file__).parent)]
+
+import scheduler_lab as labs  # noqa: E402
+
+from nova.scheduler.client import report  # noqa: E402
+from nova.scheduler import request_filter as nova_filter  # noqa: E402
+from nova.scheduler import utils  # noqa: E402
+import sqlalchemy as sa  # noqa: E402
+
+from ghsched_nova.scheduler import index_search  # noqa: E402
+from ghsched_nova.scheduler import request_filter  # noqa: E402
+from ghsched_placement import names  # noqa: E402
+import scheduler_cloud as clouds  # noqa: E402
+
+
+def request(chance: random.Random) -> labs.Kind:
+    """A flavor of any kind that the index is for."""
+    nodes = chance.choice((1, 1, 2))
+    specs: dict[str, str] = {}
+    if chance.random() < .85:
+        specs['ghsched:mem_bw_min'] = str(chance.choice((5, 20, 40, 70, 95)))
+    if chance.random() < .4:
+        specs['ghsched:vfs'] = f'nic:{nodes * chance.choice((1, 4, 30))}'
+        specs['ghsched:vfs_locality'] = chance.choice(('node', 'any'))
+    if chance.random() < .2:
+        specs['trait:CUSTOM_RARE'] = chance.choice(('required', 'forbidden'))
+    return labs.Kind(nodes, nodes * chance.choice((2, 8, 20)), specs)
+
+
+def spoil(url: str, chance: random.Random) -> None:
+    """Hosts that lack a capability, are disabled, or have a rare trait."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        def number(trait: str) -> int:
+            return int(connection.exec_driver_sql(
+                'select id from traits where name=?', (trait,)).scalar_one())
+        connection.exec_driver_sql(
+            "insert into traits (name) values ('CUSTOM_RARE')")
+        roots = connection.exec_driver_sql(
+            'select id from resource_providers where parent_provider_id is '
+            'null').scalars().all()
+        lacks = number(names.CAPABILITY_TRAITS['MEM_BW_MIN'])
+        for root in roots:
+            for trait in ('COMPUTE_STATUS_DISABLED', 'CUSTOM_RARE'):
+                if chance.random() < .2:
+                    connection.exec_driver_sql(
+                        'insert into resource_provider_traits (trait_id, '
+                        'resource_provider_id) values (?, ?)',
+                        (number(trait), root))
+            if chance.random() < .2:
+                connection.exec_driver_sql(
+                    'delete from resource_provider_traits where trait_id=? '
+                    'and resource_provider_id=?', (lacks, root))
+    engine.dispose()
+
+
+def _key(candidate: Any) -> str:
+    return json.dumps([candidate['allocations'], {
+        suffix: sorted(providers) for suffix, providers
+        in candidate['mappings'].items()}], sort_keys=True)
+
+
+def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
+    """Hosts whose candidates differ."""
+    tried = spec.obj_clone()
+    policy = request_filter.policy_of(tried)
+    if policy and policy.vfs:
+        request_filter.set_try(tried, request_filter.Try('node'), {})
+    nova_filter.process_reqspec(lab.context, tried)
+    resources = utils.resources_from_request_spec(
+        lab.context, tried, lab.manager.host_manager,
+        enable_pinning_translate=True)
+    resources._limit = None
+    text, version = resources.to_querystring(), report.SAME_SUBTREE_VERSION
+    whole = lab.placement.get(f'/allocation_candidates?{text}',
+                              microversion=version).json()
+    of_host: dict[str, set[str]] = collections.defaultdict(set)
+    for candidate in whole['allocation_requests']:
+        root = whole['provider_summaries'][next(iter(
+            candidate['allocations']))]['root_provider_uuid']
+        of_host[root].add(_key(candidate))
+    query = index_search.read_query(text)
+    return [host for host in hosts if of_host[host] != {
+        _key(candidate) for candidate in index_search.having_traits(
+            query, lab.placement.get(
+                f'/allocation_candidates?{query.of_host(host)}',
+                microversion=version).json(), host)}]
+
+
+def one_cloud(seed: int, count: int, hosts: int, pipe: Any) -> None:
+    """Compare random requests on a random cloud."""
+    chance = random.Random(seed)  # noqa: S311
+    with labs.place('sqlite') as directory:
+        urls = clouds.databases('sqlite', directory)
+        labs.objects.register_all()
+        cloud = clouds.build(urls, hosts, seed, chance.choice((2, 4)),
+                             chance.choice((.3, .6, .9)))
+        spoil(urls['placement'], chance)
+        lab = labs.Lab(urls, 'index')
+        uuids = [host.uuid for host in cloud.hosts]
+        differ, found = [], 0
+        for number in range(count):
+            kind = request(chance)
+            spec = lab.spec(kind)
+            wrong = compare(lab, spec, uuids)
+            by_index, whole = (_places(lab, spec, indexed)
+                               for indexed in (True, False))
+            found += whole
+            if wrong or by_index != whole:
+                differ.append(f'cloud {seed}, request {number}, {kind}: '
+                              f'{wrong}, {by_index} != {whole}')
+    pipe.send((count, found, differ, dict(lab.manager._indexed._counts)))
+
+
+def _places(lab: labs.Lab, spec: Any, indexed: bool) -> bool:
+    """Whether a host is found; the guest is taken away again."""
+    kept = lab.manager._indexed
+    lab.manager._indexed = kept if indexed else None
+    kept.forget_refusals()
+    try:
+        found, _reason = lab.select(spec.obj_clone())
+    finally:
+        lab.manager._indexed = kept
+    if found:
+        lab.forget(spec)
+    return bool(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--clouds', type=int, default=4)
+    parser.add_argument('--requests', type=int, default=8)
+    parser.add_argument('--hosts', type=int, default=12)
+    parser.add_argument('--seed', type=int, default=1)
+    options = parser.parse_args()
+    fork = multiprocessing.get_context('fork')
+    pairs = placed = 0
+    wrong: list[str] = []
+    counts: collections.Counter[str] = collections.Counter()
+    for seed in range(options.seed, options.seed + options.clouds):
+        pipe, other = fork.Pipe()
+        process = fork.Process(target=one_cloud, args=(
+            seed, options.requests, options.hosts, other))
+        process.start()
+        other.close()
+        count, found, differ, how = pipe.recv()
+        process.join()
+        pairs, placed, wrong = pairs + count, placed + found, wrong + differ
+        counts.update(how)
+    for line in wrong:
+        print(line)
+    print(f'{pairs} pairs of cloud and request, {placed} with a host, '
+          f'{len(wrong)} differ; by the index {counts["hits"]}, in vain '
+          f'{counts["fallbacks"]}, not for it {counts["others"]}')
+    sys.exit(bool(wrong))
+
+
+if __name__ == '__main__':
+    main()
