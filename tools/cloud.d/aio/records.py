@@ -19,6 +19,9 @@ control groups of the hosts.
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+import json
+import os
+import subprocess
 from typing import Any
 
 from aio.lab import Lab
@@ -41,14 +44,29 @@ def disagreements(lab: Lab) -> list[str]:
     servers = [lab.server(one) for one in lab.cloud.compute.servers(
         all_projects=True)]
     labs = [lab.on(host) for host in lab.settings.hosts]
-    found = []
+    found: list[str] = []
     for server in servers:
         found += [f'{server.name} ({server.status}): {text}'
                   for text in _or_error(_of_server(labs, server))]
     for one in labs:
         found += [f'{one.settings.host.name}: {text}'
                   for text in _of_host(one, servers)]
-    return found
+    return found or _of_audit(lab)
+
+
+def _of_audit(lab: Lab) -> list[str]:
+    """What an operator is told; see ``openstack ghsched audit --help``."""
+    done = subprocess.run(
+        [f'{lab.settings.venv}/bin/openstack', 'ghsched', 'audit',
+         '-f', 'json'], env={**os.environ, **lab.settings.admin},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False)
+    if not done.returncode:
+        return []
+    try:
+        return [f'audit: {row}' for row in json.loads(done.stdout)]
+    except ValueError:
+        return [f'audit: {done.stderr.strip()}']
 
 
 def _or_error(texts: Iterator[str]) -> Iterator[str]:
