@@ -20,16 +20,16 @@ are used only to find a server by its name.
 import argparse
 import uuid
 
-from osc_lib.command import command
 from osc_lib import exceptions
 
 from ghsched_nova.cmd import server_set
 from ghsched_nova.live import errors
+from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement import policy as policies
 
 
-class SetServer(command.Lister):
+class SetServer(base.Lister):
     """Give a server another memory bandwidth policy, without a restart.
 
     Runs where nova-manage runs.
@@ -46,7 +46,7 @@ class SetServer(command.Lister):
         try:
             plan = server_set.carry_out(parsed_args)
         except (policies.PolicyError, errors.Refused) as error:
-            raise exceptions.CommandError(f'refused: {error}') from error
+            raise base.Refused(f'refused: {error}') from error
         except (server_set.NotHere, errors.LeftOver) as error:
             raise exceptions.CommandError(str(error)) from error
         self.log.warning(server_set.summary(plan, parsed_args.dry_run))

@@ -40,6 +40,8 @@ class Audit(base.Lister):
     was, 2 something could not be checked, and nothing else was found.
     """
 
+    SHORT = COLUMNS[:-1]
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('hosts', nargs='*', metavar='<host>',

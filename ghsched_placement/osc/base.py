@@ -17,6 +17,8 @@ something could not be done or asked. argparse ends with 2 on wrong usage.
 """
 
 import argparse
+from collections.abc import Iterable
+from collections.abc import Sequence
 import logging
 from typing import Any
 
@@ -24,6 +26,8 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib.command import command
 from osc_lib import exceptions
+
+from ghsched_placement.osc import columns
 
 EXIT_DONE, EXIT_FOUND, EXIT_COULD_NOT = 0, 1, 2
 
@@ -33,6 +37,10 @@ _COULD_NOT = (exceptions.CommandError, sdk_exceptions.SDKException,
 
 class Refused(exceptions.CommandError):
     """What was asked for is not to be had, and why."""
+
+
+#: Formats whose cells are texts, and what stands for an unknown value there.
+_PLAIN = {'csv': '', 'shell': '', 'value': '-'}
 
 
 class _Ending:
@@ -47,10 +55,19 @@ class _Ending:
             ended: int = super().run(parsed_args)   # type: ignore[misc]
             return ended or self.status
         except _COULD_NOT as error:
-            self.log.error('%s', error)
+            self.log.error('%s', said(error))
             self.log.debug('because of:', exc_info=True)
             return (EXIT_FOUND if isinstance(error, Refused)
                     else EXIT_COULD_NOT)
+
+
+def said(error: Exception) -> str:
+    """An error in words, also one of a service that refuses who asks."""
+    status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
+    if status == 403:
+        return ('the cloud does not let you do that (HTTP 403). This command '
+                'is for admins; see OS_CLOUD or --os-cloud')
+    return str(error)
 
 
 def _fitting(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -59,15 +76,38 @@ def _fitting(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+def _cells(row: Iterable[Any], formatter: str) -> list[Any]:
+    """Those of one row, as a format takes them (pure)."""
+    if formatter not in _PLAIN:
+        return list(row)
+    return [columns.plain(cell, _PLAIN[formatter]) for cell in row]
+
+
 class Lister(_Ending, command.Lister):
     """A command that shows a table."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        return _fitting(super().get_parser(prog_name))
+    #: Columns of a table without --long; empty: there are no others.
+    SHORT: tuple[str, ...] = ()
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        raise NotImplementedError
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = _fitting(super().get_parser(prog_name))
+        if self.SHORT:
+            parser.add_argument(
+                '--long', action='store_true',
+                help='All columns in a table; other formats have all')
+        return parser
+
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[Sequence[Any]]) -> int:
+        if self.SHORT and parsed_args.formatter == 'table' and not (
+                parsed_args.long or parsed_args.columns):
+            parsed_args.columns = [name for name in column_names
+                                   if name in self.SHORT]
+        shown: int = super().produce_output(
+            parsed_args, column_names,
+            [_cells(row, parsed_args.formatter) for row in data])
+        return shown
 
 
 class ShowOne(_Ending, command.ShowOne):
@@ -75,3 +115,10 @@ class ShowOne(_Ending, command.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         return _fitting(super().get_parser(prog_name))
+
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Sequence[Any]) -> int:
+        shown: int = super().produce_output(
+            parsed_args, column_names, _cells(data, parsed_args.formatter))
+        return shown

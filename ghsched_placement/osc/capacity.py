@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-from osc_lib.command import command
-
 from ghsched_placement import capacity
+from ghsched_placement.osc import base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import columns
 
@@ -29,7 +28,7 @@ COLUMNS = (
     'Fragmentation (%)')
 
 
-class ShowCapacity(command.Lister):
+class ShowCapacity(base.Lister):
     """Show what hosts have left, by NUMA node.
 
     Bandwidth (BW) is in percent of what a NUMA node can deliver in theory.
@@ -38,6 +37,9 @@ class ShowCapacity(command.Lister):
     Fragmentation is the part of its free bandwidth that is on NUMA nodes in
     use already.
     """
+
+    SHORT = ('Host', 'NUMA Node', 'BW Used (%)', 'BW Free (%)', 'VFs Free',
+             'Groups Free')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

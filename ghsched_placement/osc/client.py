@@ -219,6 +219,13 @@ class Client:
         return {str(one['id']): one for one in self._pages(
             '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
 
+    def away(self) -> dict[str, str]:
+        """Why compute nodes take no guest now, by their UUID."""
+        return {uuid: f'nova-compute is {why}'
+                for uuid, one in self.compute_nodes().items()
+                if (why := 'down' if one['state'] != 'up' else
+                    'disabled' if one['status'] != 'enabled' else '')}
+
     def servers(self, service_host: str | None = None
                 ) -> list[dict[str, Any]]:
         """The servers of all projects, as Nova's API has them.

@@ -65,3 +65,43 @@ class Vfs(Lines):
 
     def line(self, item: Mapping[str, Any]) -> str:
         return f'{item["pf"]} {item["free"]}/{item["total"]}'
+
+
+class _Plain(columns.FormattableColumn[Any]):
+    """A cell for CSV and the like: its text, sorted as it was before."""
+
+    def __init__(self, cell: columns.FormattableColumn[Any],
+                 blank: str) -> None:
+        super().__init__(cell._value)
+        self._cell = cell
+        self._blank = blank
+
+    def human_readable(self) -> str:
+        return str(self._cell.human_readable())
+
+    def machine_readable(self) -> Any:
+        text = self.human_readable()
+        return self._blank if text == '-' else '; '.join(text.split('\n'))
+
+
+class _Blank(Unknown):
+    """What is not known, where there is no null."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def machine_readable(self) -> Any:
+        return self._text
+
+
+def plain(cell: Any, blank: str = '') -> Any:
+    """A cell where structured values have no place.
+
+    :param blank: for what is not known.
+    """
+    if isinstance(cell, Unknown):
+        return _Blank(blank)
+    if isinstance(cell, columns.FormattableColumn):
+        return _Plain(cell, blank)
+    return cell

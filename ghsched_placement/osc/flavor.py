@@ -22,13 +22,12 @@ import re
 from typing import Any
 
 import os_resource_classes as orc
-from osc_lib.command import command
-from osc_lib import exceptions
 
 from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement import images
 from ghsched_placement import lack
+from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host as hosts
@@ -39,9 +38,6 @@ from ghsched_placement import topology
 
 COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Sharing', 'Host Nodes',
            'Reasons')
-
-#: No host can take a guest of the flavor; a bad flavor ends with 1.
-EXIT_NO_HOST = 2
 
 _VF_CLASS = re.compile(r'([^=]+)=(CUSTOM_[A-Z0-9_]{1,248})')
 
@@ -59,18 +55,19 @@ class Size:
     swap_mb: int = 0
 
 
-class CheckFlavor(command.Lister):
+class CheckFlavor(base.Lister):
     """Check a flavor against the cloud as it is now.
 
     Lists what is wrong with the keys of the flavor, or else which hosts can
     take a guest of it, how many, and why the others cannot. Bandwidth and
     VFs are looked at by NUMA node, CPUs and memory by host, as Placement
     knows them. Where no control group is left, guests may share one that is
-    there. Exit status: 0 a host can take it, 1 the flavor is wrong or
-    the cloud cannot be asked, 2 no host can take it.
+    there. A host whose nova-compute is down or disabled takes none. Exit
+    status: 0 a host can take it, 1 no host can, or the flavor is wrong, 2 the
+    cloud cannot be asked.
     """
 
-    status = 0
+    SHORT = ('Host', 'Fits', 'Guests That Fit', 'Host Nodes', 'Reasons')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -82,9 +79,6 @@ class CheckFlavor(command.Lister):
         add_vf_class(parser)
         hosts.add_accounting(parser)
         return parser
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        return super().run(parsed_args) or self.status
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -107,10 +101,12 @@ class CheckFlavor(command.Lister):
             for joins in (False, True))
         wish = make_wish(policy, guest, asked, classes,
                          parsed_args.accounting)
+        away = client.away()
         verdicts = client.each(
-            lambda host: judge(client, host, wish, asked, joining), found)
+            lambda host: unable(host, away[host.uuid]) if host.uuid in away
+            else judge(client, host, wish, asked, joining), found)
         if not any(verdict.guests for verdict in verdicts):
-            self.status = EXIT_NO_HOST
+            self.status = base.EXIT_FOUND
         return COLUMNS, list(rows(verdicts))
 
     def _warn(self, policy: policies.GuestPolicy,
@@ -164,9 +160,9 @@ def merged(extra_specs: Mapping[str, str],
         policies.check_topology(extra_specs)
         return images.merge(extra_specs, properties)
     except images.ImageError as error:
-        raise exceptions.CommandError(f'the image: {error}') from None
+        raise base.Refused(f'the image: {error}') from None
     except policies.PolicyError as error:
-        raise exceptions.CommandError(f'the flavor: {error}') from None
+        raise base.Refused(f'the flavor: {error}') from None
 
 
 def read(size: Size, extra_specs: Mapping[str, str]
@@ -178,10 +174,10 @@ def read(size: Size, extra_specs: Mapping[str, str]
     try:
         guest = topology.split(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
-        raise exceptions.CommandError(f'the flavor: {error}') from None
+        raise base.Refused(f'the flavor: {error}') from None
     problems = policies.problems(extra_specs, len(guest.cells))
     if problems:
-        raise exceptions.CommandError('\n'.join(
+        raise base.Refused('\n'.join(
             f'the flavor: {problem}' for problem in problems))
     policy = policies.parse(extra_specs, len(guest.cells))
     return policy or policies.GuestPolicy(), guest
@@ -218,6 +214,13 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
     return fitting.Wish(
         policy, len(guest.cells), amounts, frozenset(traits - forbidden),
         frozenset(trait[1:] for trait in forbidden), classes, accounting)
+
+
+def unable(host: capacity.Host, reason: str) -> fitting.Verdict:
+    """Of a host that takes no guest at all (pure)."""
+    return fitting.Verdict(host.name, lacks=(lack.Lack(
+        None, 'compute service', reason=reason,
+        cure='see openstack compute service list'),))
 
 
 def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,

@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
-from osc_lib.command import command
-
 from ghsched_placement import audit
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
+from ghsched_placement.osc import base
 from ghsched_placement.osc import capacity as shown
 from ghsched_placement.osc import client
 from ghsched_placement.osc import columns
@@ -39,7 +38,7 @@ def add_accounting(parser: argparse.ArgumentParser) -> None:
              '(default: %(default)s)')
 
 
-class ListHosts(command.Lister):
+class ListHosts(base.Lister):
     """List the compute hosts of ghsched.
 
     Bandwidth (BW) is the sum over the NUMA nodes of the host, in percent of
@@ -47,6 +46,9 @@ class ListHosts(command.Lister):
     key of ghsched. Drift is how much does not agree between Placement and
     Nova; "openstack ghsched host show" tells what.
     """
+
+    SHORT = ('Host', 'State', 'Status', 'BW Free (%)', 'Groups Free',
+             'Guests', 'Drift')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -73,12 +75,13 @@ def row(seen: observe.Observed) -> tuple[Any, ...]:
             columns.known(sum(stock.free for stock in stocks)
                           if stocks else None),
             columns.known(guarantee),
-            sum(pf.stock.free for pf in host.pfs),
+            columns.known(sum(pf.stock.free for pf in host.pfs)
+                          if host.pfs else None),
             columns.known(host.groups.free if host.groups else None),
             len(seen.guests), len(seen.findings))
 
 
-class ShowHost(command.ShowOne):
+class ShowHost(base.ShowOne):
     """Show a compute host of ghsched: inventory, use, and drift.
 
     The host is asked what it has really set for each guest, and what is used

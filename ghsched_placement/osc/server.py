@@ -10,21 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack ghsched server bandwidth show``."""
+"""``openstack ghsched server bandwidth show`` and ``server list``."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
+import time
 from typing import Any
-
-from osc_lib.command import command
-from osc_lib import exceptions
 
 from ghsched_placement import audit
 from ghsched_placement import diagnostics
+from ghsched_placement.findings import Server
+from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
+from ghsched_placement.osc import host as hosts
 from ghsched_placement.osc import observe
 from ghsched_placement import policy as policies
 
@@ -55,12 +57,16 @@ class Guest:
     report: diagnostics.Report | None = None
 
 
-class ShowServerBandwidth(command.Lister):
+class ShowServerBandwidth(base.Lister):
     """Show what a server may have of the memory bandwidth of its host.
 
     Asked, by its flavor; allocated, in Placement; and effective, in the
-    control group on the host. Who is no admin sees what is asked.
+    control group on the host. Who is no admin sees what is asked. Of a guest
+    that is only measured, there is a line for each host NUMA node.
     """
+
+    SHORT = ('Guest Node', 'Host Node', 'Min (%)', 'Max (%)',
+             'Allocated (%)', 'Effective Min (%)', 'Used (MB/s)')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -85,10 +91,10 @@ def look(client: clients.Client, record: Mapping[str, Any],
     nodes = client.host_nodes(record['id'])
     server = observe.read_server(record, nodes)
     if server.problem:
-        raise exceptions.CommandError(
+        raise base.Refused(
             f'the flavor of {server.name}: {server.problem}')
     if server.policy is None:
-        raise exceptions.CommandError(
+        raise base.Refused(
             f'the flavor of {server.name} asks for nothing of ghsched')
     known = server.host not in ('None', '')
     host = server.host if known else None
@@ -128,4 +134,87 @@ def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
                 allocated,
                 real and real.minimum, real and real.maximum,
                 real and real.hardlimit, real and real.priority,
-                None if used is None else round(used / 1e6, 1))))
+                _mb(used))))
+    if not guest.nodes:
+        yield from _measured(guest, told.values())
+
+
+def _measured(guest: Guest, told: Iterable[diagnostics.GuestNode]
+              ) -> Iterator[tuple[Any, ...]]:
+    """A row for each host node of a guest without NUMA nodes of its own."""
+    rows: list[diagnostics.GuestNode | None] = [*told]
+    for real in rows or [None]:
+        yield (columns.known(None), *map(columns.known, (
+            guest.host, real and real.host_node, *(None,) * 4)),
+            columns.Lines([]), *map(columns.known, (
+                None, real and real.minimum, real and real.maximum,
+                real and real.hardlimit, real and real.priority,
+                _mb(real.used if real else None))))
+
+
+def _mb(used: int | None) -> float | None:
+    """MB/s of bytes per second."""
+    return None if used is None else round(used / 1e6, 1)
+
+
+LIST = ('Server', 'Name', 'Host', 'Host Nodes', 'Min (%)', 'Allocated (%)',
+        'Used (MB/s)')
+
+#: Place in LIST, and whether the largest is first.
+_SORTED = {'name': (1, False), 'host': (2, False), 'min': (4, True),
+           'allocated': (5, True), 'used': (6, True)}
+
+
+class ListServers(base.Lister):
+    """List the servers of all projects that ask for anything of ghsched.
+
+    Percentages and MB/s are sums over the NUMA nodes of a server. What is
+    used is that of the last seconds: nova-compute is asked about each server
+    that runs, and once more after --interval where it had not been before.
+    """
+
+    SHORT = LIST[1:]
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--sort', choices=sorted(_SORTED), default='used',
+            help='What comes first: the largest, or the first by name '
+                 '(default: %(default)s)')
+        parser.add_argument('--limit', type=int, metavar='<n>',
+                            help='Only the first so many')
+        parser.add_argument(
+            '--interval', type=float, default=1.0, metavar='<seconds>',
+            help='Time between two questions (default: %(default)s)')
+        hosts.add_accounting(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        client = clients.of(self.app)
+        seen = observe.observe(client, ask_hosts=True,
+                               accounting=parsed_args.accounting)
+        if any(real.used is None for one in seen for guest in one.guests
+               for real in (guest.effective or {}).values()):
+            time.sleep(parsed_args.interval)
+            seen = observe.observe(client, ask_hosts=True,
+                                   accounting=parsed_args.accounting)
+        place, largest = _SORTED[parsed_args.sort]
+        found = sorted(
+            (list_row(one, guest) for one in seen for guest in one.guests),
+            key=lambda row: (row[1], row[0]))
+        found.sort(key=lambda row: row[place], reverse=largest)
+        return LIST, found[:parsed_args.limit]
+
+
+def list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
+    """A server in one line (pure)."""
+    shares = audit.bandwidth_by_node(
+        seen.host, seen.holdings.get(guest.uuid, {}))
+    nodes = guest.policy.nodes if guest.policy else ()
+    used = [real.used for real in (guest.effective or {}).values()
+            if real.used is not None]
+    return (guest.uuid, guest.name, seen.host.name,
+            columns.Words(list(guest.nodes)),
+            sum(node.minimum for node in nodes), sum(shares.values()),
+            columns.known(_mb(sum(used)) if used else None))

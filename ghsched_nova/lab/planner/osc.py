@@ -20,7 +20,6 @@ import dataclasses
 import sys
 from typing import Any
 
-from osc_lib.command import command
 from osc_lib import exceptions
 
 from ghsched_nova.lab.planner.client import PlannerError
@@ -37,6 +36,7 @@ from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.progress import Bar
 from ghsched_placement import keys
 from ghsched_placement import lack
+from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor as flavors
@@ -58,7 +58,7 @@ FITTED = ('the densities of {} (simulated) rest on figures that were fitted: '
           '{}; "ghsched plan" tells how the ratios move with them')
 
 
-class PlanDensity(command.Lister):
+class PlanDensity(base.Lister):
     """Plan how many more guests fit into the cloud.
 
     For each flavor, hosts are filled with guests of it in a copy of the
@@ -68,8 +68,13 @@ class PlanDensity(command.Lister):
     --mix the hosts are also filled with all flavors together. With --machine
     there are lines of what guests are predicted to hold on one such host that
     is empty (simulated). Needs pip install 'ghsched[plan]'. "ghsched plan
-    --cloud" tells more.
+    --cloud" tells more. Hosts whose nova-compute is down or disabled do not
+    count. Exit status: 0 there is room for a guest, 1 there is none, 2 it
+    could not be planned.
     """
+
+    SHORT = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'Whole Nodes',
+             'Binds', PREDICTED)
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
         """The machines to predict densities of.
@@ -107,6 +112,8 @@ class PlanDensity(command.Lister):
             raise exceptions.CommandError(str(error)) from None
         finally:
             bar.clear()
+        if not any(flavor.guests for flavor in found.flavors):
+            self.status = base.EXIT_FOUND
         for note in (*found.notes, *told.reasons, *remarks(told.densities)):
             self.log.warning(note)
         if not targets:
@@ -130,7 +137,7 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
     with PrivatePlacement() as ours:
         found = planner.plan(
             client.placement, wanted, mix, settings,
-            part(bar, 0.0, 0.8 if targets else 1.0), ours)
+            part(bar, 0.0, 0.8 if targets else 1.0), ours, client.away())
         return found, predict(found, targets, wanted, settings, ours,
                               progress=part(bar, 0.8, 1.0))
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
 
@@ -145,7 +146,8 @@ def plan(client: Reader, flavors: Sequence[Flavor],
          mix: Mapping[str, int] | None = None,
          settings: Settings | None = None,
          progress: Progress = cloud.silent,
-         placement: PrivatePlacement | None = None) -> Plan:
+         placement: PrivatePlacement | None = None,
+         away: Mapping[str, str] | None = None) -> Plan:
     """Plan with a cloud as it is now.
 
     :param client: of the cloud's Placement, such as ``connection.placement``
@@ -154,17 +156,25 @@ def plan(client: Reader, flavors: Sequence[Flavor],
     :param progress: called with a share from 0 to 1 and what is being done.
     :param placement: one of the planner's own, to use it again; without it
         one is started, which takes a second or two.
+    :param away: why hosts do not count, by UUID of the compute node.
     :raises PlannerError: for a flavor that cannot be scheduled, or when
         Placement does not answer.
     """
     settings = settings or Settings()
     _needs(flavors, settings)
-    hosts = cloud.read(client, cloud.part(progress, 0.0, 0.5))
+    away = away or {}
+    every = cloud.read(client, cloud.part(progress, 0.0, 0.5))
+    hosts = [host for host in every if host.root.uuid not in away]
+    notes = tuple(f'{host.name} does not count: {away[host.root.uuid]}'
+                  for host in every if host.root.uuid in away)
+    if notes and not hosts:
+        raise PlannerError('no host is left: ' + '; '.join(notes))
     shared = cloud.shared_classes(hosts, client)
     settings = Settings(settings.accounting, settings.aliases, settings.more,
                         (*settings.without, *shared))
-    return plan_hosts(hosts, flavors, mix, settings,
-                      cloud.part(progress, 0.5, 1.0), placement)
+    found = plan_hosts(hosts, flavors, mix, settings,
+                       cloud.part(progress, 0.5, 1.0), placement)
+    return dataclasses.replace(found, notes=(*notes, *found.notes))
 
 
 def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],

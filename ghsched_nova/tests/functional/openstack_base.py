@@ -20,6 +20,7 @@ import io
 import json
 import types
 
+import fixtures
 from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
 from openstack import connection
@@ -67,3 +68,10 @@ class CommandTestCase(nova_base.GhschedTestCase):
         """(exit status, what is printed as JSON) of a command."""
         status, text = self.command(kind, '-f', 'json', *arguments, api=api)
         return status, json.loads(text)
+
+    def said(self, status, kind, *arguments, api=None):
+        """What a command that ends so says of it."""
+        with fixtures.FakeLogger() as log:
+            found, _text = self.command(kind, *arguments, api=api)
+        self.assertEqual(status, found)
+        return log.output

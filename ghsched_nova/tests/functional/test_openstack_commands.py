@@ -17,7 +17,6 @@ from unittest import mock
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
-from osc_lib import exceptions
 
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
@@ -46,28 +45,37 @@ class CapacityTest(openstack_base.CommandTestCase):
 
     def test_csv_and_table(self):
         self.start_host()
-        for kind in ('csv', 'table', 'value'):
+        for kind, words in (
+                ('csv', '"host_a",0,100,0,0,100,100,"",31,0\n'),
+                ('value', 'host_a 0 100 0 0 100 100 - 31 0\n'),
+                ('table', '| host_a |')):
             status, text = self.command(capacity.ShowCapacity, '-f', kind,
                                         'host_a')
             self.assertEqual(0, status)
-            self.assertIn('host_a', text)
+            self.assertIn(words, text.replace('\r', ''))
+
+    def test_a_table_keeps_to_the_width(self):
+        self.start_host()
+        for arguments in ((), ('--max-width', '80')):
+            _status, text = self.command(capacity.ShowCapacity, *arguments)
+            self.assertLessEqual(max(map(len, text.splitlines())),
+                                 80 if arguments else 100)
+        _status, text = self.command(capacity.ShowCapacity, '--long')
+        self.assertIn('Fragmentation', text)
 
     def test_a_host_that_is_none(self):
         self.start_host()
-        error = self.assertRaises(
-            exceptions.CommandError, self.command, capacity.ShowCapacity,
-            'host_z')
-        self.assertIn('knows no compute host host_z', str(error))
+        error = self.said(2, capacity.ShowCapacity, 'host_z')
+        self.assertIn('knows no compute host host_z', error)
 
     def test_a_cloud_without_ghsched(self):
         self.assertEqual([], self.told(capacity.ShowCapacity))
 
     def test_who_is_no_admin(self):
         self.start_host()
-        error = self.assertRaises(
-            exceptions.CommandError, self.command, capacity.ShowCapacity,
-            api=self.api_fixture.reader_api)
-        self.assertIn('This command is for admins', str(error))
+        error = self.said(2, capacity.ShowCapacity,
+                          api=self.api_fixture.reader_api)
+        self.assertIn('This command is for admins', error)
 
 
 class HostTest(openstack_base.CommandTestCase):
@@ -223,16 +231,36 @@ class ServerTest(openstack_base.CommandTestCase):
     def test_a_server_without_a_policy(self):
         self.start_host()
         booted = self.boot(self.flavor())
-        error = self.assertRaises(
-            exceptions.CommandError, self.command,
-            server.ShowServerBandwidth, booted['id'])
-        self.assertIn('asks for nothing of ghsched', str(error))
+        error = self.said(1, server.ShowServerBandwidth, booted['id'])
+        self.assertIn('asks for nothing of ghsched', error)
+
+    def test_a_guest_that_is_only_measured(self):
+        self.flags(cpu_shared_set='0-3', cpu_dedicated_set='4-7',
+                   group='compute')
+        self.start_host()
+        booted = self.boot(self.flavor(nodes=0, policy=None, monitor='true'))
+        rows = self.told(server.ShowServerBandwidth, booted['id'])
+        self.assertEqual({'host_a'}, {row['Host'] for row in rows})
+
+    def test_the_servers_of_the_cloud(self):
+        self.start_host()
+        first = self.boot(self.flavor(nodes=2, mem_bw_min=10))
+        second = self.boot(self.flavor(mem_bw_min=30))
+        self.boot(self.flavor())
+        rows = self.told(server.ListServers, '--sort', 'min',
+                         '--interval', '0')
+        self.assertEqual(
+            [(second['id'], 'host_a', 30, 30), (first['id'], 'host_a', 20,
+                                                20)],
+            [(row['Server'], row['Host'], row['Min (%)'],
+              row['Allocated (%)']) for row in rows])
+        row, = self.told(server.ListServers, '--limit', '1', '--interval',
+                         '0', '--sort', 'name')
+        self.assertEqual(min(first['name'], second['name']), row['Name'])
 
     def test_no_such_server(self):
-        error = self.assertRaises(
-            exceptions.CommandError, self.command,
-            server.ShowServerBandwidth, 'nobody')
-        self.assertEqual('there is no server nobody', str(error))
+        error = self.said(2, server.ShowServerBandwidth, 'nobody')
+        self.assertIn('there is no server nobody\n', error)
 
 
 class FlavorTest(openstack_base.CommandTestCase):
@@ -263,7 +291,7 @@ class FlavorTest(openstack_base.CommandTestCase):
         self.start_host()
         self.assertEqual(0, self.command(
             flavor.CheckFlavor, self.flavor(mem_bw_min=35))[0])
-        self.assertEqual(2, self.command(
+        self.assertEqual(1, self.command(
             flavor.CheckFlavor, self.flavor(vcpus=9, mem_bw_min=35))[0])
 
     def test_a_disabled_host(self):
@@ -272,13 +300,29 @@ class FlavorTest(openstack_base.CommandTestCase):
             self.api.get_services(binary='nova-compute')[0]['id'],
             {'status': 'disabled'})
         row = self.check(self.flavor(mem_bw_min=35))['host_a']
-        self.assertEqual(['the compute service is disabled'], row['Reasons'])
+        self.assertEqual(['nova-compute is disabled; see openstack '
+                          'compute service list'], row['Reasons'])
+
+    def test_a_host_whose_nova_compute_is_down(self):
+        self.start_host()
+        self.api.put_service(
+            self.api.get_services(binary='nova-compute')[0]['id'],
+            {'forced_down': True})
+        status, (row,) = self.outcome(flavor.CheckFlavor,
+                                      self.flavor(mem_bw_min=35))
+        self.assertEqual((1, False, ['nova-compute is down; see openstack '
+                                     'compute service list']),
+                         (status, row['Fits'], row['Reasons']))
+
+    def test_who_is_no_admin(self):
+        error = self.said(2, flavor.CheckFlavor, self.flavor(),
+                          api=self.api_fixture.reader_api)
+        self.assertIn('is for admins', error)
 
     def test_everything_that_is_wrong_is_told(self):
         made = self.flavor(nodes=1, mem_bw_min=60, mem_bw_max=50)
-        error = self.assertRaises(exceptions.CommandError, self.command,
-                                  flavor.CheckFlavor, made)
-        self.assertIn('ghsched:mem_bw_min: 60 is more than', str(error))
+        error = self.said(1, flavor.CheckFlavor, made)
+        self.assertIn('ghsched:mem_bw_min: 60 is more than', error)
 
     def test_what_only_placement_knows(self):
         self.start_host()

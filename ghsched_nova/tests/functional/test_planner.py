@@ -377,6 +377,18 @@ class CloudTest(PlacementCase):
         self.assertEqual(before, [one.shape()[1] for one in cloud.read(
             self.placement, workers=1)])
 
+    def test_a_host_that_takes_no_guest_does_not_count(self):
+        one, other = (host.root.uuid for host in self.hosts)
+        wanted = [flavor(f'{ONE_NODE},ghsched:mem_bw_min=60')]
+        found = plan.plan(self.client, wanted,
+                          away={one: 'nova-compute is down'})
+        self.assertEqual(1, found.hosts)
+        self.assertEqual('host0 does not count: nova-compute is down',
+                         found.notes[0])
+        self.assertIn('no host is left', str(self.assertRaises(
+            client.PlannerError, plan.plan, self.client, wanted,
+            away={one: 'down', other: 'down'})))
+
     def test_only_compute_hosts_are_filled(self):
         load(self.placement, self.hosts)
         agent = dataclasses.replace(
@@ -518,7 +530,7 @@ class SdkTest(PlacementCase):
         _, text = self.run_plan('--machine', file, '--format', 'json')
         expected = [one['curves'] for one in json.loads(text)['densities']]
         asked = types.SimpleNamespace(
-            placement=self.connection.placement,
+            placement=self.connection.placement, away=dict,
             flavor=lambda name: types.SimpleNamespace(
                 name=name, vcpus=2, ram=8192, disk=0, ephemeral=0, swap=0,
                 extra_specs={'hw:numa_nodes': '1',

@@ -27,6 +27,7 @@ from ghsched_placement.findings import Server
 from ghsched_placement import fitting
 from ghsched_placement import names
 from ghsched_placement.osc import capacity
+from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
@@ -258,3 +259,23 @@ class FlavorTest(unittest.TestCase):
         if '=CUSTOM_' not in text:
             with self.assertRaises(argparse.ArgumentTypeError):
                 flavor.vf_class(text)
+
+
+class PlainTest(unittest.TestCase):
+    """Cells of CSV and of bare values."""
+
+    @given(st.none() | st.integers() | st.lists(st.text(
+        st.characters(categories=['L', 'N']), min_size=1), max_size=3))
+    def test_no_cell_is_a_repr_of_python(self, value):
+        cell = (columns.Lines(value) if isinstance(value, list)
+                else columns.known(value))
+        found = columns.plain(cell, 'x')
+        text = str(getattr(found, 'machine_readable', lambda: found)())
+        expected = ('x' if not value and value != 0 else '; '.join(value)
+                    if isinstance(value, list) else str(value))
+        self.assertEqual(expected, text)
+
+    def test_what_is_not_known_comes_first(self):
+        first, *rest = sorted(columns.plain(columns.known(one))
+                              for one in (3, None, 1))
+        self.assertEqual(('', [1, 3]), (first.machine_readable(), rest))
