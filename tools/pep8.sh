@@ -32,7 +32,9 @@ scripts() {
     while read -r file; do
         [ -f "$file" ] || continue
         case $file in
-        *.sh | devstack/settings) echo "$file" ;;
+        *.sh | devstack/settings | devstack/lib/* | devstack/*/settings)
+            echo "$file"
+            ;;
         *.*) ;;
         *)
             read -r line < "$file" 2> /dev/null || continue

@@ -23,13 +23,24 @@ import subprocess
 import fixtures
 from oslotest import base
 
-DEVSTACK = pathlib.Path(__file__).parents[3] / 'devstack'
+TOP = pathlib.Path(__file__).parents[3]
+DEVSTACK = TOP / 'devstack'
 
 STUBS = '''
 for name in setup_develop iniset iniset_multiline echo_summary stop_process \\
-        run_process sudo; do
+        run_process inidelete async_wait systemctl; do
     eval "$name() { echo $name \\"\\$@\\"; }"
 done
+exec 3>&1
+sudo() {
+    if [ "$1" = tee ]; then
+        sed "s|^|$(basename "$2"): |" >&3
+    else
+        echo sudo "$@"
+    fi
+}
+define_plugin() { :; }
+trueorfalse() { echo "${!2:-$1}"; }
 enable_service() { ENABLED="$ENABLED $1"; }
 is_service_enabled() { [[ " $ENABLED " == *" $1 "* ]]; }
 iniget() {
@@ -45,6 +56,9 @@ grep() {
     *) command grep "$@" ;;
     esac
 }
+SYSTEMCTL=systemctl SYSTEMD_DIR=/etc/systemd/system
+DATA_DIR=/opt/stack/data STACK_USER=stack LIBVIRT_GROUP=libvirt
+NOVA_CPU_CONF=/etc/nova/nova-cpu.conf
 DEST=/opt/stack NOVA_CONF=/etc/nova/nova.conf NOVA_CONF_DIR=/etc/nova
 PLACEMENT_CONF=/etc/placement/placement.conf
 NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
@@ -59,7 +73,7 @@ class TestDevstackPlugin(base.BaseTestCase):
 
     def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
         """What sourcing the plugin in a phase prints, line by line."""
-        settings = {'ENABLED': enabled, 'KERNEL_HAS_RESCTRL': 'yes',
+        settings = {'ENABLED': enabled, 'GHSCHED_DIR': str(TOP), 'KERNEL_HAS_RESCTRL': 'yes',
                     'MOUNTED': 'no', 'WEIGHT_CLASSES': '',
                     'ENABLED_FILTERS': 'ComputeFilter,NUMATopologyFilter,'
                                        'PciPassthroughFilter', **variables}
@@ -90,7 +104,7 @@ class TestDevstackPlugin(base.BaseTestCase):
         self.assertEqual([], lines(GHSCHED_MAX_ALLOCATION_CANDIDATES=''))
 
     def test_install_installs_the_tree(self):
-        self.assertEqual(['setup_develop /opt/stack/ghsched'],
+        self.assertEqual([f'setup_develop {TOP}'],
                          self.phase('stack', 'install'))
 
     def test_our_filter_replaces_novas_and_is_last(self):
@@ -130,7 +144,7 @@ class TestDevstackPlugin(base.BaseTestCase):
                       'ghsched.GhschedLibvirtDriver', lines)
         self.assertIn(
             'sudo install -o root -g root -m 0644 '
-            '/opt/stack/ghsched/etc/nova/rootwrap.d/ghsched.filters '
+            f'{TOP}/etc/nova/rootwrap.d/ghsched.filters '
             '/etc/nova/rootwrap.d/ghsched.filters', lines)
         self.assertIn('sudo mount -t resctrl resctrl /sys/fs/resctrl', lines)
 
@@ -146,7 +160,8 @@ class TestDevstackPlugin(base.BaseTestCase):
     def test_controller_gets_no_driver(self):
         lines = self.phase('stack', 'post-config', enabled='n-sch')
         self.assertEqual([], [line for line in lines
-                              if 'compute_driver' in line or 'sudo' in line])
+                              if 'compute_driver' in line
+                              or 'rootwrap' in line])
 
     def test_options_of_local_conf_reach_nova(self):
         lines = self.phase(
@@ -168,27 +183,83 @@ class TestDevstackPlugin(base.BaseTestCase):
                           lines)
 
     def test_our_scheduler_runs_in_the_place_of_novas(self):
-        self.assertEqual(
-            ['stop_process n-sch',
-             'run_process n-sch /opt/stack/data/venv/bin/'
-             'ghsched-nova-scheduler --config-file /etc/nova/nova.conf'],
-            self.phase('stack', 'extra'))
+        lines = self.phase('stack', 'post-config')
+        self.assertIn(
+            'ghsched.conf: ExecStart=/opt/stack/data/venv/bin/'
+            'ghsched-nova-scheduler --config-file /etc/nova/nova.conf', lines)
+        self.assertEqual([], self.phase('stack', 'extra'))
 
     def test_compute_only_node_has_no_scheduler(self):
-        self.assertEqual([], self.phase('stack', 'extra', enabled='n-cpu'))
+        self.assertNotIn('ghsched-nova-scheduler', '\n'.join(self.phase(
+            'stack', 'post-config', enabled='n-cpu')))
 
-    def test_tempest_learns_whether_the_host_has_resctrl(self):
-        for mounted, available in (('yes', 'True'), ('no', 'False')):
-            lines = self.phase('stack', 'test-config', MOUNTED=mounted)
-            self.assertIn('iniset /opt/stack/tempest.conf service_available '
-                          f'ghsched {available}', lines)
-            self.assertIn('iniset /opt/stack/tempest.conf ghsched '
-                          'host_command sudo', lines)
+    def test_nobody_else_writes_nova_conf_meanwhile(self):
+        self.assertEqual('async_wait configure_neutron_nova',
+                         self.phase('stack', 'post-config')[0])
 
-    def test_unstack_leaves_the_scheduler_to_devstack(self):
+    def test_tempest_knows_of_ghsched_and_how_to_reach_the_host(self):
+        lines = self.phase('stack', 'test-config')
+        for line in ('service_available ghsched True',
+                     'ghsched host_command sudo'):
+            self.assertIn(f'iniset /opt/stack/tempest.conf {line}', lines)
+
+    def test_unstack_leaves_the_services_to_devstack(self):
         self.assertEqual([], self.phase('unstack'))
 
     def test_clean_removes_what_was_installed(self):
+        lines = self.phase('clean', MOUNTED='yes')
+        self.assertIn('/etc/nova/rootwrap.d/ghsched.filters', lines[0])
+        self.assertIn('devstack@n-sch.service.d/ghsched.conf', lines[0])
+        self.assertEqual('sudo umount /sys/fs/resctrl', lines[1])
+
+
+class SimulatedHostTest(TestDevstackPlugin):
+    """The same with GHSCHED_SIMULATED_HOST, and what is different."""
+
+    def phase(self, *words, **variables):
+        return super().phase(*words, **{'GHSCHED_SIMULATED_HOST': 'True',
+                                        **variables})
+
+    def test_install_installs_the_tree(self):
+        self.assertEqual([f'setup_develop {TOP} testing'],
+                         self.phase('stack', 'install'))
+
+    def test_compute_host_gets_driver_rootwrap_and_resctrl(self):
+        lines = self.phase('stack', 'post-config')
+        start = ('/opt/stack/data/venv/bin/ghsched-testhost {} '
+                 '--state /opt/stack/data/ghsched/host ')
+        self.assertIn(
+            'ghsched.conf: ExecStart=+' + start.format('exec')
+            + '-- setpriv --reuid=stack --regid=libvirt --init-groups '
+            '/opt/stack/data/venv/bin/nova-compute --config-file '
+            '/etc/nova/nova-cpu.conf', lines)
+        self.assertIn('ghsched.conf: After=devstack@ghsched-host.service',
+                      lines)
+        self.assertIn(
+            'devstack@ghsched-host.service: ExecStart=' + start.format('up')
+            + '--nodes 2 --dialect openeuler66 --closids 16', lines)
+        self.assertIn('iniset /etc/nova/nova.conf libvirt virt_type kvm',
+                      lines)
+        self.assertEqual([], [line for line in lines if 'mount' in line])
+
+    def test_host_without_resctrl_is_no_error(self):
+        self.assertIn('systemctl restart devstack@ghsched-host.service',
+                      self.phase('stack', 'post-config',
+                                 KERNEL_HAS_RESCTRL='no'))
+
+    def test_tempest_knows_of_ghsched_and_how_to_reach_the_host(self):
+        self.assertIn(
+            'iniset /opt/stack/tempest.conf ghsched host_command sudo '
+            '/opt/stack/data/venv/bin/ghsched-testhost exec --state '
+            '/opt/stack/data/ghsched/host --',
+            self.phase('stack', 'test-config'))
+
+    def test_unstack_leaves_the_services_to_devstack(self):
         self.assertEqual(
-            ['sudo rm -f /etc/nova/rootwrap.d/ghsched.filters'],
-            self.phase('clean'))
+            ['stop_process n-cpu'] + [
+                f'systemctl {verb} devstack@ghsched-host.service'
+                for verb in ('stop', 'disable')], self.phase('unstack'))
+
+    def test_clean_removes_what_was_installed(self):
+        self.assertIn('/opt/stack/data/ghsched/host',
+                      self.phase('clean')[-1])
