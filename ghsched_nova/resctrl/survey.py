@@ -31,6 +31,10 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import schemata
 
+#: Flag of a thread that has no user process (PF_KTHREAD in
+#: include/linux/sched.h).
+KERNEL_THREAD = 0x00200000
+
 
 def survey(files: apply.Files, root: Path, wanted: model.Wanted,
            run_path: Path, proc: Path) -> model.Actual:
@@ -211,15 +215,29 @@ def _helpers(proc: Path) -> dict[int, dict[int, str]]:
     """Kernel threads that work for a process, by process.
 
     Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` for each
-    queue; later it is a thread of the process itself.
+    queue; later it is a thread of the process itself. Any process can give
+    itself such a name (prctl(2), PR_SET_NAME).
     """
     found: dict[int, dict[int, str]] = {}
     for tid in _numbers(proc):
         name = groups.thread_name(proc, tid)
         process = name.removeprefix('vhost-')
-        if process != name and process.isdecimal():
+        if (process != name and process.isdecimal()
+                and _is_of_kernel(proc, tid)):
             found.setdefault(int(process), {})[tid] = name
     return found
+
+
+def _is_of_kernel(proc: Path, tid: int) -> bool:
+    """By the flags in ``stat``, the seventh field after the name.
+
+    The name is in parentheses, and may have some itself (proc_pid_stat(5)).
+    """
+    try:
+        fields = _read(f'{proc}/{tid}/stat').rpartition(')')[2].split()
+        return bool(int(fields[6]) & KERNEL_THREAD)
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _living(run_path: Path, proc: Path) -> frozenset[str]:

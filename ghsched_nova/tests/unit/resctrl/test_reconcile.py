@@ -33,6 +33,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import survey
 from ghsched_nova.tests.unit.resctrl import world
 
 OLD = 'qemu-9-instance-000000ff-vcpus_0-1'
@@ -128,12 +129,21 @@ class DriftTestCase(_Base):
 
     def test_other_threads_stay_out_unless_they_are_asked_for(self):
         self.assertEqual({1001, 1002}, self.world.tasks(self.groups[0]))
-        self.world.thread(2, 77, 'vhost-1000')
+        self.world.thread(2, 77, 'vhost-1000', survey.KERNEL_THREAD)
         report = self.world.reconcile(all_threads=True)
         self.assertEqual((), report.problems)
         self.assertEqual({1000, 1001, 1002, 1003, 77},
                          self.world.tasks(self.groups[0]))
         self.assert_nothing_to_do(all_threads=True)
+
+    def test_a_process_that_only_has_the_name_of_a_helper_stays_out(self):
+        for tid, name, flags in ((7001, 'vhost-1000', 0x400000),
+                                 (7002, 'a) S 2 0 0 0 -1 2097152', 0)):
+            self.world.thread(7000, tid, name, flags)
+        (self.world.proc / '7002' / 'comm').write_text('vhost-1000\n')
+        self.world.reconcile(all_threads=True)
+        self.assertEqual({1000, 1001, 1002, 1003},
+                         self.world.tasks(self.groups[0]))
 
     def test_vcpus_of_somebody_else_are_told(self):
         self.world.thread(7000, 7001, 'CPU 0/KVM')

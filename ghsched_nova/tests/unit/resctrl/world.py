@@ -176,10 +176,13 @@ class World:
         for place, thread in enumerate(names):
             self.thread(process, process + place, thread)
 
-    def thread(self, process, tid, name):
+    def thread(self, process, tid, name, flags=0x400000):
+        """A thread of a user process, unless its flags say otherwise."""
         (self.proc / str(process) / 'task' / str(tid)).mkdir(parents=True)
         (self.proc / str(tid)).mkdir(exist_ok=True)
         (self.proc / str(tid) / 'comm').write_text(name + '\n')
+        (self.proc / str(tid) / 'stat').write_text(
+            f'{tid} ({name}) S 2 0 0 0 -1 {flags} 0 0 0 0\n')
         (self.proc / str(tid) / 'status').write_text(f'Tgid:\t{process}\n')
         self.threads.alive.add(tid)
 
