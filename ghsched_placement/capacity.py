@@ -78,6 +78,11 @@ class Stock:
         return tree.free(self.record, self.used)
 
     @property
+    def least(self) -> int:
+        """What a request asks for at least."""
+        return int(self.record.get('min_unit', 1))
+
+    @property
     def step(self) -> int:
         """What each request is a multiple of."""
         return int(self.record.get('step_size', 1))

@@ -220,6 +220,10 @@ def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
             yield Lack(None, lack.BANDWIDTH, node.bandwidth.at_once, share,
                        f'it holds multiples of {node.bandwidth.step} % of '
                        f'its bandwidth, {share} % needed')
+        if 0 < share < node.bandwidth.least:
+            yield Lack(None, lack.BANDWIDTH, node.bandwidth.at_once, share,
+                       f'it holds no less than {node.bandwidth.least} % of '
+                       f'its bandwidth, {share} % needed')
     if wish.policy.vfs_locality == 'node':
         needed += [(f'VFs of {name}', need, node.vfs(name))
                    for name, need in sorted(wish.vfs(guest_node).items())]
@@ -254,8 +258,8 @@ class _Room:
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
                                if pf.resource_class == name)
                      for name in classes}
-        self._steps = {node.number: node.bandwidth.step
-                       for node in host.nodes if node.bandwidth}
+        self._bandwidth = {node.number: node.bandwidth
+                           for node in host.nodes if node.bandwidth}
         self._nodes = {
             node.number: {
                 names.MEM_BW_PCT: (node.bandwidth.free if node.bandwidth
@@ -299,9 +303,14 @@ class _Room:
     def _fits(self, guest_node: int, node: int, need: Mapping[str, int],
               joins: bool) -> bool:
         return ((not joins or node in self._joinable[guest_node])
-                and need[names.MEM_BW_PCT] % self._steps.get(node, 1) == 0
+                and self._holds(node, need[names.MEM_BW_PCT])
                 and all(self._nodes[node][name] >= amount
                         for name, amount in need.items()))
+
+    def _holds(self, node: int, share: int) -> bool:
+        stock = self._bandwidth.get(node)
+        return not share or (stock is not None and share >= stock.least
+                             and share % stock.step == 0)
 
     def _match(self, needs: Sequence[Mapping[str, int]],
                joins: bool) -> tuple[int, ...] | None:

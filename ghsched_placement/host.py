@@ -35,6 +35,7 @@ class HostDescription:
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
     :param guarantee_step: the host holds a guaranteed share as a multiple of
         it, percent; 1 where it holds none.
+    :param guarantee_least: the least that it holds, percent.
     """
 
     nodes: tuple[int, ...] = ()
@@ -42,5 +43,11 @@ class HostDescription:
     control_groups: int = 0
     capabilities: frozenset[str] = frozenset()
     guarantee_step: int = 1
+    guarantee_least: int = 1
+
+    def held(self, share: int) -> int:
+        """What the hardware holds for a guaranteed share."""
+        share = max(share, self.guarantee_least)
+        return share + -share % self.guarantee_step
     sharing: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[int, frozenset[str]] = field(default_factory=dict)

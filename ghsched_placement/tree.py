@@ -26,10 +26,11 @@ an unchanged host gives an unchanged tree, which Nova's report client does not
 write.
 
 A share is counted as the hardware holds it. Where that is a multiple of a
-step, the step is that of the inventory, so that Placement gives such a node
-no other share: rounding it up on the host alone would let guarantees add up
-to more than the node has. The amount asked for cannot be rounded up instead,
-because one query goes to all hosts, and their steps differ.
+step, the step is that of the inventory, and the least share likewise, so that
+Placement gives such a node no other share: rounding it up on the host alone
+would let guarantees add up to more than the node has. The amount asked for
+cannot be rounded up instead, because one query goes to all hosts, and their
+steps differ.
 """
 
 from collections.abc import Mapping
@@ -77,10 +78,6 @@ class Current:
     used: int = 0
     holders: frozenset[str] = frozenset()
     amounts: tuple[int, ...] = ()
-
-    def beyond(self, step: int) -> int:
-        """How much more than is allocated the hardware holds."""
-        return sum(-amount % step for amount in self.amounts)
 
 
 @dataclass(frozen=True)
@@ -191,12 +188,13 @@ def _bandwidth(node: int, host: HostDescription, config: Config,
     if node not in host.nodes:
         return _closed(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
+    least = min((host.held(1), *current.amounts))
     reserved = (config.reserved_bandwidth.get(node, 0)
-                + current.beyond(host.guarantee_step)
-                + host.guarantee_step - step)
-    return inventory(WHOLE_NODE, reserved=min(WHOLE_NODE, reserved),
-                     allocation_ratio=config.allocation_ratio,
-                     step=step)
+                + sum(host.held(share) - share for share in current.amounts)
+                + max(host.guarantee_step - step, host.held(1) - least))
+    return {**inventory(WHOLE_NODE, reserved=min(WHOLE_NODE, reserved),
+                        allocation_ratio=config.allocation_ratio, step=step),
+            'min_unit': least}
 
 
 def _closed(current: Current) -> dict[str, int | float]:

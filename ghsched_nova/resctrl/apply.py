@@ -93,6 +93,10 @@ class Files:
     def remove_directory(self, path: Path) -> None:
         path.rmdir()
 
+    def wait(self, seconds: float) -> None:
+        """Until something may have changed."""
+        time.sleep(seconds)
+
     def directories(self, path: Path) -> list[str]:
         """Names of the directories in a directory."""
         with os.scandir(path) as entries:

@@ -161,6 +161,8 @@ class Evidence:
     :param group_file: the root group must have this file, or a cap above
         100.
     :param no_group_file: the root group must not have this file.
+    :param throttled: it must have info/MB/thread_throttle_mode, or steps that
+        only Intel has.
     """
 
     files: tuple[str, ...] = ()
@@ -170,6 +172,7 @@ class Evidence:
     any_file: tuple[str, ...] = ()
     group_file: str = ''
     no_group_file: str = ''
+    throttled: bool = False
 
 
 @dataclass(frozen=True)
@@ -290,6 +293,7 @@ def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
              group_files: Set[str] = _NOTHING) -> str | None:
     """Why a host does not speak a dialect; None when it does."""
     return (_wrong_files(dialect.evidence, info)
+            or _not_throttled(dialect.evidence, info)
             or _no_sign(dialect.evidence, info, root)
             or _wrong_group(dialect.evidence, root, group_files)
             or _foreign_line(dialect, root)
@@ -320,6 +324,20 @@ def _wrong_files(evidence: Evidence, info: Info) -> str | None:
     for file, text in evidence.content:
         if info.get(file, text).strip() != text:
             return f'info/{file} is not {text}'
+    return None
+
+
+def _not_throttled(evidence: Evidence, info: Info) -> str | None:
+    if not evidence.throttled or 'MB/thread_throttle_mode' in info:
+        return None
+    step = _step(info)
+    # __get_mem_config_intel(): both are 100 less the highest delay. The files
+    # of sparse masks came with Linux 6.7.
+    if (step is None or step[0] != step[1] or step in steps.FRACTIONS
+            or {'L3/sparse_masks', 'L2/sparse_masks'} & info.keys()):
+        return ('there is no info/MB/thread_throttle_mode, and '
+                'info/MB/bandwidth_gran and min_bandwidth are not those of '
+                'Intel alone')
     return None
 
 
@@ -459,6 +477,8 @@ OPENEULER_510 = Dialect(
 
 _L3_MONITOR = Monitor('L3_MON', 'mon_L3_', 'mbm_total_bytes', 'counter_bytes')
 
+_NOT_INTEL = ('MB/features', 'MB/max_lim', 'MB_MON/mon_features')
+
 INTEL = Dialect(
     name='intel-rdt',
     title='Intel RDT',
@@ -471,11 +491,11 @@ INTEL = Dialect(
     # Intel's own software controller (mount option mba_MBps) has it in
     # MiB/s, and mainline MPAM has it in percent, with info/MB/delay_linear at
     # 1 just as on Intel. The kernel shows thread_throttle_mode where the
-    # throttle mode is defined, which is on Intel alone, since Linux 5.12. An
-    # Intel host with an older kernel cannot be told from MPAM and stays
-    # unknown.
-    evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode'),
-                      no_group_file='mba_MBps_event'),
+    # throttle mode is defined, which is on Intel alone, since Linux 5.12.
+    # Before, the steps tell: those of all processors so far (10 and 10) are
+    # those of no binary fraction.
+    evidence=Evidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
+                      throttled=True, no_group_file='mba_MBps_event'),
     # Documentation/filesystems/resctrl.rst, "Memory bandwidth Allocation":
     # the control is per core, at the link to the L3 cache.
     per_core=True,
@@ -496,8 +516,8 @@ INTEL_MBPS = Dialect(
     hardlimit_fixed=True,
     # Older kernels lack the file. There a cap above 100 tells, and a
     # fresh root group has one.
-    evidence=Evidence(files=('MB/delay_linear', 'MB/thread_throttle_mode'),
-                      group_file='mba_MBps_event'),
+    evidence=Evidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
+                      throttled=True, group_file='mba_MBps_event'),
     unit=MIB,
     # Before 10.8 libvirt refuses values above 100.
     libvirt=False,

@@ -37,6 +37,12 @@ from ghsched_nova.resctrl import steps
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import host as placement_host
 
+#: Files of info/ that are known to be there, and not read: the kernel clears
+#: info/last_cmd_status when they are (the functions *_show() in fs/resctrl
+#: that call rdt_last_cmd_clear()), and somebody may be about to read that.
+_NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
+                       'mbm_assign_on_mkdir'})
+
 _NUMBER = re.compile(r'[0-9]{1,18}')
 
 #: Bytes per second of the unit of Told.node_bandwidth.
@@ -74,7 +80,8 @@ class ResctrlHost:
 
     :param dialect: with the knobs that this host has.
     :param num_closids: control groups, the kernel's default group counted;
-        the least of all control resources, as the kernel does.
+        the least of all control resources, as the kernel does, and one less
+        where the traffic of devices has one (``io_alloc``).
     :param num_rmids: monitoring groups, 0 when there is no monitor.
     :param min_bandwidth: lowest cap, in the unit of the dialect.
     :param granularity: caps are multiples of it, or near to that.
@@ -121,6 +128,14 @@ class ResctrlHost:
             self.libvirt_reads)
 
     @property
+    def writes(self) -> dict[str, dict[int, int]]:
+        """What to write for a cap that the kernel shows otherwise, by line.
+        """
+        return {knob.line: steps.rewritten(self.granularity,
+                                           self.min_bandwidth)
+                for knob in self.dialect.knobs if knob.fraction}
+
+    @property
     def spare_monitors(self) -> int:
         """Monitoring groups that there may be inside of control groups.
 
@@ -151,6 +166,12 @@ class ResctrlHost:
         return held if self.monitored else held - {'MEM_BW_MONITOR'}
 
     @property
+    def guarantee_least(self) -> int:
+        """The least guarantee that is held, in percent."""
+        knob = self.dialect.knob('minimum')
+        return steps.LEAST_SHOWN if knob and knob.lossy else 1
+
+    @property
     def guarantee_step(self) -> int:
         """A guarantee is held as a multiple of it, in percent."""
         knob = self.dialect.knob('minimum')
@@ -167,7 +188,8 @@ class ResctrlHost:
             nodes=tuple(sorted(self.domains_by_node)),
             control_groups=max(0, self.num_closids - 1 - reserved_groups),
             capabilities=self.capabilities(),
-            guarantee_step=self.guarantee_step)
+            guarantee_step=self.guarantee_step,
+            guarantee_least=self.guarantee_least)
 
 
 def read_host(resctrl: Path, sysfs: Path,
@@ -230,7 +252,7 @@ def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
 
 
 def read_info(resctrl: Path) -> dict[str, str]:
-    """The files of info/, by their path in there.
+    """The files of info/, by their path in there; some are left empty.
 
     :raises ResctrlUnavailable: when no resctrl is mounted there.
     """
@@ -239,7 +261,8 @@ def read_info(resctrl: Path) -> dict[str, str]:
         raise ResctrlUnavailable(
             f'there is no {top}; is resctrl mounted? '
             f'(mount -t resctrl resctrl {resctrl})')
-    return {f'{directory.name}/{file.name}': sysfs_files.text(file) or ''
+    return {f'{directory.name}/{file.name}':
+            '' if file.name in _NOT_READ else sysfs_files.text(file) or ''
             for directory in sysfs_files.entries(top)
             for file in sysfs_files.entries(directory)
             if os.path.isfile(file)}
@@ -278,8 +301,13 @@ def _info_number(info: Mapping[str, str], name: str, lowest: int) -> int:
 
 def _closids(info: Mapping[str, str]) -> int:
     _info_number(info, 'MB/num_closids', lowest=1)
-    return min(_info_number(info, name, lowest=1) for name in info
-               if name.endswith('/num_closids'))
+    number = min(_info_number(info, name, lowest=1) for name in info
+                 if name.endswith('/num_closids'))
+    # AMD's SDCIAE, since Linux 6.19, puts the traffic of devices into the
+    # cache with the highest number (resctrl_io_alloc_closid()).
+    for_devices = any(text.strip() == 'enabled' for name, text in info.items()
+                      if name.endswith('/io_alloc'))
+    return max(1, number - for_devices)
 
 
 def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
@@ -329,14 +357,14 @@ def _whole_steps(dialect: dialects.Dialect, minimum: int,
     """Whether libvirt can write each cap that the host can hold.
 
     It takes a minimum of 0 for a broken host, and refuses a cap that is not a
-    multiple of the granularity (src/util/virresctrl.c).
+    multiple of the granularity (src/util/virresctrl.c). What its XML says is
+    also what the group is to show.
     """
     knob = dialect.knob('maximum')
     if not dialect.libvirt or minimum < 1 or knob is None:
         return False
-    return not knob.fraction or all(
-        percent % granularity == 0
-        for percent in steps.fractions(granularity, minimum))
+    return not knob.fraction or (
+        not steps.rewritten(granularity, minimum) and 100 % granularity == 0)
 
 
 def _root_priority(dialect: dialects.Dialect,

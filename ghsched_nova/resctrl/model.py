@@ -133,6 +133,11 @@ class Wanted:
     :param monitors_per_group: how many in one of them.
     :param lossy: lines of which the kernel may show a little less than was
         written, see :attr:`dialects.Dialect.lossy`.
+    :param writes: what to write for values that are shown otherwise, see
+        :attr:`host.ResctrlHost.writes`.
+    :param written: whether the groups have been written in this run.
+    :param scarce: whether a group could not be made because there are no
+        more.
     """
 
     guests: tuple[Guest, ...] = ()
@@ -144,6 +149,9 @@ class Wanted:
     monitors: int = 0
     monitors_per_group: int = 0
     lossy: frozenset[str] = frozenset()
+    writes: resolve.Writes = field(default_factory=dict)
+    written: bool = False
+    scarce: bool = False
 
     @property
     def one_supply(self) -> bool:
@@ -286,6 +294,8 @@ def check(wanted: Wanted) -> None:
         _check_values(guest.desired)
     _check_values({line: {0: value}
                    for line, value in wanted.others.items()})
+    _check_values({line: dict(enumerate(values.values()))
+                   for line, values in wanted.writes.items()})
 
 
 def _check_values(desired: resolve.Desired) -> None:

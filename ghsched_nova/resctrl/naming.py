@@ -33,7 +33,7 @@ from ghsched_nova.resctrl import own
 NOT_GROUPS = frozenset({'info', 'mon_groups', 'mon_data'})
 
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
-_LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
+_LIBVIRT = re.compile(r'qemu-([0-9]{1,9})(?:-([A-Za-z0-9.-]*?))?'
                       r'(?:-vcpus_[0-9,-]+)?')
 _LETTERS = re.compile(r'[^A-Za-z0-9]')
 #: libvirt adds to the name of a machine as long as it is shorter.
@@ -48,8 +48,8 @@ def machine_name(domain_id: int, name: str) -> str:
     """The beginning of the group's name of a domain, as libvirt makes it.
 
     Characters that a host name cannot have are left out, dots and dashes
-    stand for themselves only after something else, and nothing is added from
-    64 characters on (virDomainGenerateMachineName() of
+    stand for themselves only after something else and never at the end, and
+    nothing is added from 64 characters on (virDomainGenerateMachineName() of
     src/conf/domain_conf.c).
     """
     text, after_mark = f'qemu-{domain_id}-', True
@@ -60,17 +60,17 @@ def machine_name(domain_id: int, name: str) -> str:
             text += '' if after_mark else letter
             after_mark = True
             continue
-        after_mark = False
         if letter.isascii() and letter.isalnum():
+            after_mark = False
             text += letter
-    return text
+    return text.rstrip('.-')
 
 
 @functools.lru_cache(maxsize=4096)
 def machine(name: str) -> tuple[int, str] | None:
     """libvirt's number of the domain and what a group has of its name."""
     match = _LIBVIRT.fullmatch(name)
-    return (int(match[1]), match[2]) if match else None
+    return (int(match[1]), match[2] or '') if match else None
 
 
 def alike(part: str, name: str) -> bool:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Set
+from dataclasses import replace
 
 from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import model
@@ -39,14 +40,16 @@ from ghsched_nova.resctrl import resolve
 def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     """The steps from the actual state to the desired one."""
     members = model.members(wanted.guests, actual.groups)
-    actions = [
-        Action('remove group', name, reason) for name, reason in
-        sorted(_leaked(actual, wanted, members.keys()).items())]
-    taken = members.keys() | {action.group for action in actions}
     at_home = frozenset(tid for threads in actual.threads.values()
                         for tid in threads)
+    actions = [
+        Action('remove group', name, reason) for name, reason in
+        sorted(_leaked(actual, wanted, members.keys(), at_home).items())]
+    taken = members.keys() | {action.group for action in actions}
     problems: list[Problem] = []
-    for name, guests in members.items():
+    # Those that were promised something first: there may not be a group for
+    # each.
+    for name, guests in sorted(members.items(), key=_rank):
         problems += _reach(_for_group(name, guests, actual, wanted), actions)
         problems += _strangers(guests, name, actual, at_home)
     there = actual.groups.keys() | {action.group for action in actions}
@@ -57,6 +60,11 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     return model.Plan(tuple(actions), tuple(problems), tuple(sorted(
         name for name in actual.groups if name not in taken
         and _is_foreign(name, running))))
+
+
+def _rank(item: tuple[str, Sequence[Guest]]) -> int:
+    name, guests = item
+    return 2 if name == own.DEFAULT else int(guests[0].only_measured)
 
 
 def _reach(steps: Iterable[Action | Problem],
@@ -87,8 +95,15 @@ def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
 
 
 def _leaked(actual: model.Actual, wanted: model.Wanted,
-            needed: Set[str]) -> dict[str, str]:
-    """Groups to remove, and why."""
+            needed: Set[str], at_home: Set[int]) -> dict[str, str]:
+    """Groups to remove, and why.
+
+    One that holds threads of guests is kept until they have been moved, or
+    there is no other to move them into: the kernel puts the threads of a
+    group that is removed into its own.
+
+    :param at_home: threads of the guests that have a group to be in.
+    """
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
     placed = {guest.domain.uuid for guest in wanted.guests}
@@ -98,6 +113,9 @@ def _leaked(actual: model.Actual, wanted: model.Wanted,
     found = {}
     for name in (wanted.removable & actual.groups.keys()) - needed:
         group = actual.groups[name]
+        if wanted.scarce:
+            group = replace(group, tasks=group.tasks - at_home,
+                            vcpu_threads=group.vcpu_threads - at_home)
         reason = (_left_by_us(name, group, uuids, placed)
                   or _left_by_libvirt(name, group, running, unknown))
         if reason:
@@ -156,7 +174,7 @@ def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             elif group.error:
                 raise _CanNot(group.error)
         elif not all(missing):
-            yield from _make(guests[0], name)
+            yield from _make(guests[0], name, wanted.writes)
     except _CanNot as error:
         yield from (Problem(uuid, name, str(error)) for uuid in uuids)
         return
@@ -193,15 +211,17 @@ def _missing(guest: Guest, actual: model.Actual) -> str:
             f'{guest.online} are expected')
 
 
-def _make(guest: Guest, name: str) -> Iterator[Action]:
+def _make(guest: Guest, name: str,
+          writes: resolve.Writes) -> Iterator[Action]:
     uuid = '' if guest.shared else guest.domain.uuid
     yield Action('make group', name,
                  'guests are to share it' if guest.shared
                  else 'the guest is to be measured' if guest.only_measured
                  else 'the guest has no control group', uuid)
     for line, values in guest.desired.items():
-        text = ';'.join(f'{domain}={value}'
-                        for domain, value in sorted(values.items()))
+        text = ';'.join(
+            f'{domain}={resolve.to_write(writes, line, value)}'
+            for domain, value in sorted(values.items()))
         yield Action('write line', name, 'the group is new', uuid,
                      line=f'{line}:{text}\n')
 
@@ -211,12 +231,13 @@ def _mend(guest: Guest, name: str, group: Group,
     if group.schemata is None:
         raise _CanNot(group.error or 'its schemata was not read')
     wrong = resolve.differences(group.schemata, guest.desired, wanted.others,
-                                wanted.lossy)
+                                wanted.lossy, wanted.written)
     if not wrong:
         return
     try:
         lines = resolve.plan_writes(group.schemata, guest.desired,
-                                    wanted.others, wanted.lossy)
+                                    wanted.others, wanted.lossy,
+                                    wanted.writes, wanted.written)
     except resolve.PolicyNotHeld as error:
         raise _CanNot(error.reason) from error
     for line in lines:

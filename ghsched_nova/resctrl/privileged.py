@@ -33,13 +33,14 @@ from ghsched_nova.resctrl import resolve
 #: Desired as it crosses: [line, [[domain, value], ...]], in order.
 _Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
 _Domain = tuple[str, int, str]
-#: The fields of drift.Guest, in order.
+#: The fields of model.Guest, in order.
 _Guest = tuple[_Domain, Sequence[int], int, _Values, model.Maker,
                Sequence[int], str, bool]
-#: The fields of drift.Wanted, in order.
+#: The fields of model.Wanted that come from outside, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
-                dict[str, int], bool, bool, int, int, Sequence[str]]
-#: The fields of reconcile.Report, of drift.Action and drift.Problem in order.
+                dict[str, int], bool, bool, int, int, Sequence[str],
+                _Values]
+#: The fields of reconcile.Report, of model.Action and model.Problem in order.
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
                 Sequence[tuple[str, str, str]], Sequence[str]]
@@ -110,7 +111,8 @@ def _packed_wanted(wanted: model.Wanted) -> _Wanted:
             [_packed_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
             wanted.all_threads, wanted.devices, wanted.monitors,
-            wanted.monitors_per_group, sorted(wanted.lossy))
+            wanted.monitors_per_group, sorted(wanted.lossy),
+            _packed(wanted.writes))
 
 
 def _packed_domain(domain: model.Domain) -> _Domain:
@@ -119,7 +121,7 @@ def _packed_domain(domain: model.Domain) -> _Domain:
 
 def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
-     per_group, lossy) = packed
+     per_group, lossy, writes) = packed
     return model.Wanted(
         tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
                           _unpacked(desired), maker, frozenset(mine), shared,
@@ -128,4 +130,4 @@ def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
               in guests),
         tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
-        per_group, frozenset(lossy))
+        per_group, frozenset(lossy), _unpacked(writes))

@@ -15,7 +15,7 @@
 
 Under the lock of libvirt: look, plan, carry out, and look again. What a plan
 leaves undone is told, never passed over: each guest whose policy does not hold
-afterwards has a :class:`drift.Problem`. A group that was made here and could
+afterwards has a :class:`model.Problem`. A group that was made here and could
 not be completed is removed, so that nothing is left half-done but by a
 process that was killed; the next run completes what that one has begun.
 """
@@ -31,14 +31,26 @@ from pathlib import Path
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import survey
 
-#: How often a state is mended before it is told as one that cannot be. The
-#: second time is for threads that a thread has made just before it was moved,
-#: and for a new group that does not hold the defaults.
+#: How often a state is put right before it is reported as one that cannot be.
+#: The second time is for threads that a thread has made just before it was
+#: moved, and for a new group that does not hold the defaults.
 _ROUNDS = 2
+#: Further times, each after groups were removed that others could not be made
+#: for.
+_MORE_ROUNDS = 2
+
+#: Seconds to wait, in one run, for monitoring ids that caches still have
+#: lines of, and how often to look. The kernel looks once in a second
+#: (CQM_LIMBOCHECK_INTERVAL in include/linux/resctrl.h).
+_BUSY_TIMEOUT = 4.0
+_BUSY_POLL = 0.25
 
 _PROC = Path('/proc')
 
@@ -99,16 +111,21 @@ def reconcile(place: Place, wanted: model.Wanted,
     :raises EnforcementError: when there is no resctrl, or no lock.
     """
     files = files or apply.Files()
-    work = _Work(files, place.root)
+    work = _Work(files, place.root, wanted.writes)
+    rounds = _ROUNDS
     with apply.locked(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
-        for _ in range(_ROUNDS):
+        while rounds:
+            rounds -= 1
             left = [action for action in plan.actions
                     if not work.gave_up(action)]
             if not left:
                 break
             work.carry_out(left)
+            wanted = replace(wanted, written=True, scarce=bool(work.lacking))
             plan = _plan(files, place, wanted)
+            if work.lacking and work.may_try_again(plan):
+                rounds = _ROUNDS
     return Report(tuple(work.done), tuple(model.for_each(wanted.guests, (
         *work.problems,
         *(problem for problem in plan.problems if not work.gave_up(problem)),
@@ -152,15 +169,22 @@ class _Work:
         for; no guest stands for all that are in the group, and _RELEASE for
         devices that do not leave it.
     :ivar inhabited: groups that threads were put into.
+    :ivar lacking: groups that could not be made because there are no more,
+        with the problems that this makes.
+    :ivar patience: seconds that may still be waited.
     """
 
     files: apply.Files
     root: Path
+    writes: resolve.Writes
     done: list[model.Action] = field(default_factory=list)
     problems: list[model.Problem] = field(default_factory=list)
     failed: set[tuple[str, str]] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     inhabited: set[str] = field(default_factory=set)
+    lacking: dict[str, list[model.Problem]] = field(default_factory=dict)
+    patience: float = _BUSY_TIMEOUT
+    more: int = _MORE_ROUNDS
 
     def carry_out(self, actions: Iterable[model.Action]) -> None:
         for action in actions:
@@ -177,7 +201,24 @@ class _Work:
         needed = {'', what.guest}
         if isinstance(what, model.Action) and what.kind in _EMPTYING:
             needed.add(_RELEASE)
-        return any((what.group, one) in self.failed for one in needed)
+        outer = what.group.partition(f'/{own.MONITORS}')[0]
+        return (outer, '') in self.failed or any(
+            (what.group, one) in self.failed for one in needed)
+
+    def may_try_again(self, plan: model.Plan) -> bool:
+        """Whether groups are removed that others could not be made for."""
+        freed = (any(action.kind == 'remove group' for action in plan.actions)
+                 or any(action.kind == 'remove group'
+                        for action in self.done))
+        if not freed or not self.more:
+            return False
+        self.more -= 1
+        for group, problems in self.lacking.items():
+            self.failed.discard((group, ''))
+            for problem in problems:
+                self.problems.remove(problem)
+        self.lacking.clear()
+        return True
 
     def _do(self, action: model.Action) -> None:
         path = self.root / action.group
@@ -187,7 +228,12 @@ class _Work:
         elif action.kind == 'remove group':
             self._remove(path)
         elif action.kind == 'write line':
-            apply.write(self.files, self.root, path / 'schemata', action.line)
+            line = (self._unheld(path, action.line)
+                    if action.group in self.made else action.line)
+            if not line:
+                return
+            apply.write(self.files, self.root, path / 'schemata', line)
+            action = replace(action, line=line)
         elif action.devices:
             # Those that are released go to the default group.
             target = path if action.kind == 'move devices' else self.root
@@ -199,18 +245,72 @@ class _Work:
             self.inhabited.add(action.group)
         self.done.append(action)
 
-    def _make(self, path: Path) -> None:
+    def _unheld(self, path: Path, line: str) -> str:
+        """What of a line a group that was just made does not hold already.
+
+        A kernel may take a value that it shows for another one when it is
+        written (100 with MPAM of four bits), and a control group may come
+        with what its number held before.
+        """
+        name, _colon, body = line.strip().partition(':')
         try:
-            self.files.make_directory(path)
-        except FileExistsError:
-            pass
-        except OSError as exc:
-            kind = ('monitoring' if path.parent != self.root else 'control')
-            reason = (f'there is no {kind} group left'
-                      if exc.errno == errno.ENOSPC else 'cannot be made')
-            raise apply.EnforcementError(
-                reason, str(path), errno=exc.errno or 0,
-                status=apply.last_status(self.files, self.root)) from exc
+            held = schemata.read(self.files.read(path / 'schemata')
+                                 ).values(name) or {}
+        except (OSError, schemata.SchemataError):
+            return line
+        wanted = schemata.parse(f'{name}:{body}').values(name) or {}
+        left = tuple(
+            (domain, str(value)) for domain, value in wanted.items()
+            if domain not in held
+            or resolve.to_write(self.writes, name, held[domain]) != value)
+        return f'{name}:{schemata.render_values(left)}\n' if left else ''
+
+    def _make(self, path: Path) -> None:
+        while True:
+            try:
+                self.files.make_directory(path)
+            except FileExistsError:
+                pass
+            except OSError as exc:
+                if self._is_busy(path, exc) and self.patience > 0:
+                    self.patience -= _BUSY_POLL
+                    self.files.wait(_BUSY_POLL)
+                    continue
+                raise self._not_made(path, exc) from exc
+            return
+
+    def _is_busy(self, path: Path, error: OSError) -> bool:
+        """Whether a group lacks nothing but monitoring ids that are in limbo.
+
+        Where each control group has ids of its own (MPAM), the kernel says
+        that there are no more control groups then.
+        """
+        if error.errno == errno.EBUSY:
+            return True
+        if error.errno != errno.ENOSPC or path.parent != self.root:
+            return False
+        try:
+            limit = min(
+                int(self.files.read(self.root / 'info' / name / 'num_closids'))
+                for name in self.files.directories(self.root / 'info')
+                if not name.endswith('_MON'))
+            there = [name for name in self.files.directories(self.root)
+                     if name not in naming.NOT_GROUPS]
+        except (OSError, ValueError):
+            return False
+        return len(there) + 1 < limit
+
+    def _not_made(self, path: Path,
+                  error: OSError) -> apply.EnforcementError:
+        kind = 'monitoring' if path.parent != self.root else 'control'
+        reason = (f'there is no {kind} group left'
+                  if error.errno == errno.ENOSPC else 'cannot be made')
+        if self._is_busy(path, error):
+            reason += (': caches still hold lines of the monitoring ids that '
+                       'are free')
+        return apply.EnforcementError(
+            reason, str(path), errno=error.errno or 0,
+            status=apply.last_status(self.files, self.root))
 
     def _remove(self, path: Path) -> None:
         try:
@@ -256,10 +356,12 @@ class _Work:
         self.failed.add((action.group, (
             _RELEASE if action.kind == _RELEASE
             else action.guest if moving else '')))
-        if not action.measures_only:
-            self.problems.append(model.Problem(
-                action.guest, action.group,
-                _within(self.root / action.group, error)))
+        problems = [] if action.measures_only else [model.Problem(
+            action.guest, action.group,
+            _within(self.root / action.group, error))]
+        self.problems += problems
+        if action.kind == 'make group' and error.errno == errno.ENOSPC:
+            self.lacking.setdefault(action.group, []).extend(problems)
         if action.group in self.made and not moving:
             self._take_back(action.group)
 

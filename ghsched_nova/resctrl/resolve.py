@@ -44,7 +44,12 @@ Desired = Mapping[str, Mapping[int, int]]
 #: The value of every domain that Desired does not name, by line name.
 Others = Mapping[str, int]
 
+#: What to write for a value that is shown otherwise, by line name; all other
+#: values are written as they are shown.
+Writes = Mapping[str, Mapping[int, int]]
+
 _NONE: Others = MappingProxyType({})
+_AS_SHOWN: Writes = MappingProxyType({})
 _EXACT: Set[str] = frozenset()
 
 
@@ -282,7 +287,9 @@ def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
     if knob is None:
         return asked.maximum
     if not host.dialect.absolute:
-        return _step(host, knob, asked.maximum, host.min_bandwidth)
+        # A guarantee that was rounded up may be above the cap.
+        return _step(host, knob, asked.maximum,
+                     max(host.min_bandwidth, _minimum(host, asked) or 0))
     if not asked.capped:
         return host.no_cap
     size, domains = _divided(host, host_node)
@@ -310,7 +317,9 @@ def _minimum(host: resctrl_host.ResctrlHost,
     knob = host.dialect.knob('minimum')
     if knob is None:
         return None
-    return _step(host, knob, asked.minimum)
+    # One that a kernel may show as 0 cannot be told from none.
+    return _step(host, knob, asked.minimum,
+                 host.guarantee_least if asked.minimum else 0)
 
 
 def _priority(host: resctrl_host.ResctrlHost,
@@ -373,8 +382,8 @@ def _default(host: resctrl_host.ResctrlHost,
 
 
 def differences(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, lossy: Set[str] = _EXACT
-                ) -> tuple[Difference, ...]:
+                others: Others = _NONE, lossy: Set[str] = _EXACT,
+                written: bool = False) -> tuple[Difference, ...]:
     """What a group holds otherwise than it should.
 
     :param current: what the group holds.
@@ -383,6 +392,9 @@ def differences(current: schemata.Schemata, desired: Desired,
         a line that is not named keeps what it has there, and a line that the
         group has not is passed over.
     :param lossy: :attr:`dialects.Dialect.lossy` of the host.
+    :param written: whether the values have just been written. Before, what a
+        fresh group holds is never taken for another value that the kernel
+        shows so.
     """
     found = []
     for name in (*desired, *(name for name in others if name not in desired)):
@@ -393,24 +405,27 @@ def differences(current: schemata.Schemata, desired: Desired,
         wanted.update(desired.get(name, {}))
         found += [Difference(name, domain, value, values.get(domain))
                   for domain, value in sorted(wanted.items())
-                  if not _same(values.get(domain), value, name in lossy)]
+                  if not _same(values.get(domain), value, name in lossy,
+                               None if written else others.get(name))]
     return tuple(found)
 
 
 def plan_writes(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, lossy: Set[str] = _EXACT
+                others: Others = _NONE, lossy: Set[str] = _EXACT,
+                writes: Writes = _AS_SHOWN, written: bool = False
                 ) -> tuple[str, ...]:
     """The schemata lines to write; empty when nothing differs.
 
     Each names only the domains that differ and ends with the newline that
     the kernel insists on. Parameters are those of :func:`differences`.
 
+    :param writes: :attr:`host.ResctrlHost.writes`.
     :raises PolicyNotHeld: when the group lacks a line or a domain, or shows
         something there that is not a number: this is not the kernel that
         it was taken for.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
-    for difference in differences(current, desired, others, lossy):
+    for difference in differences(current, desired, others, lossy, written):
         if difference.found is None:
             raise PolicyNotHeld(
                 f'the group has no {difference.line} of domain '
@@ -420,15 +435,22 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
                 f'the group shows {difference.found!r} as {difference.line} '
                 f'of domain {difference.domain}, which is no number')
         by_line.setdefault(difference.line, []).append(
-            (difference.domain, str(difference.wanted)))
+            (difference.domain, str(to_write(
+                writes, difference.line, difference.wanted))))
     return tuple(f'{name}:{schemata.render_values(tuple(values))}\n'
                  for name, values in by_line.items())
 
 
-def _same(text: str | None, value: int, lossy: bool) -> bool:
+def to_write(writes: Writes, line: str, value: int) -> int:
+    """What to write so that a line shows a value."""
+    return writes.get(line, {}).get(value, value)
+
+
+def _same(text: str | None, value: int, lossy: bool,
+          fresh: int | None) -> bool:
     # The kernel pads with zeros; text that is not a number equals nothing.
     found = None if text is None else _number(text)
-    return found == value or (lossy and found is not None
+    return found == value or (lossy and found is not None and found != fresh
                               and found in steps.shown_instead(value))
 
 

@@ -25,14 +25,18 @@ depends on the kernel:
   (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
   drivers/resctrl/mpam_resctrl.c); before that, Linux 7.1 and 7.2 round it up
   to a multiple of info/MB/bandwidth_gran, and later ones do not
-  (``resctrl_arch_preconvert_bw()``).
+  (``resctrl_arch_preconvert_bw()``). So only multiples are written, which
+  both families bring to the same fraction; what is shown then is seldom the
+  multiple itself.
 * The MPAM of OLK-6.6 is older than that of mainline, and goes back from a
   fraction to percent in another way: up to a control of 8 bits it shows a
   little less than was written. Its manual has a written 1 that is read as 0.
   That is no difference to be mended; writing again would change nothing.
 """
 
+from collections.abc import Mapping
 import functools
+from types import MappingProxyType
 
 #: info/MB/bandwidth_gran and min_bandwidth of an MPAM control, by the number
 #: of bits in its fraction (``get_mba_granularity()``, ``get_mba_min()``).
@@ -49,19 +53,30 @@ def multiple(value: int, granularity: int) -> int:
 
 
 @functools.cache
-def fractions(granularity: int, minimum: int) -> tuple[int, ...]:
-    """Percentages that an MPAM control holds just as they are written.
+def fractions(granularity: int, minimum: int) -> Mapping[int, int]:
+    """Percentages that an MPAM control shows, and what to write for each.
 
-    They are the ones that come back unchanged from every kernel that there
-    is, ascending; 100 is always one of them.
+    What is written leads to the same on every kernel that there is. They are
+    ascending; 100 is always the last one.
 
     :raises KeyError: when no such control has this granularity and minimum.
     """
     bits = FRACTIONS[granularity, minimum]
-    return tuple(
-        percent for percent in range(1, 101)
-        if percent == 100 or percent == _nearest(percent, bits)
-        == _nearest(multiple(percent, granularity), bits))
+    found: dict[int, int] = {}
+    for percent in (*range(granularity, 101, granularity), 100):
+        shown = _nearest(percent, bits)
+        if (shown == _nearest(multiple(percent, granularity), bits)
+                and shown <= 100):
+            # Of several multiples the lowest that is not below what is shown.
+            if found.get(shown, 0) < shown:
+                found[shown] = percent
+    return MappingProxyType(found)
+
+
+def rewritten(granularity: int, minimum: int) -> dict[int, int]:
+    """Those of :func:`fractions` that are not written as they are shown."""
+    return {shown: percent for shown, percent
+            in fractions(granularity, minimum).items() if shown != percent}
 
 
 @functools.cache
@@ -87,3 +102,8 @@ def _nearest(percent: int, bits: int) -> int:
 def _divide(dividend: int, divisor: int) -> int:
     """DIV_ROUND_CLOSEST() of include/linux/math.h, for positive numbers."""
     return (dividend + divisor // 2) // divisor
+
+
+#: The least percentage that no kernel with such lines shows as 0.
+LEAST_SHOWN = next(percent for percent in range(1, 101)
+                   if 0 not in shown_instead(percent))

@@ -55,12 +55,20 @@ def survey(files: apply.Files, root: Path, wanted: model.Wanted,
     threads: dict[str, Mapping[int, str]] = {}
     others = _helpers(proc) if wanted.all_threads else {}
     members = model.members(wanted.guests, names)
+    claimed = {_process(run_path, domain.name) for domain in
+               (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
         there = name in names
         group = _group(files, root / name) if there else model.Group()
         mine: dict[int, str] = {}
         for guest in guests:
-            of_guest = _of_guest(guest, group.tasks, run_path, proc, others)
+            process = _process(run_path, guest.domain.name)
+            if not process and not guest.shared:
+                process = _process_in(proc, group.tasks, guest.domain.uuid)
+                if process in claimed:
+                    process = 0
+                claimed.add(process)
+            of_guest = _of_process(process, proc, others)
             threads[guest.domain.uuid] = of_guest
             mine |= of_guest
         if there:
@@ -90,16 +98,9 @@ def _measuring(files: apply.Files, root: Path,
             if own.MONITORS + name in known]
 
 
-def _of_guest(guest: model.Guest, inside: Iterable[int], run_path: Path,
-              proc: Path, others: Mapping[int, Mapping[int, str]]
-              ) -> dict[int, str]:
-    """Names by id of the threads of a guest, kernel threads among them.
-
-    :param inside: threads that are in its group.
-    """
-    process = _process(run_path, guest.domain.name)
-    if not process and not guest.shared:
-        process = _process_in(proc, inside)
+def _of_process(process: int, proc: Path,
+                others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
+    """Names by id of the threads of a guest, kernel threads among them."""
     mine = _threads(proc, process) if process else {}
     if mine:
         mine.update(others.get(process, {}))
@@ -186,12 +187,27 @@ def _process(run_path: Path, name: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 11 else 0
 
 
-def _process_in(proc: Path, tasks: Iterable[int]) -> int:
-    """The process of the vCPUs in a group; 0 unless it is just one."""
+def _process_in(proc: Path, tasks: Iterable[int], uuid: str) -> int:
+    """The process of the vCPUs in a group; 0 unless it is just one.
+
+    A thread of another guest may have been put there: the process must not
+    be another guest's by libvirt's files, nor by its own command line.
+    """
     found = {process for tid in groups.vcpu_threads(tasks, proc)
              for process in groups.process_of(proc, tid)}
     number = found.pop() if len(found) == 1 else ''
-    return int(number) if number.isdecimal() else 0
+    if not number.isdecimal() or _is_of_another(proc, number, uuid):
+        return 0
+    return int(number)
+
+
+def _is_of_another(proc: Path, process: str, uuid: str) -> bool:
+    """Whether QEMU was started for a guest with another UUID."""
+    try:
+        words = _read(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
+        return words[words.index('-uuid') + 1] != uuid
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _threads(proc: Path, process: int) -> dict[int, str]:
@@ -259,9 +275,9 @@ def _numbers(proc: Path) -> list[int]:
         return []
 
 
-def _read(path: str) -> str:
+def _read(path: str, most: int = 4096) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, 4096).decode(errors='replace')
+        return os.read(descriptor, most).decode(errors='replace')
     finally:
         os.close(descriptor)

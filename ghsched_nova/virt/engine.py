@@ -277,7 +277,7 @@ class HostEngine:
                                     desired.read(host, running)),),
                 (running.domain,), others=resolve.other_domains(host),
                 all_threads=self._all_threads,
-                lossy=host.dialect.lossy))
+                lossy=host.dialect.lossy, writes=host.writes))
         _tell_actions(report)
         for problem in report.problems:
             raise apply.EnforcementError(
@@ -377,7 +377,8 @@ class HostEngine:
             self._all_threads, bool(self._section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
-            host.dialect.lossy if host else frozenset()), list(
+            host.dialect.lossy if host else frozenset(),
+            host.writes if host else {}), list(
                 dict.fromkeys(problems))
 
     def reconcile(self) -> tuple[model.Problem, ...]:

@@ -97,9 +97,9 @@ def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
 
 def _stepped(provider_tree: Any, root_uuid: str, host: HostDescription,
              holders: Holders) -> Mapping[str, tree.Current]:
-    """Shares of nodes that hold multiples of more than one percent."""
+    """Shares on nodes that do not hold each of them as it was asked for."""
     found = {}
-    for node in host.nodes if host.guarantee_step > 1 else ():
+    for node in host.nodes if host.held(1) > 1 else ():
         uuid = names.numa_provider_uuid(root_uuid, node)
         if (provider_tree.exists(uuid)
                 and names.MEM_BW_PCT in provider_tree.data(uuid).inventory):

@@ -75,15 +75,21 @@ class DesiredTreeTest(testtools.TestCase):
         record = node.inventories[names.MEM_BW_PCT]
         self.assertEqual((2, 16), (record['step_size'], record['reserved']))
 
-    @given(st.integers(1, 25), st.lists(st.integers(1, 100), max_size=40),
+    def test_a_share_below_the_least_that_is_held_is_not_given(self):
+        host = HostDescription(nodes=(0,), guarantee_step=2,
+                               guarantee_least=3)
+        _root, node = self.desired(host)
+        self.assertEqual(4, node.inventories[names.MEM_BW_PCT]['min_unit'])
+
+    @given(st.integers(1, 25), st.integers(1, 4),
+           st.lists(st.integers(1, 100), max_size=40),
            st.lists(st.integers(1, 100), max_size=3))
-    def test_what_is_held_never_exceeds_a_node(self, step, asked, before):
-        host = HostDescription(nodes=(0,), guarantee_step=step)
+    def test_what_is_held_never_exceeds_a_node(self, step, least, asked,
+                                               before):
+        host = HostDescription(nodes=(0,), guarantee_step=step,
+                               guarantee_least=least)
         uuid = names.numa_provider_uuid(ROOT, 0)
-
-        def held(amount):
-            return -(-amount // step) * step
-
+        held = host.held
         taken = []
         for amount in before:
             if sum(map(held, taken)) + held(amount) <= 100:
@@ -93,6 +99,7 @@ class DesiredTreeTest(testtools.TestCase):
                 host, current={uuid: tree.Current(amounts=tuple(taken))})
             record = node.inventories[names.MEM_BW_PCT]
             if (amount % record['step_size'] == 0
+                    and amount >= record['min_unit']
                     and amount <= tree.free(record, sum(taken))):
                 taken.append(amount)
         self.assertTrue(sum(map(held, taken)) <= 100, taken)

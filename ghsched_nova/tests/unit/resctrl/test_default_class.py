@@ -48,7 +48,8 @@ class DefaultWorld(world.World):
         wanted = super().wanted(without, **more)
         return model.Wanted(
             wanted.guests if held else wanted.guests[:1], wanted.domains,
-            wanted.removable, wanted.others, lossy=wanted.lossy, **more)
+            wanted.removable, wanted.others, lossy=wanted.lossy,
+            writes=wanted.writes, **more)
 
     def capped(self, guest):
         policy, nodes = resolve.default_class(self.host, self.maximum)

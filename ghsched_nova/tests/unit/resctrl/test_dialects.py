@@ -94,6 +94,20 @@ class DetectTestCase(testtools.TestCase):
         self.assertEqual(dialects.INTEL,
                          self._detect(INTEL_INFO, 'L3:0=f\nMB:0=100'))
 
+    def test_intel_before_5_12_is_known_by_its_steps(self):
+        def info(granularity, minimum):
+            return {'MB/delay_linear': '1', 'MB/min_bandwidth': f'{minimum}',
+                    'MB/bandwidth_gran': f'{granularity}'}
+
+        for event, lines, dialect in (
+                (set(), 'MB:0=100', dialects.INTEL),
+                (set(), 'MB:0=4294967295', dialects.INTEL_MBPS)):
+            self.assertEqual(dialect, dialects.detect(
+                info(10, 10), schemata.parse(lines), event))
+        for steps_ in ((1, 1), (13, 13), (10, 1), (10, 0)):
+            self.assertNotEqual(dialects.INTEL, self._detect(
+                info(*steps_), 'MB:0=100'))
+
     def test_mb_alone_is_not_intel(self):
         why = self._why({'MB/delay_linear': '1'}, 'MB:0=100')
         self.assertIn('no info/MB/thread_throttle_mode', why)
@@ -136,7 +150,7 @@ class DetectTestCase(testtools.TestCase):
                     f'there is an info/{more}', dialects.mismatch(
                         dialects.MPAM, info | {more: ''},
                         schemata.parse('MB:3=100')))
-        for step, minimum in ((10, 10), (7, 7), ('x', 1), (0, 1)):
+        for step, minimum in ((10, 9), (7, 5), ('x', 1), (0, 1)):
             self.assertIn('those of no MPAM control',
                           self._why(_mpam(step, minimum), 'MB:3=100'))
 

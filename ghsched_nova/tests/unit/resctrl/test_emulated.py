@@ -171,7 +171,7 @@ class RoundTripTestCase(_OneGuest):
         self._hold(held, desired)
         self.assertEqual((), resolve.differences(
             held.schemata(GROUP), desired, resolve.other_domains(host),
-            host.dialect.lossy))
+            host.dialect.lossy, written=True))
         for setting in settings_:
             self.assertGreaterEqual(setting.maximum_percent,
                                     setting.asked.maximum)

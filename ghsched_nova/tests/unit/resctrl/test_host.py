@@ -65,6 +65,30 @@ class MachinesTestCase(testtools.TestCase):
                      .guarantee_step, base.intel().description()
                      .guarantee_step))
 
+    def test_intel_before_5_12(self):
+        self.assertEqual(dialects.INTEL,
+                         base.read_machine('intel-5.4').dialect)
+
+    def test_the_traffic_of_devices_takes_a_control_group(self):
+        for text, less in (('enabled', 1), ('disabled', 0),
+                           ('not supported', 0)):
+            top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+            machine = base.MACHINES / 'amd-epyc'
+            shutil.copytree(machine, top, dirs_exist_ok=True)
+            before = base.read_machine('amd-epyc').num_closids
+            (top / 'resctrl/info/L3/io_alloc').write_text(f'{text}\n')
+            self.assertEqual(before - less, resctrl_host.read_host(
+                top / 'resctrl', top / 'sysfs').num_closids)
+
+    def test_files_that_clear_the_last_status_are_not_read(self):
+        top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        shutil.copytree(base.MACHINES / 'amd-epyc', top, dirs_exist_ok=True)
+        for name in ('L3/io_alloc_cbm', 'L3_MON/available_mbm_cntrs',
+                     'L3_MON/mbm_assign_on_mkdir'):
+            (top / 'resctrl/info' / name).write_text('0=5\n')
+            self.assertEqual(
+                '', resctrl_host.read_info(top / 'resctrl')[name])
+
     def test_unknown_lines_do_no_harm(self):
         host = base.read_machine('unknown-lines')
         self.assertEqual(16, host.num_closids)
@@ -164,7 +188,6 @@ class MachinesTestCase(testtools.TestCase):
     def test_the_others_are_refused_with_a_reason(self):
         for machine, reason in (
                 ('intel-no-mba', 'no control of memory bandwidth'),
-                ('intel-5.4', 'no info/MB/thread_throttle_mode'),
                 ('intel-mba-mbps-5.15', '[ghsched]node_bandwidth'),
                 ('amd-epyc-milan', '[ghsched]node_bandwidth'),
                 ('kunpeng920-openeuler22.03-mbpbm', 'no line MBMAX or MB'),
@@ -191,7 +214,7 @@ class MachinesTestCase(testtools.TestCase):
                 schemata.read(text), {}, resolve.other_domains(host)), machine)
 
     def test_a_refusal_names_the_file_system(self):
-        for machine in ('intel-5.4', 'broken-binary', 'broken-empty'):
+        for machine in ('broken-binary', 'broken-empty'):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
                                     base.read_machine, machine)
             self.assertIn(str(base.MACHINES / machine), exc.reason)

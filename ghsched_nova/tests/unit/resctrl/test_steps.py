@@ -41,16 +41,26 @@ class FractionsTestCase(testtools.TestCase):
             self.assertEqual(-(-100 // 2 ** bits), granularity)
             self.assertEqual(_half_up(Fraction(100, 2 ** bits)), minimum)
 
-    def test_what_is_held_is_what_every_kernel_shows(self):
+    def test_what_is_written_becomes_the_same_on_every_kernel(self):
         for (granularity, minimum), bits in steps.FRACTIONS.items():
             held = steps.fractions(granularity, minimum)
-            self.assertEqual(held, tuple(sorted(held)))
-            self.assertEqual(100, held[-1])
-            self.assertGreaterEqual(held[0], max(minimum, 1))
-            for percent in held[:-1]:
+            self.assertEqual(sorted(held), list(held))
+            self.assertEqual(100, list(held)[-1])
+            for shown, percent in held.items():
+                self.assertTrue(minimum <= percent <= 100)
                 for rounded_first in (0, granularity):
                     self.assertEqual(
-                        percent, _kernel(percent, bits, rounded_first))
+                        shown, _kernel(percent, bits, rounded_first))
+
+    def test_a_cap_goes_to_the_next_fraction_that_7_2_can_reach(self):
+        for (granularity, minimum), bits in steps.FRACTIONS.items():
+            reached = {_kernel(percent, bits, granularity)
+                       for percent in range(1, 101)}
+            for asked in range(1, 101):
+                held = next(shown for shown in steps.fractions(
+                    granularity, minimum) if shown >= asked)
+                self.assertEqual(min(shown for shown in reached
+                                     if shown >= asked), held)
 
     def test_100_is_held_but_by_a_control_of_four_bits_before_7_3(self):
         wrong = [bits for (granularity, _minimum), bits
@@ -59,10 +69,14 @@ class FractionsTestCase(testtools.TestCase):
         self.assertEqual([4], wrong)
         self.assertEqual(100, _kernel(100, 4, 0))
 
+    def test_four_bits_reach_the_maximum_by_less_than_100(self):
+        self.assertEqual(98, steps.rewritten(7, 6)[100])
+
     def test_from_seven_bits_on_each_percentage_is_held(self):
-        everything = tuple(range(1, 101))
+        everything = {percent: percent for percent in range(1, 101)}
         self.assertEqual(everything, steps.fractions(1, 1))
         self.assertEqual(everything, steps.fractions(1, 0))
+        self.assertEqual({}, steps.rewritten(1, 1))
 
     def test_no_such_control(self):
         self.assertRaises(KeyError, steps.fractions, 10, 10)

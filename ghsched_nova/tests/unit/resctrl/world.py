@@ -201,7 +201,7 @@ class World:
         return model.Wanted(
             guests, tuple(guest.domain for guest in guests),
             frozenset(self.groups()), resolve.other_domains(self.host),
-            lossy=self.host.dialect.lossy, **more)
+            lossy=self.host.dialect.lossy, writes=self.host.writes, **more)
 
     def look(self, **more):
         return reconcile.look(self.place, self.wanted(**more), self.files)
@@ -238,7 +238,8 @@ class World:
             if (guest.group not in self.groups()
                     or resolve.differences(self.schemata(guest.group),
                                            guest.desired, others,
-                                           self.host.dialect.lossy)
+                                           self.host.dialect.lossy,
+                                           written=True)
                     or not {process + 1, process + 2}
                     <= self.tasks(guest.group)):
                 found.append(guest.group)
