@@ -315,6 +315,9 @@ def group_of(guest: Guest, names: Iterable[str]) -> str | None:
     """The group of a guest among those that are there; None without one."""
     if guest.group in names:
         return guest.group
+    if guest.only_measured:
+        return next((name for name in names
+                     if is_libvirts_monitor(name, guest.domain)), None)
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
@@ -322,6 +325,16 @@ def group_of(guest: Guest, names: Iterable[str]) -> str | None:
     alike = [name for name in found
              if is_of(naming.machine(name), guest.domain)]
     return alike[0] if len(alike) == 1 else None
+
+
+def is_libvirts_monitor(name: str, domain: Domain) -> bool:
+    """Whether it is a monitoring group that libvirt has made for a domain.
+
+    It is made for the ``<monitor>`` in a ``<memorytune>``, when the guest
+    starts, and never again: after a mount only we can make another.
+    """
+    top, _slash, rest = name.rpartition('/')
+    return f'{top}/' == own.MONITORS and is_of(naming.machine(rest), domain)
 
 
 def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:

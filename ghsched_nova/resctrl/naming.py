@@ -33,7 +33,7 @@ from ghsched_nova.resctrl import own
 NOT_GROUPS = frozenset({'info', 'mon_groups', 'mon_data'})
 
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
-_LIBVIRT = re.compile(r'qemu-([0-9]{1,9})(?:-([A-Za-z0-9.-]*?))?'
+_LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
                       r'(?:-vcpus_[0-9,-]+)?')
 _LETTERS = re.compile(r'[^A-Za-z0-9]')
 #: libvirt adds to the name of a machine as long as it is shorter.
@@ -52,9 +52,10 @@ def machine_name(domain_id: int, name: str) -> str:
     nothing is added from 64 characters on (virDomainGenerateMachineName() of
     src/conf/domain_conf.c).
     """
-    text, after_mark = f'qemu-{domain_id}-', True
+    prefix = f'qemu-{domain_id}-'
+    text, after_mark = '', True
     for letter in name:
-        if len(text) >= _MACHINE_LENGTH:
+        if len(prefix) + len(text) >= _MACHINE_LENGTH:
             break
         if letter in '.-':
             text += '' if after_mark else letter
@@ -63,14 +64,14 @@ def machine_name(domain_id: int, name: str) -> str:
         if letter.isascii() and letter.isalnum():
             after_mark = False
             text += letter
-    return text.rstrip('.-')
+    return prefix + text.rstrip('.-')
 
 
 @functools.lru_cache(maxsize=4096)
 def machine(name: str) -> tuple[int, str] | None:
     """libvirt's number of the domain and what a group has of its name."""
     match = _LIBVIRT.fullmatch(name)
-    return (int(match[1]), match[2] or '') if match else None
+    return (int(match[1]), match[2]) if match else None
 
 
 def alike(part: str, name: str) -> bool:

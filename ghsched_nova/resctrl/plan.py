@@ -174,7 +174,7 @@ def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             elif group.error:
                 raise _CanNot(group.error)
         elif not all(missing):
-            yield from _make(guests[0], name, wanted.writes)
+            yield from _make(guests[0], name, wanted)
     except _CanNot as error:
         yield from (Problem(uuid, name, str(error)) for uuid in uuids)
         return
@@ -211,8 +211,12 @@ def _missing(guest: Guest, actual: model.Actual) -> str:
             f'{guest.online} are expected')
 
 
-def _make(guest: Guest, name: str,
-          writes: resolve.Writes) -> Iterator[Action]:
+def _make(guest: Guest, name: str, wanted: model.Wanted) -> Iterator[Action]:
+    """Make a group, and write what a new one does not hold already.
+
+    A kernel may take a value that it shows for another one when it is written
+    (100 with MPAM of four bits).
+    """
     uuid = '' if guest.shared else guest.domain.uuid
     yield Action('make group', name,
                  'guests are to share it' if guest.shared
@@ -220,10 +224,12 @@ def _make(guest: Guest, name: str,
                  else 'the guest has no control group', uuid)
     for line, values in guest.desired.items():
         text = ';'.join(
-            f'{domain}={resolve.to_write(writes, line, value)}'
-            for domain, value in sorted(values.items()))
-        yield Action('write line', name, 'the group is new', uuid,
-                     line=f'{line}:{text}\n')
+            f'{domain}={resolve.to_write(wanted.writes, line, value)}'
+            for domain, value in sorted(values.items())
+            if value != wanted.others.get(line))
+        if text:
+            yield Action('write line', name, 'the group is new', uuid,
+                         line=f'{line}:{text}\n')
 
 
 def _mend(guest: Guest, name: str, group: Group,

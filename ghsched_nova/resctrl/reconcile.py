@@ -34,8 +34,6 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
-from ghsched_nova.resctrl import resolve
-from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import survey
 
 #: How often a state is put right before it is reported as one that cannot be.
@@ -111,7 +109,7 @@ def reconcile(place: Place, wanted: model.Wanted,
     :raises EnforcementError: when there is no resctrl, or no lock.
     """
     files = files or apply.Files()
-    work = _Work(files, place.root, wanted.writes)
+    work = _Work(files, place.root)
     rounds = _ROUNDS
     with apply.locked(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
@@ -176,7 +174,6 @@ class _Work:
 
     files: apply.Files
     root: Path
-    writes: resolve.Writes
     done: list[model.Action] = field(default_factory=list)
     problems: list[model.Problem] = field(default_factory=list)
     failed: set[tuple[str, str]] = field(default_factory=set)
@@ -228,12 +225,7 @@ class _Work:
         elif action.kind == 'remove group':
             self._remove(path)
         elif action.kind == 'write line':
-            line = (self._unheld(path, action.line)
-                    if action.group in self.made else action.line)
-            if not line:
-                return
-            apply.write(self.files, self.root, path / 'schemata', line)
-            action = replace(action, line=line)
+            apply.write(self.files, self.root, path / 'schemata', action.line)
         elif action.devices:
             # Those that are released go to the default group.
             target = path if action.kind == 'move devices' else self.root
@@ -244,26 +236,6 @@ class _Work:
                 return
             self.inhabited.add(action.group)
         self.done.append(action)
-
-    def _unheld(self, path: Path, line: str) -> str:
-        """What of a line a group that was just made does not hold already.
-
-        A kernel may take a value that it shows for another one when it is
-        written (100 with MPAM of four bits), and a control group may come
-        with what its number held before.
-        """
-        name, _colon, body = line.strip().partition(':')
-        try:
-            held = schemata.read(self.files.read(path / 'schemata')
-                                 ).values(name) or {}
-        except (OSError, schemata.SchemataError):
-            return line
-        wanted = schemata.parse(f'{name}:{body}').values(name) or {}
-        left = tuple(
-            (domain, str(value)) for domain, value in wanted.items()
-            if domain not in held
-            or resolve.to_write(self.writes, name, held[domain]) != value)
-        return f'{name}:{schemata.render_values(left)}\n' if left else ''
 
     def _make(self, path: Path) -> None:
         while True:

@@ -88,14 +88,16 @@ def _measuring(files: apply.Files, root: Path,
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known if name.startswith(own.MONITORS)
                       and naming.own_uuid(name))
-    if not known:
+    domains = [guest.domain for guest in wanted.guests if guest.only_measured]
+    if not known and not domains:
         return []
     try:
         there = files.directories(root / own.MONITORS)
     except OSError:     # a host without monitors
         return []
-    return [own.MONITORS + name for name in there
-            if own.MONITORS + name in known]
+    return [name for name in map(own.MONITORS.__add__, there)
+            if name in known or any(model.is_libvirts_monitor(name, domain)
+                                    for domain in domains)]
 
 
 def _of_process(process: int, proc: Path,

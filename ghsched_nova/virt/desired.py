@@ -75,14 +75,13 @@ def controlled(xml: str) -> bool:
 def measured(xml: str) -> bool:
     """Whether a domain is to be measured, and has no group for it.
 
-    One that is to be held is measured in its control group, and one with a
-    monitor in its <memorytune> by libvirt.
+    One that is to be held is measured in its control group. One with a
+    monitor in its <memorytune> has a monitoring group of libvirt, which
+    nobody but us makes again when it is gone.
 
     :raises MetadataError: when its policy cannot be read.
     """
-    if not _is_monitored(xml) or controlled(xml):
-        return False
-    return etree.fromstring(xml).find('cputune/memorytune/monitor') is None
+    return _is_monitored(xml) and not controlled(xml)
 
 
 @dataclass(frozen=True)

@@ -721,12 +721,25 @@ class ResctrlModel:
 
     def _inherit(self, tid: int, parent: _Task) -> None:
         """Put what a process started since it was moved into its group."""
-        for child in self._threads.offspring(tid) - set(self._tasks):
+        for child in self._threads.offspring(tid):
+            if child in self._tasks:
+                continue
             sample = self._threads.sample(child)
             if sample and sample.start >= parent.since:
                 self._tasks[child] = _Task(
                     sample.start, parent.group, sample.start
                 )
+
+    def _current(self, tid: int, sample: Sample) -> Group:
+        """Where a thread is; what it started is put there as well.
+
+        Looks at no other thread, however many have been placed.
+        """
+        task = self._tasks.get(tid)
+        if task is None or task.start != sample.start:
+            return self._root
+        self._inherit(tid, task)
+        return task.group
 
     def _members(self, group: Group) -> set[int]:
         """Threads that carry exactly this group's RMID and CLOSID."""
@@ -783,9 +796,11 @@ class ResctrlModel:
         sample = self._threads.sample(tid)
         if sample is None:
             raise ResctrlError(errno.ESRCH, f'No task {tid}\n')
-        self._refresh()
-        task = self._tasks.get(tid)
-        current = task.group if task else self._root
+        current = self._current(tid, sample)
+        if group.parent and current.control is not group.parent:
+            # A new thread may not have been seen in its parent's group yet.
+            self._refresh()
+            current = self._current(tid, sample)
         if group.parent and current.control is not group.parent:
             raise ResctrlError(
                 errno.EINVAL, "Can't move task to different control group\n"

@@ -87,6 +87,20 @@ class MeasuredTestCase(testtools.TestCase):
                 self.assertEqual({MONITOR: {1001, 1002}},
                                  self.world.measured(), dialect)
 
+    def test_the_group_that_libvirt_made_is_kept_and_made_again_as_ours(self):
+        libvirts = 'mon_groups/qemu-1-instance-00000000-vcpus_0-1'
+        self.world.model.mkdir(f'/{libvirts}')
+        for tid in (1001, 1002):
+            self.world.model.write(f'/{libvirts}/tasks', f'{tid}\n')
+        self.assertEqual([], [
+            action for action in self.world.reconcile().actions
+            if action.guest == self.world.guests[0].domain.uuid])
+        self.assertEqual({libvirts: {1001, 1002}}, self.world.measured())
+        # As after a mount, or by somebody.
+        self.world.model.rmdir(f'/{libvirts}')
+        self.assertEqual((), self.world.reconcile().problems)
+        self.assertEqual({MONITOR: {1001, 1002}}, self.world.measured())
+
     def test_all_of_its_threads_where_that_is_wanted(self):
         self.settled(all_threads=True)
         self.assertEqual({1000, 1001, 1002, 1003},

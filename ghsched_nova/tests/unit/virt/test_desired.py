@@ -82,12 +82,12 @@ class DesiredTestCase(testtools.TestCase):
             self.assertFalse(desired.controlled(xml))
             self.assertEqual(policy is not None, desired.has_policy(xml))
 
-    def test_who_is_measured_without_anybody_else_doing_it(self):
+    def test_who_is_to_be_measured_and_not_held(self):
         alone = GuestPolicy(monitor=True)
         both = GuestPolicy(nodes=POLICY.nodes, monitor=True)
         tune = '<memorytune vcpus="0-3"><monitor vcpus="0-3"/></memorytune>'
         for policy, xml, measured in (
-                (alone, '', True), (alone, tune, False), (both, '', False),
+                (alone, '', True), (alone, tune, True), (both, '', False),
                 (POLICY, '', False), (None, '', False),
                 (GuestPolicy(device_numa='required'), '', False)):
             self.assertEqual(measured, desired.measured(

@@ -264,6 +264,26 @@ class TasksTest(ModelTestCase):
             self.refused(errno.EINVAL, self.model.write, '/a/tasks', text)
             self.assertEqual(status, self.status)
 
+    def test_a_move_looks_at_no_other_thread(self):
+        self.model.mkdir('/many')
+        looked = []
+        sample = self.threads.sample
+        self.threads.sample = lambda tid: looked.append(tid) or sample(tid)
+        for tid in range(1000, 1800):
+            self.threads.add(tid)
+            self.model.write('/many/tasks', f'{tid}\n')
+        self.assertTrue(len(looked) <= 4 * 800, len(looked))
+        self.assertEqual(800, len(self.model.read('/many/tasks').split()))
+
+    def test_what_was_started_before_a_second_move_comes_along(self):
+        for name in ('/many', '/more'):
+            self.model.mkdir(name)
+        self.threads.add(1000)
+        self.model.write('/many/tasks', '1000\n')
+        self.threads.add(1001, parent=1000)
+        self.model.write('/more/tasks', '1000\n')
+        self.assertEqual('1001\n', self.model.read('/many/tasks'))
+
     def test_monitor_group_takes_only_its_parents_tasks(self):
         self.model.mkdir('/a/mon_groups/m')
         self.refused(
