@@ -64,9 +64,7 @@ def add_parser(commands: Any) -> None:
         'plan', help='how many more guests fit, and what stands in the way',
         description='Fill hosts with guests in a private Placement and tell '
                     'how many fit, what binds first on which NUMA nodes, what '
-                    'one more would buy and, for hosts whose file has a '
-                    'section "contention", how many containers the guests '
-                    'can be full of (simulated). A cloud is only read.',
+                    'one more would buy. A cloud is only read.',
         epilog='Exit status: 0 a guest fits, 1 wrong usage, a bad file or a '
                'cloud that does not answer, 2 no guest of any flavor fits.')
     where = parser.add_mutually_exclusive_group(required=True)
@@ -103,10 +101,16 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_density(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--density', action='store_true',
+                        help='predict how many containers the guests can be '
+                             'full of before their latency degrades '
+                             '(simulated), for hosts whose file has a section '
+                             '"contention"')
     parser.add_argument('--machine', action='append', metavar='FILE',
                         dest='machines',
-                        help='descriptions of hosts to predict densities of '
-                             '(simulated); those of --hosts if left out')
+                        help='descriptions of hosts to predict densities of, '
+                             'as --density does; those of --hosts if left '
+                             'out')
     parser.add_argument('--against', metavar='FILE',
                         help='description of a host whose density without '
                              'control the others are compared with')
@@ -180,12 +184,14 @@ def _targets(arguments: argparse.Namespace,
         return inputs.targets(arguments.machines, files)
     found = tuple(inputs.target_of(one) for one in files
                   if one.file.contention)
-    for option in ('search', 'against'):
-        if getattr(arguments, option) and not found:
+    asked = [option for option in ('density', 'search', 'against')
+             if getattr(arguments, option)]
+    for option in asked:
+        if not found:
             raise PlannerError(f'--{option}: no host file has a section '
                                '"contention"; name one that has with '
                                '--machine')
-    return found
+    return found if asked else ()
 
 
 def _alias(text: str) -> tuple[str, str]:

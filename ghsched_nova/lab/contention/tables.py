@@ -122,13 +122,11 @@ def _curve(curve: Curve) -> Row:
 
 
 def _ratios(report: Report) -> str:
-    goals = ('2.14', '', '1.25')
     return _table(
         f'{report.machine} with ghsched against other lines (simulated)',
-        ('Line', 'Containers', 'Ratio', 'Ratio by latency alone', 'Goal'),
+        ('Line', 'Containers', 'Ratio', 'Ratio by latency alone'),
         [(one.against, one.line_text, f'{one.value:.2f}',
-          f'{one.latency_value:.2f}', goal)
-         for one, goal in zip(report.ratios, goals, strict=True)])
+          f'{one.latency_value:.2f}') for one in report.ratios])
 
 
 def _fitted(ours: Machine, other: Machine) -> str:

@@ -17,7 +17,6 @@ All figures are those of :mod:`ghsched_nova.lab.contention`, and *simulated*.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -60,13 +59,6 @@ NOT_ALL = ('Placement has room for {} guests, and these figures are of {}: '
 
 #: More guests than any host takes of those that have room for a container.
 _MANY = 256
-
-#: Published lines without control: of the machine that the goals of the
-#: project are for, and of the one that it is compared with.
-_OURS, _OTHER = Fit(28, passes=False), Fit(48, passes=True)
-
-#: Those goals: 60 containers with ghsched against either line.
-GOALS = {_OURS: 60 / 28, _OTHER: 60 / 48}
 
 
 @dataclass(frozen=True)
@@ -225,16 +217,3 @@ def extra_specs(policy: GuestPolicy) -> dict[str, str]:
     if policy.device_numa != 'none':
         found[keys.DEVICE_NUMA.extra_spec] = policy.device_numa
     return found
-
-
-def goals(plan: DensityPlan) -> Sequence[tuple[density.Ratio, float | None]]:
-    """The ratios of a plan, each with the goal that there is for it.
-
-    The goals are for the published test, on the machine that it was made on.
-    """
-    if plan.subject != PUBLISHED or _OURS not in plan.fits[:1]:
-        return [(ratio, None) for ratio in plan.report.ratios]
-    own, static, *other = plan.report.ratios
-    return [(own, GOALS[_OURS]), (static, None), *(
-        (ratio, GOALS.get(fit) if fit else None)
-        for ratio, fit in zip(other, plan.fits[1:], strict=True))]

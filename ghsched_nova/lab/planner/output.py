@@ -38,8 +38,8 @@ densities
     with ``scenario``, ``guests`` (how many there are), ``density``,
     ``first_failing``, ``binds``, ``latency_density`` and ``points`` (``n``,
     ``p99``); ``ratios`` with ``against``, ``line``, ``line_is`` (``density``
-    or ``first_failing``, of that curve), ``value``, ``latency_value`` and
-    ``goal``; ``fitted`` with ``machine``, ``parameter``, ``value`` and
+    or ``first_failing``, of that curve), ``value`` and ``latency_value``;
+    ``fitted`` with ``machine``, ``parameter``, ``value`` and
     ``source``; ``sensitivity`` with ``machine``, ``parameter``, ``factor`` and
     ``ratios``; ``search``, null or ``keys``, ``density``, ``tried`` and
     ``guests`` (that Placement has room for on such a host; null where it was
@@ -109,8 +109,7 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
             'latency_density': curve.latency_density,
             'points': [asdict(point) for point in curve.points]}
             for curve in plan.report.curves],
-        'ratios': [{**asdict(ratio), 'goal': goal}
-                   for ratio, goal in density.goals(plan)],
+        'ratios': list(map(asdict, plan.report.ratios)),
         'fitted': [{'machine': machine, 'parameter': one.name,
                     'value': one.value, 'source': one.source}
                    for machine, one in plan.fitted],
@@ -244,10 +243,9 @@ def _density_parts(plan: DensityPlan,
                 for curve in report.curves))
            + ('\n' + _list(plan.notes) if plan.notes else ''))
     yield (f'ghsched on {report.machine} against (simulated)\n' + grid(
-        ('against', 'containers', 'ratio', 'goal'),
-        ([ratio.against, ratio.line_text, _ratio(ratio),
-          None if goal is None else f'{goal:.2f} ({_reached(ratio, goal)})']
-         for ratio, goal in density.goals(plan))))
+        ('against', 'containers', 'ratio'),
+        ([ratio.against, ratio.line_text, _ratio(ratio)]
+         for ratio in report.ratios)))
     if plan.fitted:
         yield _fitted(plan, first)
         yield ('Ratios when one of them is another (simulated)\n' + grid(
@@ -303,10 +301,6 @@ def _p99(points: Sequence[Any], number: int | None) -> str | None:
 
 def _ratio(ratio: Ratio) -> str:
     return f'{ratio.value:.2f}'
-
-
-def _reached(ratio: Ratio, goal: float) -> str:
-    return 'reached' if ratio.value >= goal else 'not reached'
 
 
 FORMATS: dict[str, Callable[[Plan, Sequence[DensityPlan]], str]] = {

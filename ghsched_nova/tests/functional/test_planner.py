@@ -643,6 +643,13 @@ class CommandTest(testtools.TestCase):
         self.assertEqual(8, found['search']['guests'])
         self.assertGreater(found['search']['density'], 32)
 
+    def test_no_density_is_predicted_unless_it_is_asked_for(self):
+        asked = ('--hosts', f'{HOSTS}/kunpeng920.yaml', *self.FLAVORS[:2],
+                 '--no-more', '--format', 'json')
+        for option, count in ((), 0), (('--density',), 2):
+            _status, text, _err = self.run_plan(*asked, *option)
+            self.assertEqual(count, len(json.loads(text)['densities']))
+
     def test_hosts_whose_alias_is_another(self):
         status, text, err = self.run_plan(
             '--hosts', f'{HOSTS}/kunpeng920.yaml',

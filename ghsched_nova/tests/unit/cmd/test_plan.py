@@ -178,24 +178,11 @@ class DensityTest(unittest.TestCase):
                          [curve.scenario for curve in curves])
         self.assertEqual([28, 48], [found.report.ratios[place].line
                                     for place in (0, 2)])
-        self.assertEqual([60 / 28, None, 60 / 48],
-                         [goal for _ratio, goal in density.goals(found)])
         self.assertEqual(
             {('kunpeng920', 'demand_mb'), ('kunpeng920', 'far_latency'),
              ('amd-epyc9755', 'demand_mb')},
             {(name, one.name) for name, one in found.fitted})
         self.assertEqual(2 * len(found.fitted), len(found.shifts))
-
-    def test_goals_are_for_the_machine_that_was_published(self):
-        ours, theirs = machine(KUNPENG), machine(EPYC)
-        for one, other in ((theirs, ours), (theirs, None),
-                           (dataclasses.replace(ours, fit=None), theirs)):
-            found = density.published(one, other)
-            self.assertEqual({None}, {
-                goal for _ratio, goal in density.goals(found)})
-        found = density.published(ours, dataclasses.replace(theirs, fit=None))
-        self.assertEqual([60 / 28, None, None],
-                         [goal for _ratio, goal in density.goals(found)])
 
     def need(self, **changes):
         return needs.of(Flavor(**{**vars(REFERENCE), **changes}),
@@ -206,8 +193,6 @@ class DensityTest(unittest.TestCase):
         found = density.of_flavor(ours, self.need(), 2)
         self.assertEqual(density.published(ours).report.curves,
                          found.report.curves)
-        self.assertEqual([None, None],
-                         [goal for _ratio, goal in density.goals(found)])
 
     def test_ratios_of_a_flavor_are_those_of_the_densities_shown(self):
         found = density.of_flavor(machine(KUNPENG), self.need(), 2)
@@ -352,14 +337,11 @@ class OutputTest(unittest.TestCase):
             found, guests={'none': 4, 'static': 3, 'ghsched': 1})])
         self.assertIn('8192 MB in 1 guest (3 without the keys), keys:', text)
 
-    def test_whether_a_goal_is_reached_is_said(self):
+    def test_what_the_project_aims_at_is_no_output(self):
         found = density.published(machine(KUNPENG), machine(EPYC))
-        text = output.as_table(example(), [found])
-        for ratio, goal in density.goals(found):
-            if goal is not None:
-                reached = ratio.value >= goal
-                self.assertIn(f'{goal:.2f} ({"" if reached else "not "}'
-                              'reached)', text)
+        for text in (output.as_table(example(), [found]),
+                     output.as_json(example(), [found])):
+            self.assertNotIn('goal', text)
 
 
 class PictureTest(unittest.TestCase):
