@@ -63,9 +63,9 @@ class PlacementTest(base.BaseTestCase):
 
     def test_request_groups(self):
         self.assertEqual(
-            ('ghsched_bw1', 'ghsched_node1', 'ghsched_resctrl', f'{UUID}-2'),
+            ('ghsched_bw1', 'ghsched_node1', f'{UUID}-2'),
             (names.bandwidth_suffix(1), names.node_suffix(1),
-             names.RESCTRL_GROUP_SUFFIX, names.vf_suffix(UUID, 2)))
+             names.vf_suffix(UUID, 2)))
 
     def test_limits_of_a_claim(self):
         self.assertEqual(('ghsched-numa1', 'ghsched-order-2-0'),
