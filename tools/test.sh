@@ -17,7 +17,9 @@
 # tests and checks; the exit status is that of all of it.
 #
 # usage: tools/test.sh [--release NUMBER] [PART]...
-#   PART  checks, unit, functional, docs, packages; all when none is named
+#   PART  checks, unit, functional, docs, packages; all when none is named.
+#         threads: functional tests with native threads, which Nova 34 starts
+#         with; the others run on eventlet, as Nova's own do
 #   --release  with this release of Nova (31 to 34) instead of 34, in an
 #         environment of its own: the unit tests, and the functional tests
 #         that tools/releases/functional names
@@ -131,6 +133,15 @@ part_functional() {
         ghsched_nova/tests/functional "${FUNCTIONAL[@]}"
 }
 
+part_threads() {
+    heading 'Functional tests with native threads'
+    export OS_NOVA_DISABLE_EVENTLET_PATCHING=true
+    run_tests 'ghsched_nova with Nova, Placement, threads' \
+        ghsched_nova/tests/functional \
+        --include-list tools/releases/functional
+    unset OS_NOVA_DISABLE_EVENTLET_PATCHING
+}
+
 part_docs() {
     heading 'Documentation'
     check 'manual' html doc/source doc
@@ -152,7 +163,9 @@ mkdir -p "$RESULTS"
 [ $# -gt 0 ] || set -- checks unit functional docs packages
 for part in "$@"; do
     case $part in
-    checks | unit | functional | docs | packages) "part_$part" ;;
+    checks | unit | functional | threads | docs | packages)
+        "part_$part"
+        ;;
     *) die "no such part: $part" ;;
     esac
 done
