@@ -642,8 +642,12 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def _libvirt_keeps(self, xml: str, kept: Callable[[str], bool]) -> bool:
         """Define a domain that never starts, and read it back.
 
-        Upstream libvirt drops what it does not know without a word.
+        Upstream libvirt drops what it does not know without a word. The
+        probes are KVM guests, as memorytune has to be, so a host of other
+        guests is not asked; Nova would log an error at each start.
         """
+        if compat.config().libvirt.virt_type != 'kvm':
+            return False
         try:
             probe = libvirt_guest.Guest.create(xml, self._host)
         except libvirt_driver.libvirt.libvirtError as error:
