@@ -56,7 +56,10 @@ make_workspace() {
 }
 
 write_config() {
-    local image flavor
+    local image flavor hosts several=false
+    hosts=$("$VENV/bin/openstack" hypervisor list -f value -c ID | wc -l) ||
+        return
+    [ "$hosts" -lt 2 ] || several=true
     image=$("$VENV/bin/openstack" image list --name "$image_name" \
         -f value -c ID) || return
     flavor=$("$VENV/bin/openstack" flavor show plain -f value -c id) || return
@@ -98,8 +101,13 @@ image_ref_alt = $image
 flavor_ref = $flavor
 flavor_ref_alt = $flavor
 max_microversion = latest
+min_compute_nodes = $hosts
 build_interval = 1
 build_timeout = $seconds
+
+[compute-feature-enabled]
+resize = $several
+live_migration = $several
 
 [placement]
 max_microversion = latest
