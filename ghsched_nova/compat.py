@@ -175,6 +175,10 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'expected_vm_state', 'expected_task_state',
         'admin_state_reset'),
     'nova.limit.placement._get_deltas': ('request_spec', 'count'),
+    'nova.objects.instance_action.InstanceActionEvent.event_start': (
+        'context', 'instance_uuid', 'event_name', 'want_result', 'host'),
+    'nova.objects.instance_action.InstanceActionEvent.'
+    'event_finish_with_failure': ('args', 'kwargs'),
     'nova.objects.instance.Instance.get_pci_devices': (
         'self', 'source', 'request_id'),
     'nova.objects.instance.Instance._save_flavor': ('self', 'context'),
@@ -429,6 +433,26 @@ def ignore_devices_left_behind() -> None:
                 if device.request_id in sources
                 and source in (None, sources[device.request_id])]
     _wrap(objects.Instance, 'get_pci_devices', requested)
+
+
+def add_failed_event(context: Any, uuid: str, name: str,
+                     reason: str) -> None:
+    """Add an event with a reason to the action that is going on.
+
+    As ``nova.compute.utils.EventReporter``, which nova-conductor uses, does
+    it; nova-api has started the action with the request id of the context. A
+    server that is not in a cell yet has no actions.
+    """
+    cell = objects.InstanceMapping.get_by_instance_uuid(
+        context, uuid).cell_mapping
+    if cell is None:
+        return
+    with nova_context.target_cell(context, cell) as of_cell:
+        event = objects.InstanceActionEvent
+        event.event_start(of_cell, uuid, name, want_result=False,
+                          host=nova.conf.CONF.host)
+        event.event_finish_with_failure(of_cell, uuid, name, exc_val=reason,
+                                        exc_tb='', want_result=False)
 
 
 def load_request_spec(context: Any, uuid: str) -> RequestSpec | None:

@@ -54,6 +54,9 @@ ATTEMPTS = 3
 #: How many PFs with a free VF Placement is asked for to find those ways.
 _MAX_PFS = 10000
 
+#: Event of a server's action for which no host was found.
+_EVENT = 'ghsched_select_destinations'
+
 #: What Nova says when it has nothing to say.
 _OUR_FILTER = filters.GhschedNUMATopologyFilter.__name__
 
@@ -216,12 +219,13 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                     self._seen.filtered, len(self._seen.hosts),
                     {_OUR_FILTER: list(now.values())})
         _log(told, LOG.info)
-        if refused.kwargs.get('reason', '') not in _NO_REASON:
+        reason = refused.kwargs.get('reason', '')
+        if reason in _NO_REASON:
+            reason = self._reason(spec, why)
+        if not reason:
             raise refused
-        reason = self._reason(spec, why)
-        if reason:
-            raise exception.NoValidHost(reason=reason) from None
-        raise refused
+        _tell_in_event(context, spec, reason)
+        raise exception.NoValidHost(reason=reason) from None
 
     def _tries(self, spec: compat.RequestSpec
                ) -> Iterator[request_filter.Try | None]:
@@ -364,6 +368,21 @@ def _policy(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
         return policy
     except policies.PolicyError:
         return None
+
+
+def _tell_in_event(context: Any, spec: compat.RequestSpec,
+                   reason: str) -> None:
+    """Say in the actions of a server that exists why it stays where it is.
+
+    nova-conductor puts a sentence of its own in place of the reason of a
+    refused resize or migration, and a fault is shown of servers in ERROR only.
+    """
+    try:
+        compat.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
+    except Exception as error:
+        LOG.warning('ghsched: the reason is not among the actions of server '
+                    '%(uuid)s: %(error)s',
+                    {'uuid': spec.instance_uuid, 'error': error})
 
 
 def _too_many(sizes: vfs.Sizes) -> None:

@@ -51,7 +51,9 @@ PASSTHROUGH = ('direct', 'direct-physical')
 class PortRefused(exception.InterfaceAttachFailed):
     """The guest would not see the NUMA node of the port's device."""
 
-    msg_fmt = 'ghsched: %(reason)s'
+    msg_fmt = ('ghsched:device_numa=required: the guest would not see the '
+               "NUMA node of the port's device, because that is of another "
+               'NUMA node or the guest has no free place for it')
 
 
 def telling_why(attach: Callable[..., Any],
@@ -76,9 +78,12 @@ def telling_why(attach: Callable[..., Any],
             needed = ', '.join(map(str, nodes(instance)))
             if not needed:
                 raise
+            LOG.error('ghsched: the port needs a free device of its physical '
+                      'network on host NUMA node %s', needed,
+                      instance=instance)
             reason = (f'{error}; with ghsched:device_numa=required it needs '
-                      'a free device of its physical network on host NUMA '
-                      f'node {needed}')
+                      "a free device of its physical network on the guest's "
+                      'own NUMA nodes')
         raise exception.InterfaceAttachPciClaimFailed(
             reason, instance_uuid=instance.uuid)
     return told

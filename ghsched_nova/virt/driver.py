@@ -60,6 +60,7 @@ from ghsched_nova.virt import live_claim
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
+from ghsched_nova.virt import refusal
 from ghsched_nova.virt import rpc
 from ghsched_nova.virt import scheduling
 from ghsched_placement import headroom
@@ -259,8 +260,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
                 self._ghsched.can_join(policy, cells))
         except (policies.PolicyError, agreement.Disagreement) as error:
-            raise exception.ComputeResourcesUnavailable(
-                reason=f'ghsched: {error}') from error
+            raise refusal.of(error, instance) from error
 
     # -- guest XML ------------------------------------------------------------
 
@@ -282,8 +282,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             return locked_memory.render_locked_memory(
                 xml, versionutils.convert_version_to_tuple(version))
         except NOT_HELD as error:
-            raise exception.ComputeResourcesUnavailable(
-                reason=f'ghsched: {error}') from error
+            raise refusal.of(error, instance) from error
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
@@ -304,7 +303,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             LOG.error('ghsched: the port is not attached: %s', error,
                       instance=instance)
             self.vif_driver.unplug(instance, vif)
-            raise attach.PortRefused(reason=str(error)) from error
+            raise attach.PortRefused from error
 
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
         """Devices that come back after a suspension or a cold snapshot."""
@@ -433,8 +432,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             self._ghsched.forget(instance.uuid)
             if not isinstance(error, NOT_HELD):
                 raise
-            raise exception.ComputeResourcesUnavailable(
-                reason=f'ghsched: {error}') from error
+            raise refusal.of(error, instance) from error
 
     def _enforce(self, guest: Any) -> None:
         self._ghsched.enforce(guest.id, guest.get_xml_desc())

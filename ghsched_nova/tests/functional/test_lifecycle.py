@@ -13,6 +13,7 @@
 """Every way a guest moves or starts again, with real Placement."""
 
 import os
+import re
 
 import fixtures
 from nova.compute import power_state
@@ -256,6 +257,58 @@ class SameHostTest(nova_base.GhschedTestCase):
     def test_delete_gives_everything_back(self):
         self._delete_server(self.server)
         self.assertEqual({}, self.bandwidth(self.server['id']))
+
+
+class ToldTest(nova_base.GhschedTestCase):
+    """What a tenant reads, who knows the flavor and not the host."""
+
+    # As in a cloud; otherwise the API fails with the error.
+    CAST_AS_CALL = False
+    HOST_WORDS = re.compile(
+        r'host_a|instance-0|sys/fs|schemata|MBMIN|NUMA node \d|'
+        r'[0-9a-f]{4}:[0-9a-f]{2}:')
+
+    def setUp(self):
+        super().setUp()
+        self.start_host()
+        self.server = self.boot(self.flavor(mem_bw_min=30))
+
+    def details(self, action):
+        """What the failed events of a server's action say, by event."""
+        found, = (one for one in self.api.get_instance_actions(
+            self.server['id']) if one['action'] == action)
+        events = self.api.api_get(
+            f'/servers/{self.server["id"]}/os-instance-actions/'
+            f'{found["request_id"]}').body['instanceAction']['events']
+        return {event['event']: event['details'] for event in events
+                if event['result'] == 'Error'}
+
+    def test_a_refused_resize_and_migration_say_why(self):
+        # There is no other host to go to.
+        for action, body in (
+                ('resize', {'flavorRef': self.flavor(mem_bw_min=100)}),
+                ('migrate', None)):
+            self.api.post_server_action(self.server['id'], {action: body})
+            self._wait_for_action_fail_completion(
+                self.server, action, 'cold_migrate')
+            reason = self.details(action)['ghsched_select_destinations']
+            self.assertIn('which the request excludes', reason)
+            self.assertNotRegex(reason, self.HOST_WORDS)
+        self.assert_agreement(self.server, 'host_a', [30])
+
+    def test_a_reboot_that_the_host_refuses_says_so_in_terms_of_the_flavor(
+            self):
+        self.kernel.error = apply.EnforcementError(
+            'the kernel refused the value', '/sys/fs/resctrl/qemu-1/schemata',
+            'MBMIN:0=60', 22, 'MBMIN value out of range')
+        self.api.post_server_action(self.server['id'],
+                                    {'reboot': {'type': 'HARD'}})
+        self._wait_for_state_change(self.server, 'ERROR')
+        fault = self.fault(self.server)
+        self.assertIn('the host cannot hold the memory bandwidth of the '
+                      'flavor (ghsched:mem_bw_*)', fault)
+        self.assertNotRegex(fault, self.HOST_WORDS)
+        self.assertIn('MBMIN value out of range', self.stdlog.logger.output)
 
 
 class UncountedTest(nova_base.GhschedTestCase):

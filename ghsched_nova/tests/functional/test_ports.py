@@ -354,8 +354,10 @@ class AttachTest(PortsTestCase):
         server = self.guest('required')
         self.assertEqual([0], self.host_nodes(server))
         self.assert_refused(
-            server, self.port(), 'it is on host node 1, the guest on host '
-                                 'node(s) 0')
+            server, self.port(), 'ghsched:device_numa=required: the guest '
+                                 'would not see the NUMA node')
+        self.assertIn('it is on host node 1, the guest on host node(s) 0',
+                      self.stdlog.logger.output)
 
     def test_required_says_which_vf_nova_did_not_find(self):
         self.start((1, 2, PORT_VF), nodes=2, sockets=1)
@@ -363,14 +365,16 @@ class AttachTest(PortsTestCase):
             'required', **{'hw:pci_numa_affinity_policy': 'required'})
         self.assert_refused(
             server, self.port(), 'Failed to claim PCI device',
-            'on host NUMA node 0')
+            "on the guest's own NUMA nodes")
+        self.assertIn('on host NUMA node 0', self.stdlog.logger.output)
 
     def test_required_refuses_without_a_spare_port(self):
         self.flags(device_numa_spare_ports=0, group='ghsched')
         self.start((0, 2, PORT_VF), (1, 2, PORT_VF), nodes=2, sockets=1)
         server = self.guest('required')
-        self.assert_refused(server, self.port(),
-                            'no port is free behind the expander bus')
+        self.assert_refused(server, self.port(), 'no free place for it')
+        self.assertIn('no port is free behind the expander bus',
+                      self.stdlog.logger.output)
 
     def test_preferred_attaches_without_a_node_and_warns(self):
         self.start((1, 2, PORT_VF), nodes=2, sockets=1)

@@ -1,0 +1,52 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from nova import exception
+from oslotest import base
+
+from ghsched_nova.guest import pci_topology
+from ghsched_nova.resctrl import apply
+from ghsched_nova.virt import agreement
+from ghsched_nova.virt import driver
+from ghsched_nova.virt import refusal
+from ghsched_placement import policy
+
+
+class RefusalTest(base.BaseTestCase):
+
+    HOST = '/sys/fs/resctrl/qemu-1 of host NUMA node 3, 0000:81:00.1'
+
+    def test_no_error_of_ours_shows_a_tenant_the_host(self):
+        for kind in (*driver.NOT_HELD, agreement.Disagreement):
+            if kind is policy.PolicyError:
+                continue
+            text = refusal.for_tenant(kind(self.HOST))
+            self.assertNotIn(self.HOST, text)
+            self.assertIn('the flavor' if 'flavor' in text else 'ghsched:',
+                          text)
+
+    def test_the_reason_of_a_flavor_is_its_own(self):
+        self.assertEqual(
+            'ghsched: ghsched:mem_bw_min: 60 is more than 50',
+            refusal.for_tenant(policy.PolicyError(
+                'ghsched:mem_bw_min', '60 is more than 50')))
+
+    def test_each_kind_names_its_keys(self):
+        for error, key in ((apply.EnforcementError(''), 'mem_bw_*'),
+                           (pci_topology.DeviceNumaError(''), 'device_numa'),
+                           (agreement.Disagreement(''), 'ghsched:vfs')):
+            self.assertIn(key, refusal.for_tenant(error))
+
+    def test_the_log_has_what_the_tenant_has_not(self):
+        error = refusal.of(apply.EnforcementError(self.HOST), None)
+        self.assertIs(exception.ComputeResourcesUnavailable, type(error))
+        self.assertNotIn(self.HOST, str(error))

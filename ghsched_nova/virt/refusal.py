@@ -1,0 +1,64 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a tenant is told of a refusal of the host.
+
+What nova-compute raises reaches the fault of the server, the details of its
+events and HTTP errors. A tenant knows the flavor, and neither the NUMA nodes,
+PCI addresses and control groups of the host nor what libvirt calls the guest:
+those are in the log of nova-compute alone.
+"""
+
+from nova import exception
+from oslo_log import log as logging
+
+from ghsched_nova.guest import pci_topology
+from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.virt import agreement
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+_BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
+              '(ghsched:mem_bw_*)')
+
+#: What else an error is about; that of a flavor tells it itself.
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (agreement.Disagreement,
+     'what is set aside for the server (ghsched:mem_bw_min, ghsched:vfs) is '
+     'not where it would run'),
+    (pci_topology.DeviceNumaError,
+     'the guest cannot see the NUMA node of each device '
+     '(ghsched:device_numa=required)'),
+    (resctrl_host.ResctrlUnavailable, _BANDWIDTH),
+    (resolve.PolicyNotHeld, _BANDWIDTH),
+    (apply.EnforcementError, _BANDWIDTH),
+)
+
+
+def for_tenant(error: Exception) -> str:
+    """The reason in terms of the flavor."""
+    if isinstance(error, policies.PolicyError):
+        return f'ghsched: {error}'
+    for kind, text in _REASONS:
+        if isinstance(error, kind):
+            return f'ghsched: {text}'
+    return 'ghsched: the host cannot hold what the flavor asks for'
+
+
+def of(error: Exception,
+       instance: object) -> exception.ComputeResourcesUnavailable:
+    """To be raised for an error of ours, which goes into the log."""
+    LOG.error('ghsched: the guest is refused: %s', error, instance=instance)
+    return exception.ComputeResourcesUnavailable(reason=for_tenant(error))
