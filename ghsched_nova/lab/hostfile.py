@@ -22,16 +22,14 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
-from pathlib import Path
 import re
 from typing import Any
 from typing import TypeVar
 
-import yaml
-
 from ghsched_nova.lab.contention.machine import CONTROLS
 from ghsched_nova.lab.contention.machine import Machine
 from ghsched_nova.lab.contention.machine import MachineError
+from ghsched_nova.lab import documents
 from ghsched_nova.lab import host_pfs
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
@@ -141,28 +139,9 @@ def load(path: str) -> HostFile:
     :raises HostFileError: when there is none, or when it has a mistake.
     """
     try:
-        text = Path(path).read_text(encoding='utf-8')
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506
-    except OSError as error:
-        raise HostFileError(f'{path}: {error.strerror}') from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise HostFileError(f'{path}: not YAML: {error}') from None
-    try:
-        return _host(_Mapping('', document))
-    except HostFileError as error:
+        return _host(_Mapping('', documents.load(path)))
+    except (documents.DocumentError, HostFileError) as error:
         raise HostFileError(f'{path}: {error}') from None
-
-
-class _Loader(yaml.SafeLoader):
-    """The safe loader, which takes no key twice."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        mapping = super().construct_mapping(node, deep)
-        if isinstance(node, yaml.MappingNode) and (
-                len(mapping) < len(node.value)):
-            raise yaml.constructor.ConstructorError(
-                None, None, 'a key is there twice', node.start_mark)
-        return mapping
 
 
 # -- checked access -----------------------------------------------------------
@@ -204,11 +183,16 @@ def _kind(value: Any) -> str:
     return names.get(type(value), 'a number')
 
 
+def _shown(value: Any) -> str:
+    """As much of a value as a message can have."""
+    return repr(value)[:100]
+
+
 def _integer(minimum: int, maximum: int) -> Callable[[str, Any], int]:
     def check(name: str, value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise HostFileError(f'{name}: must be a whole number, is '
-                                f'{value!r}')
+                                f'{_shown(value)}')
         if not minimum <= value <= maximum:
             raise HostFileError(f'{name}: {value} is not between {minimum} '
                                 f'and {maximum}')
@@ -218,7 +202,8 @@ def _integer(minimum: int, maximum: int) -> Callable[[str, Any], int]:
 
 def _ratio(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise HostFileError(f'{name}: must be a number, is {value!r}')
+        raise HostFileError(f'{name}: must be a number, is '
+                            f'{_shown(value)}')
     if not 0.1 <= value <= 100:
         raise HostFileError(f'{name}: {value} is not between 0.1 and 100')
     return float(value)
@@ -234,7 +219,7 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[str, Any], str]:
     def check(name: str, value: Any) -> str:
         text = _text(name, value)
         if not pattern.fullmatch(text):
-            raise HostFileError(f'{name}: {text!r} is not of the form '
+            raise HostFileError(f'{name}: {_shown(text)} is not of the form '
                                 f'{pattern.pattern}')
         return text
     return check
@@ -243,7 +228,7 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[str, Any], str]:
 def _one_of(words: Sequence[str]) -> Callable[[str, Any], str]:
     def check(name: str, value: Any) -> str:
         if value not in words:
-            raise HostFileError(f'{name}: {value!r} is none of '
+            raise HostFileError(f'{name}: {_shown(value)} is none of '
                                 + ', '.join(words))
         return str(value)
     return check
@@ -501,7 +486,7 @@ def _tree_config(settings: _Mapping, nodes: frozenset[int]) -> tree.Config:
     reserved = {}
     for key, value in _Mapping(name, settings.take(
             'reserved_bandwidth', _any, {})).items():
-        if not key.isdecimal() or int(key) not in nodes:
+        if key not in map(str, nodes):
             raise HostFileError(f'{name}.{key}: the host has no such NUMA '
                                 'node')
         reserved[int(key)] = _percent(f'{name}.{key}', value)

@@ -16,13 +16,11 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 import re
 from typing import Any
 
-import yaml
-
 from ghsched_nova.lab.described import planned
+from ghsched_nova.lab import documents
 from ghsched_nova.lab import hostfile
 from ghsched_nova.lab.hostfile import HostFile
 from ghsched_nova.lab.planner.client import PlannerError
@@ -181,11 +179,9 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
 
 def _of_file(path: str) -> list[Flavor]:
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
-    except OSError as error:
-        raise PlannerError(f'{path}: {error.strerror}') from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PlannerError(f'{path}: not YAML: {error}') from None
+        document = documents.load(path)
+    except documents.DocumentError as error:
+        raise PlannerError(f'{path}: {error}') from None
     if not isinstance(document, Mapping) or not all(
             isinstance(entry, Mapping) for entry in document.values()):
         raise PlannerError(f'{path}: must be a mapping of flavors by name')

@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""YAML files that somebody wrote, read within bounds.
+
+A few hundred bytes of YAML can name a million nodes (each alias stands for
+all that it names), nest deeper than Python recurses, or have a number that
+Python does not print (more than 4,300 digits).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+#: In characters; the largest of our own files has some thousand.
+MAX_LENGTH = 1_000_000
+#: Nodes, each counted as often as an alias names it.
+MAX_NODES = 100_000
+MAX_DEPTH = 50
+#: Of a number.
+MAX_DIGITS = 30
+
+
+class DocumentError(ValueError):
+    """A file cannot be read, or is no YAML within the bounds; says why."""
+
+
+def load(path: str) -> Any:
+    """The document of a YAML file.
+
+    :raises DocumentError: without the path in its text.
+    """
+    try:
+        text = Path(path).read_text(encoding='utf-8')
+    except OSError as error:
+        raise DocumentError(str(error.strerror)) from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(f'not YAML: {error}') from None
+    if len(text) > MAX_LENGTH:
+        raise DocumentError(f'has more than {MAX_LENGTH} characters')
+    try:
+        return yaml.load(text, Loader=Loader)  # noqa: S506
+    except (yaml.YAMLError, ValueError) as error:
+        # Of a date that is none, for example.
+        raise DocumentError(f'not YAML: {error}') from None
+
+
+class Loader(yaml.SafeLoader):
+    """The safe loader within bounds, which takes no key twice."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._sizes: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._depth += 1
+        event: Any = self.peek_event()      # type: ignore[no-untyped-call]
+        if self._depth > MAX_DEPTH:
+            raise _refused('it is nested too deep', event.start_mark)
+        node: Any = super().compose_node(parent, index)
+        self._depth -= 1
+        if node not in self._sizes:
+            if isinstance(event, yaml.AliasEvent):
+                raise _refused('a node is part of itself', event.start_mark)
+            self._sizes[node] = 1 + sum(
+                self._sizes[child] for child in _children(node))
+        if self._sizes[node] > MAX_NODES:
+            raise _refused('it has too many nodes', event.start_mark)
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        mapping = super().construct_mapping(node, deep)
+        if isinstance(node, yaml.MappingNode) and (
+                len(mapping) < len(node.value)):
+            raise _refused('a key is there twice', node.start_mark)
+        return mapping
+
+    def construct_yaml_int(self, node: Any) -> Any:
+        if len(node.value) > MAX_DIGITS:
+            raise _refused('a number is too long', node.start_mark)
+        return super().construct_yaml_int(node)
+
+
+Loader.add_constructor('tag:yaml.org,2002:int', Loader.construct_yaml_int)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _refused(why: str, mark: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, why, mark)
