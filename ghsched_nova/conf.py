@@ -247,6 +247,23 @@ def tree_config(section: Any) -> tree.Config:
                        allocation_ratio=section.bandwidth_allocation_ratio)
 
 
+def check(section: Any) -> None:
+    """Read each option of ``conf.ghsched`` once.
+
+    oslo.config parses a value when it is asked for, which is with the first
+    report for some: nova-compute would run, and its host not be there.
+
+    :raises ValueError: naming the option that is wrong.
+    """
+    for option in OPTS:
+        try:
+            section[option.dest]
+        except ValueError as error:
+            raise ValueError(f'[ghsched]{option.name}: {error}') from error
+    for name in ('reserved_bandwidth', 'node_bandwidth'):
+        by_node(section, name)
+
+
 def by_node(section: Any, option: str) -> dict[int, int]:
     """An option of ``conf.ghsched`` that has a number for each NUMA node.
 

@@ -112,6 +112,11 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             self._ghsched, self._host, self._changing, self._tell_news)
 
     def init_host(self, host: str) -> None:
+        try:
+            conf.check(compat.config().ghsched)
+        except ValueError as error:
+            raise exception.InvalidConfiguration(
+                f'nova.conf: {error}') from error
         super().init_host(host)
         self._ghsched.extended = self._libvirt_keeps_extended()
         self._ghsched.process_groups = self._libvirt_groups_processes()

@@ -38,3 +38,33 @@ class TestRegistered(base.BaseTestCase):
         one.set_override('control_threads', 'all', 'ghsched')
         self.assertEqual(('all', 'vcpus'), (one.ghsched.control_threads,
                                             other.ghsched.control_threads))
+
+
+class TestChecked(base.BaseTestCase):
+
+    def section(self, text):
+        path = self.create_tempfiles([('nova', text)])[0]
+        options = cfg.ConfigOpts()
+        conf.register(options)
+        options([], project='nova', default_config_files=[path],
+                default_config_dirs=[])
+        return options.ghsched
+
+    def test_each_option_that_is_wrong_is_named(self):
+        for line, words in (
+                ('reserved_bandwidth = node0:10', "'node0' is no NUMA node"),
+                ('reserved_bandwidth = 0:101', 'less than or equal'),
+                ('reserved_bandwidth = 10', 'NAME:VALUE'),
+                ('node_bandwidth = x:5', "'x' is no NUMA node"),
+                ('default_bandwidth_max = lots', 'lots'),
+                ('control_threads = some', 'some')):
+            error = self.assertRaises(
+                ValueError, conf.check,
+                self.section(f'[ghsched]\n{line}\n'))
+            self.assertIn('[ghsched]' + line.split()[0], str(error))
+            self.assertIn(words, str(error))
+
+    def test_what_is_right_is_passed(self):
+        conf.check(self.section(''))
+        conf.check(self.section(
+            '[ghsched]\nreserved_bandwidth = 0:10,1:20\n'))
