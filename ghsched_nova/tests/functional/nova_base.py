@@ -391,6 +391,13 @@ class GhschedTestCase(OurParts, base.LibvirtMigrationMixin,
         connection = self.computes[host].driver._host.get_connection()
         return connection.lookupByUUIDString(server['id']).XMLDesc(0)
 
+    def domains(self, host):
+        """All that libvirt has; its fake lists none without these flags."""
+        connection = self.computes[host].driver._host.get_connection()
+        return connection.listAllDomains(
+            fakelibvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE
+            | fakelibvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE)
+
     def tuned_nodes(self, host, server):
         """{resctrl domain: bandwidth} in the XML of the guest."""
         root = etree.fromstring(self.domain(host, server))

@@ -42,12 +42,8 @@ class FailureTest(nova_base.GhschedTestCase):
             level=20, format='%(message)s'))
         self.start_host()
 
-    def domains(self):
-        connection = self.computes['host_a'].driver._host.get_connection()
-        return [domain.name() for domain in connection.listAllDomains(0)]
-
     def assert_nothing_left(self, server):
-        self.assertEqual([], self.domains())
+        self.assertEqual([], self.domains('host_a'))
         self.assertEqual({}, self.bandwidth(server['id']))
         usages = self._get_provider_usages(self.compute_rp_uuids['host_a'])
         self.assertEqual(0, usages[names.RESCTRL_GROUP])
@@ -136,10 +132,8 @@ class SameHostTest(nova_base.GhschedTestCase):
                           self.api.post_server_action, self.server['id'],
                           {'reboot': {'type': 'HARD'}})
         self._wait_for_state_change(self.server, 'ERROR')
-        connection = self.computes['host_a'].driver._host.get_connection()
-        active = [domain for domain in connection.listAllDomains(0)
-                  if domain.isActive()]
-        self.assertEqual([], active)
+        self.assertEqual([], [domain for domain in self.domains('host_a')
+                              if domain.isActive()])
 
     def test_stop_and_start(self):
         self._stop_server(self.server)
@@ -152,6 +146,12 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertIn([0, 1], [vcpus for _domain, vcpus, _desired
                                in self.kernel.enforced])
         self.assert_still()
+
+    def test_nova_compute_does_not_start_with_an_option_that_is_wrong(self):
+        self.flags(reserved_bandwidth={'node0': 10}, group='ghsched')
+        error = self.assertRaises(exception.InvalidConfiguration,
+                                  self.restart_compute_service, 'host_a')
+        self.assertIn('[ghsched]reserved_bandwidth', str(error))
 
     def test_each_report_of_resources_reasserts_as_well(self):
         self._run_periodics()
@@ -173,9 +173,7 @@ class SameHostTest(nova_base.GhschedTestCase):
             client.OpenStackApiException, self._rebuild_server, self.server,
             '155d900f-4e14-4e4c-a73d-069cbf4541e6')
         self._wait_for_state_change(self.server, 'ERROR')
-        connection = self.computes['host_a'].driver._host.get_connection()
-        self.assertEqual([], [domain for domain
-                              in connection.listAllDomains(0)
+        self.assertEqual([], [domain for domain in self.domains('host_a')
                               if domain.isActive()])
 
     def test_a_live_snapshot_stops_no_guest(self):
