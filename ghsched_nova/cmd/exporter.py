@@ -25,6 +25,7 @@ import signal
 import socket
 import socketserver
 import sys
+import threading
 from typing import Any
 from typing import NoReturn
 from wsgiref import simple_server
@@ -38,8 +39,38 @@ ADDRESS = '127.0.0.1'
 PORT = 9889
 
 
+#: How many are served at a time; each has a thread and a file descriptor.
+CONNECTIONS = 20
+
+
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
+    """Hangs up on the oldest connection when there are too many."""
+
     daemon_threads = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._connections: list[socket.socket] = []
+        self._changing = threading.Lock()
+        super().__init__(*args, **kwargs)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changing:
+            self._connections.append(request)
+            if len(self._connections) > CONNECTIONS:
+                oldest = self._connections.pop(0)
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changing, contextlib.suppress(ValueError):
+            self._connections.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of who has gone, or was hung up on."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Server6(_Server):
@@ -47,6 +78,9 @@ class _Server6(_Server):
 
 
 class _Handler(simple_server.WSGIRequestHandler):
+    #: Seconds to wait for each part of a request.
+    timeout = 10
+
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing of each scrape."""
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -215,6 +216,29 @@ class ScrapeTestCase(_Case):
         self.assertEqual(100, self.scrape()[self.key(
             'ghsched_effective_max_percent', group=own.DEFAULT, node='1',
             guest_uuid='', guest_name='')])
+
+    def connect(self):
+        port = int(self.url.rpartition(':')[2].partition('/')[0])
+        one = socket.create_connection(('127.0.0.1', port), timeout=30)
+        self.addCleanup(one.close)
+        one.sendall(b'GET /metr')
+        return one
+
+    def test_who_says_nothing_more_is_hung_up_on(self):
+        self.patch(exporter._Handler, 'timeout', 0.2)
+        self.serve(self.host('intel', QEMU))
+        self.assertEqual(b'', self.connect().recv(1))
+
+    def test_connections_that_are_held_keep_nobody_out(self):
+        self.serve(self.host('intel', QEMU))
+        before = threading.active_count()
+        held = [self.connect() for _ in range(exporter.CONNECTIONS + 20)]
+        self.assertIn(self.figure('ghsched_memory_bytes_total'),
+                      self.scrape())
+        # The oldest had to go.
+        self.assertEqual(b'', held[0].recv(1))
+        self.assertLessEqual(threading.active_count() - before,
+                             exporter.CONNECTIONS + 1)
 
     def test_errors_are_told(self):
         host = self.host('intel', QEMU)
