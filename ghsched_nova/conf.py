@@ -48,6 +48,12 @@ OPTS: list[cfg.Opt] = [
         help='Where the resctrl file system is mounted. libvirt uses '
              '/sys/fs/resctrl and nothing else, so another path is of use '
              'for tests only. Used by nova-compute.'),
+    cfg.ListOpt(
+        'resctrl_magic', item_type=types.Integer(), default=[0x7655821],
+        help='Types of file system (f_type of statfs(2)) that the privileged '
+             'helper takes for resctrl; 124082209 is the kernel\'s. A test '
+             'host with ghsched-resctrl-emulator, which is FUSE, adds '
+             '1702057286. Used by the helper of nova-compute.'),
     cfg.StrOpt(
         'sysfs_path', default='/sys',
         help='Where sysfs is mounted. Used by nova-compute, to learn which '

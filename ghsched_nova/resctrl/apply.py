@@ -80,7 +80,8 @@ class Files:
         brought back as a file.
         """
         data = text.encode()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             if os.write(descriptor, data) != len(data):
                 raise OSError(errno.EIO, 'short write', str(path))
@@ -109,7 +110,8 @@ class Files:
         :raises TimeoutError: when it was not to be had within the timeout.
         """
         descriptor = os.open(
-            path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            | os.O_NOFOLLOW)
         try:
             _lock(descriptor, timeout)
             yield

@@ -21,9 +21,15 @@ Whoever is root already (``ghsched`` on a host, the tests) calls
 """
 
 from collections.abc import Sequence
+import ctypes
+import os
 from pathlib import Path
 
+from oslo_config import cfg
+
+from ghsched_nova import conf
 from ghsched_nova import privsep
+from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
@@ -75,6 +81,7 @@ def reconcile(root: Path, run_path: Path,
 
 @privsep.context.entrypoint
 def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
+    _check_paths(root, run_path)
     wanted = _unpacked_wanted(packed)
     model.check(wanted)
     report = reconciling.reconcile(
@@ -91,7 +98,40 @@ def _remove_own(root: str, uuid: str) -> bool:
     # It becomes part of a path.
     if not naming.is_uuid(uuid):
         raise ValueError(f'{uuid!r} is no UUID')
+    _check_paths(root)
     return own.remove(Path(root), uuid)
+
+
+def _check_paths(root: str, run_path: str | None = None) -> None:
+    """Whether the helper is to work where it is asked to.
+
+    It is root and its caller is not, so it goes by its own configuration and
+    by what the kernel says: in resctrl nobody can make a link or a file.
+
+    :raises EnforcementError: when it is not.
+    """
+    conf.register(cfg.CONF)
+    section = cfg.CONF.ghsched
+    for option, asked in (('resctrl_path', root),
+                          ('libvirt_run_path', run_path)):
+        if asked not in (None, section[option]):
+            raise apply.EnforcementError(
+                f'[ghsched]{option} is {section[option]} in the configuration '
+                'of the privileged helper; does it read the same files as '
+                'nova-compute?', str(asked))
+    found = file_system(root)
+    if found not in section.resctrl_magic:
+        raise apply.EnforcementError(
+            f'the file system is none of resctrl (its type is {found:#x}); '
+            'is it still mounted?', root)
+
+
+def file_system(path: str) -> int:
+    """``f_type`` of statfs(2), the first word of the structure; 0 for none.
+    """
+    found = (ctypes.c_long * 32)()
+    failed = ctypes.CDLL(None).statfs(os.fsencode(path), found)
+    return 0 if failed else int(found[0])
 
 
 def _packed(desired: resolve.Desired

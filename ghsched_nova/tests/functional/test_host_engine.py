@@ -541,6 +541,10 @@ class EngineTestCase(_OnEmulator):
         self.assertEqual(UUID, problem.guest)
 
 
+#: f_type of statfs(2) of the emulator.
+FUSE = 0x65735546
+
+
 class PrivsepTestCase(_OnEmulator):
     """Through a real daemon, which has no capability."""
 
@@ -550,7 +554,15 @@ class PrivsepTestCase(_OnEmulator):
         if not helper.exists():
             self.skipTest(f'there is no {helper}')
         section = privsep.context.cfg_section
-        cfg.CONF.set_override('helper_command', str(helper), group=section)
+        config = self.root.parent / 'nova.conf'
+        config.write_text('[ghsched]\n'
+                          f'resctrl_path = {self.root}\n'
+                          f'libvirt_run_path = {self.sysfs}\n'
+                          f'resctrl_magic = {FUSE}\n')
+        self.addCleanup(config.unlink)
+        cfg.CONF.set_override('helper_command',
+                              f'{helper} --config-file {config}',
+                              group=section)
         self.addCleanup(cfg.CONF.clear_override, 'helper_command',
                         group=section)
         self.addCleanup(privsep.context.stop)

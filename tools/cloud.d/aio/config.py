@@ -317,6 +317,8 @@ def compute(settings: Settings) -> Config:
         'vnc': {'enabled': False},
         'spice': {'enabled': False},
         'ghsched': {'resctrl_path': '/sys/fs/resctrl',
+                    # That of FUSE, which the emulator is.
+                    'resctrl_magic': 0x65735546,
                     'node_bandwidth': host.node_bandwidth(
                         nodes=settings.host.nodes)},
         **{group: {'helper_command': helper}

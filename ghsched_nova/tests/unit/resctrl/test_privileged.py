@@ -54,6 +54,27 @@ class PrivilegedTestCase(testtools.TestCase):
         patch = mock.patch.object(privsep.context, 'channel', channel)
         patch.start()
         self.addCleanup(patch.stop)
+        self.type = self.enterContext(mock.patch.object(
+            privileged, 'file_system', return_value=0x7655821))
+
+    def test_only_a_resctrl_where_it_should_be_is_worked_on(self):
+        run = Path('/run/libvirt/qemu')
+        for root, run_path, kind, words in (
+                (Path('/tmp/evil'), run, 0x7655821, 'resctrl_path is /sys'),
+                (ROOT, Path('/tmp'), 0x7655821, 'libvirt_run_path is /run'),
+                (ROOT, run, 0xef53, 'its type is 0xef53')):
+            self.type.return_value = kind
+            with (mock.patch.object(reconcile, 'reconcile') as call,
+                  mock.patch.object(own, 'remove') as remove):
+                error = self.assertRaises(
+                    apply.EnforcementError, privileged.reconcile, root,
+                    run_path, self._wanted())
+                self.assertIn(words, str(error))
+                if run_path == run:
+                    self.assertRaises(apply.EnforcementError,
+                                      privileged.remove_own, root, UUID)
+            call.assert_not_called()
+            remove.assert_not_called()
 
     def _wanted(self, **more):
         domain = model.Domain(UUID, 3, 'x')
@@ -91,7 +112,8 @@ class PrivilegedTestCase(testtools.TestCase):
         bad = model.Domain(wanted.domains[0].uuid, 3, '../../etc/x')
         with mock.patch.object(reconcile, 'reconcile') as call:
             self.assertRaises(
-                ValueError, privileged.reconcile, ROOT, Path('/run'),
+                ValueError, privileged.reconcile, ROOT,
+                Path('/run/libvirt/qemu'),
                 model.Wanted(wanted.guests, (bad,)))
         call.assert_not_called()
 
@@ -109,7 +131,7 @@ class PrivilegedTestCase(testtools.TestCase):
         with mock.patch.object(reconcile, 'reconcile', side_effect=sent):
             got = self.assertRaises(
                 apply.EnforcementError, privileged.reconcile, ROOT,
-                Path('/run'), self._wanted())
+                Path('/run/libvirt/qemu'), self._wanted())
         self.assertIsNot(sent, got)
         self.assertEqual(str(sent), str(got))
         self.assertEqual(vars(sent), vars(got))
@@ -118,3 +140,10 @@ class PrivilegedTestCase(testtools.TestCase):
         self.assertEqual([], privsep.context.conf.capabilities)
         self.assertIs(privsep.context,
                       importutils.import_class(privsep.context.pypath))
+
+
+class FileSystemTestCase(testtools.TestCase):
+
+    def test_the_kernel_is_asked(self):
+        self.assertEqual(0x9fa0, privileged.file_system('/proc'))
+        self.assertEqual(0, privileged.file_system('/nowhere'))
