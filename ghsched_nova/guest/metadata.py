@@ -103,7 +103,12 @@ def read(xml: str) -> DomainPolicy | None:
 
     :raises MetadataError: when it is there but makes no sense.
     """
-    element = etree.fromstring(xml).find(f'metadata/{_POLICY}')
+    return of(etree.fromstring(xml))
+
+
+def of(domain: etree._Element) -> DomainPolicy | None:
+    """As :func:`read`, of the root element of the XML."""
+    element = domain.find(f'metadata/{_POLICY}')
     if element is None:
         return None
     try:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections import Counter
 from dataclasses import dataclass
+import functools
 import os
 from pathlib import Path
 from types import MappingProxyType
@@ -46,45 +47,6 @@ _NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Running:
-    """A domain that runs.
-
-    :param xml: its live XML; empty when it has no policy.
-    """
-
-    domain: model.Domain
-    xml: str = ''
-
-
-def has_policy(xml: str) -> bool:
-    """Whether the XML can have a policy; quick, and true in doubt."""
-    return metadata.NAMESPACE in xml
-
-
-def controlled(xml: str) -> bool:
-    """Whether a domain has a policy that needs a control group.
-
-    :raises MetadataError: when its policy cannot be read.
-    """
-    if not has_policy(xml):
-        return False
-    domain = metadata.read(xml)
-    return domain is not None and domain.policy.controlled
-
-
-def measured(xml: str) -> bool:
-    """Whether a domain is to be measured, and has no group for it.
-
-    One that is to be held is measured in its control group. One with a
-    monitor in its <memorytune> has a monitoring group of libvirt, which
-    nobody but us makes again when it is gone.
-
-    :raises MetadataError: when its policy cannot be read.
-    """
-    return _is_monitored(xml) and not controlled(xml)
-
-
-@dataclass(frozen=True)
 class Sharing:
     """The part that a domain has in a control group.
 
@@ -96,34 +58,104 @@ class Sharing:
     traits: tuple[tuple[int, str], ...]
 
 
-def shared(xml: str) -> Sharing | None:
-    """What a domain shares; None when it has a group of its own.
+@dataclass(frozen=True)
+class Running:
+    """A domain that runs; its XML is parsed once, when that is needed.
 
-    A policy that cannot be read is that of a domain with its own.
+    :param xml: its live XML; empty when it is not known.
     """
-    if not has_policy(xml) or metadata.SHARED not in xml:
-        return None         # spares the parser
-    try:
-        domain = metadata.read(xml)
-    except metadata.MetadataError:
-        return None
-    if domain is None or not domain.shared or not domain.policy.controlled:
-        return None
-    return Sharing(
-        own.shared_name(domain.policy.nodes, domain.host_nodes),
-        tuple((node, names.shares_trait(domain.policy.fingerprint, guest_node))
-              for guest_node, node in enumerate(domain.host_nodes)))
+
+    domain: model.Domain
+    xml: str = ''
+
+    @functools.cached_property
+    def root(self) -> etree._Element:
+        """The element <domain>."""
+        return etree.fromstring(self.xml)
+
+    @functools.cached_property
+    def policy(self) -> metadata.DomainPolicy | None:
+        """What was promised to it; None without anything.
+
+        :raises MetadataError: when that cannot be read.
+        """
+        return metadata.of(self.root) if has_policy(self.xml) else None
+
+    @property
+    def controlled(self) -> bool:
+        """Whether it has a policy that needs a control group.
+
+        :raises MetadataError: when its policy cannot be read.
+        """
+        return self.policy is not None and self.policy.policy.controlled
+
+    @property
+    def monitored(self) -> bool:
+        """Whether its bandwidth is to be measured.
+
+        :raises MetadataError: when its policy cannot be read.
+        """
+        return self.policy is not None and self.policy.policy.monitor
+
+    @property
+    def measured(self) -> bool:
+        """Whether it is to be measured, and has no group for that.
+
+        One that is to be held is measured in its control group. One with a
+        monitor in its <memorytune> has a monitoring group of libvirt, which
+        nobody but us makes again when it is gone.
+
+        :raises MetadataError: when its policy cannot be read.
+        """
+        return self.monitored and not self.controlled
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """What it shares; None when it has a group of its own.
+
+        A policy that cannot be read is that of a domain with its own.
+        """
+        try:
+            found = self.policy
+        except metadata.MetadataError:
+            return None
+        if found is None or not found.shared or not found.policy.controlled:
+            return None
+        return Sharing(
+            own.shared_name(found.policy.nodes, found.host_nodes),
+            tuple((node, names.shares_trait(found.policy.fingerprint, guest))
+                  for guest, node in enumerate(found.host_nodes)))
+
+    @property
+    def shared_group(self) -> str:
+        """The control group that it shares; empty when it has its own."""
+        return self.sharing.group if self.sharing else ''
+
+    def passthrough(self) -> tuple[str, ...]:
+        """PCI addresses of the host's devices that it has."""
+        return tuple(pci_topology.passthrough(self.root))
 
 
-def shared_group(xml: str) -> str:
-    """The control group that a domain shares; empty when it has its own."""
-    found = shared(xml)
-    return found.group if found else ''
+def of(xml: str, number: int = -1) -> Running:
+    """The domain of an XML.
+
+    :param number: libvirt's, of a domain that runs.
+    """
+    root = etree.fromstring(xml)
+    found = Running(model.Domain(root.findtext('uuid') or '', number,
+                                 root.findtext('name') or ''), xml)
+    vars(found)['root'] = root
+    return found
+
+
+def has_policy(xml: str) -> bool:
+    """Whether the XML can have a policy; quick, and true in doubt."""
+    return metadata.NAMESPACE in xml
 
 
 def sharing(domains: Iterable[Running]) -> dict[str, Sharing]:
     """Those of some domains that share, by UUID."""
-    found = {domain.domain.uuid: shared(domain.xml) for domain in domains}
+    found = {domain.domain.uuid: domain.sharing for domain in domains}
     return {uuid: one for uuid, one in found.items() if one is not None}
 
 
@@ -145,22 +177,21 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
          together: Mapping[str, int] = _NOBODY) -> model.Guest:
     """The desired state of a domain that needs a group.
 
-    That is one that :func:`controlled` or :func:`measured` is true of.
+    That is one that is ``controlled`` or ``measured``.
 
     :param together: :func:`sharers` of all domains that run.
     :raises NOT_DESIRED: when its policy cannot be read, or not be held.
     """
-    policy = metadata.read(running.xml)
+    policy = running.policy
     if policy is None:
         raise DomainError('the domain has no policy')
-    root = etree.fromstring(running.xml)
-    maker, vcpus = _maker(root)
-    group = shared_group(running.xml) if maker == 'ghsched' else ''
+    maker, vcpus = _maker(running.root)
+    group = running.shared_group if maker == 'ghsched' else ''
     held = policy.policy
     if group:
         held = resolve.together(host, held, together.get(group, 1))
     settings = resolve.resolve(host, held, policy.host_nodes)
-    most, online = _vcpus(root)
+    most, online = _vcpus(running.root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
         raise DomainError('the domain has no vCPU to control')
@@ -191,7 +222,7 @@ def unclassed(host: resctrl_host.ResctrlHost, running: Running,
     :returns: None for one that somebody has given a control group of its own.
     :raises NOT_DESIRED: when it cannot be capped.
     """
-    root = etree.fromstring(running.xml)
+    root = running.root
     if (root.find('cputune/memorytune/node') is not None
             or root.find('cputune/cachetune/cache') is not None):
         return None
@@ -201,12 +232,7 @@ def unclassed(host: resctrl_host.ResctrlHost, running: Running,
     return model.Guest(
         running.domain, frozenset(range(most)), online,
         resolve.desired_lines(host, settings), 'ghsched', shared=own.DEFAULT,
-        monitor=_is_monitored(running.xml))
-
-
-def _is_monitored(xml: str) -> bool:
-    domain = metadata.read(xml) if has_policy(xml) else None
-    return domain is not None and domain.policy.monitor
+        monitor=running.monitored)
 
 
 def _maker(root: etree._Element

@@ -95,8 +95,6 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._threads = scheduling.ThreadKeeper(compat.config().ghsched)
         compat.around_launch(self._host, self._launch)
         self._pci_devices: list[dict[str, Any]] = []
-        # (UUID, domain id) of guests that were started without a policy.
-        self._without_policy: set[tuple[str, int]] = set()
         self._numa_nodes: tuple[int, ...] = ()
         self._offered: tuple[tree.Provider, ...] = ()
         self._last_running: list[desired.Running] = []
@@ -368,7 +366,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def _starts_paused(self, xml: str) -> bool:
         """Whether there is something to do before a guest may run."""
-        return metadata.read(xml) is not None or self._ghsched.caps_all
+        return desired.has_policy(xml) or self._ghsched.caps_all
 
     def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
                 pause: bool = False) -> None:
@@ -426,7 +424,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         try:
             self._enforce(guest)
         except Exception as error:
-            if not self._ghsched.promises(guest.get_xml_desc()):
+            if not self._ghsched.promises(
+                    desired.of(guest.get_xml_desc())):
                 LOG.warning('ghsched: the guest runs without the cap for '
                             'guests without a policy: %s', error,
                             instance=instance)
@@ -476,16 +475,12 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def _all_running(self) -> list[desired.Running]:
         guests = self._host.list_guests(only_running=True)
-        self._without_policy &= {(guest.uuid, guest.id) for guest in guests}
         self._last_running = [self._running(guest) for guest in guests]
         return self._last_running
 
     def _running(self, guest: Any) -> desired.Running:
-        """A guest with its XML, if it has a policy that needs a group."""
+        """A guest with its XML, where libvirt gives it."""
         domain = model.Domain(guest.uuid, guest.id, guest.name)
-        known = guest.uuid, guest.id
-        if known in self._without_policy and not self._ghsched.caps_all:
-            return desired.Running(domain)
         try:
             xml = guest.get_xml_desc()
         except libvirt_driver.libvirt.libvirtError as error:
@@ -494,8 +489,6 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                           '%(name)s: %(error)s',
                           {'name': guest.name, 'error': error})
             return desired.Running(domain)
-        if not desired.has_policy(xml):
-            self._without_policy.add(known)
         return desired.Running(domain, xml)
 
     # -- a guest ends ---------------------------------------------------------

@@ -253,16 +253,13 @@ class HostEngine:
         :raises PolicyNotHeld: when it cannot hold the policy.
         :raises EnforcementError: when the kernel refused, with its reason.
         """
-        root = etree.fromstring(xml)
-        domain = model.Domain(root.findtext('uuid') or '', domain_id,
-                              root.findtext('name') or '')
-        running = desired.Running(domain, xml)
-        controlled = desired.controlled(xml)
-        if not self.promises(xml) and not self.caps_all:
+        running = desired.of(xml, domain_id)
+        if not self.promises(running) and not self.caps_all:
             return False
         if domain_id < 0:
             raise apply.EnforcementError('the domain does not run any more')
-        if desired.shared_group(xml) or self.caps_all and not controlled:
+        if running.shared_group or (self.caps_all
+                                    and not running.controlled):
             return self._settle_all(running)
         # Not while all guests are looked after, as they were a moment ago.
         with self._settling:
@@ -296,7 +293,7 @@ class HostEngine:
             return guest
         return replace(guest, devices=frozenset(
             desired.iommu_group(Path(self._section.sysfs_path), address)
-            for address in device_numa.passthrough(running.xml)))
+            for address in running.passthrough()))
 
     def _settle_all(self, running: desired.Running) -> bool:
         """All guests, for the sake of one that shares its group."""
@@ -354,7 +351,7 @@ class HostEngine:
         problems: list[model.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:
-            promised = self.promises(domain.xml)
+            promised = self.promises(domain)
             if not promised and not (self.caps_all and domain.xml):
                 continue
             try:
@@ -471,15 +468,15 @@ class HostEngine:
                                  and domain.domain.uuid != uuid)
         return 1 + sum(one.group == group for one in others.values())
 
-    def promises(self, xml: str) -> bool:
+    def promises(self, running: desired.Running) -> bool:
         """Whether a domain needs a group for what it has been promised.
 
         True, too, when its policy cannot be read. Where all guests are
         capped, one without bandwidth is measured as far as that can be.
         """
         try:
-            return desired.controlled(xml) or (
-                not self.caps_all and desired.measured(xml))
+            return running.controlled or (
+                not self.caps_all and running.measured)
         except metadata.MetadataError:
             return True
 

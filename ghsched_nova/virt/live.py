@@ -118,7 +118,7 @@ def guests_together(host: engine.HostEngine, uuid: str, live: str | None,
     :returns: 1 when it has its own.
     :raises MessageError: when it is no policy.
     """
-    shares = host.shares if live is None else desired.shared_group(live)
+    shares = host.shares if live is None else desired.of(live).shared_group
     if not shares:
         return 1
     nodes, host_nodes = messages.unpack(policy)

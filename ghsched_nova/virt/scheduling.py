@@ -20,7 +20,6 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova.guest import document
 from ghsched_nova.guest import scheduling
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
@@ -106,7 +105,7 @@ def _guest(running: desired.Running) -> model.Guest | None:
     # Few guests have a class, and to parse the XML of all costs.
     if 'sched ' not in running.xml:
         return None
-    found = scheduling.read(document.parse(running.xml))
+    found = scheduling.read(running.root)
     roles = {model.Role('vcpu', number): one
              for number, one in found.vcpus.items()}
     roles |= {model.Role('iothread', number): one

@@ -156,7 +156,7 @@ class Host:
     def wanted(self) -> model.Wanted:
         """From the XML of all guests."""
         guests = tuple(desired.read(self.resctrl, one)
-                       for one in self.running if desired.controlled(one.xml))
+                       for one in self.running if one.controlled)
         return model.Wanted(
             guests, tuple(one.domain for one in self.running),
             frozenset(self.files.directories(self.place.root)),

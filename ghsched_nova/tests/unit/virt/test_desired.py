@@ -76,11 +76,12 @@ class DesiredTestCase(testtools.TestCase):
         self.assertRaises(desired.DomainError, read, policy=None)
 
     def test_only_guests_with_bandwidth_need_a_group(self):
-        self.assertTrue(desired.controlled(running().xml))
+        self.assertTrue(running().controlled)
         for policy in (None, GuestPolicy(monitor=True)):
-            xml = running(policy=policy).xml
-            self.assertFalse(desired.controlled(xml))
-            self.assertEqual(policy is not None, desired.has_policy(xml))
+            found = running(policy=policy)
+            self.assertFalse(found.controlled)
+            self.assertEqual(policy is not None,
+                             desired.has_policy(found.xml))
 
     def test_who_is_to_be_measured_and_not_held(self):
         alone = GuestPolicy(monitor=True)
@@ -90,8 +91,8 @@ class DesiredTestCase(testtools.TestCase):
                 (alone, '', True), (alone, tune, True), (both, '', False),
                 (POLICY, '', False), (None, '', False),
                 (GuestPolicy(device_numa='required'), '', False)):
-            self.assertEqual(measured, desired.measured(
-                running(xml, policy=policy).xml))
+            self.assertEqual(measured,
+                             running(xml, policy=policy).measured)
         guest = read(policy=alone)
         self.assertEqual('mon_groups/ghsched-' + DOMAIN.uuid, guest.group)
         self.assertEqual((True, {}), (guest.only_measured, guest.desired))

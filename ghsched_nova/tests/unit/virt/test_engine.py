@@ -171,6 +171,21 @@ class EngineTestCase(testtools.TestCase):
         self.assertFalse(self.engine.enforce(1, running(policy=False).xml))
         self.call.assert_not_called()
 
+    def test_the_xml_of_a_guest_is_parsed_once(self):
+        own, shared = (desired.Running(guest.domain, guest.xml.replace(
+            '</domain>', '<devices/></domain>'))
+            for guest in (running(), running(2, shared=True)))
+        tuned = self.devices(17)
+        self.options.set_override('control_devices', True, 'ghsched')
+        with mock.patch.object(desired.etree, 'fromstring',
+                               wraps=desired.etree.fromstring) as parse:
+            for number, guest in enumerate((own, shared, tuned), 1):
+                self.engine.enforce(number, guest.xml)
+                self.assertEqual(number, parse.call_count)
+            parse.reset_mock()
+            self.reconcile([own, shared, tuned, running(4, policy=False)])
+            self.assertEqual(3, parse.call_count)
+
     def devices(self, *numbers):
         """A guest with passthrough devices, and their IOMMU groups."""
         top = os.path.join(self.root, 'bus', 'pci', 'devices')
@@ -278,7 +293,7 @@ class EngineTestCase(testtools.TestCase):
         self.engine.running = lambda: [running(1, shared=True)]
         self.engine.forget(UUID.format(2))
         self.call.assert_not_called()
-        self.group(desired.shared_group(running(1, shared=True).xml))
+        self.group(running(1, shared=True).shared_group)
         self.engine.forget(UUID.format(2))
         self.call.assert_called_once()
         self.call.side_effect = RuntimeError('privsep is gone')
@@ -312,7 +327,7 @@ class EngineTestCase(testtools.TestCase):
         self.reconcile([running(1, shared=True)])
         self.assertEqual({}, self.engine.describe().shares)
         self.assertFalse(self.engine.can_join(policy, (0, 1)))
-        self.group(desired.shared_group(running(1, shared=True).xml))
+        self.group(running(1, shared=True).shared_group)
         self.assertEqual(
             {0: {names.shares_trait(policy.fingerprint, 0)}},
             self.engine.describe().shares)
@@ -362,7 +377,7 @@ class EngineTestCase(testtools.TestCase):
                 self.assertEqual(makes, '<monitor' in xml, dialect.name)
                 self.assertEqual(makes, '<memorytune' in xml)
                 # Once made, libvirt never looks after it.
-                self.assertTrue(self.engine.promises(xml))
+                self.assertTrue(self.engine.promises(desired.of(xml)))
 
     def test_where_it_can_not_the_monitoring_group_is_ours(self):
         self.old_kernel()
@@ -387,7 +402,7 @@ class EngineTestCase(testtools.TestCase):
         self.reconcile([guest])
         (one,) = self.call.call_args.args[2].guests
         self.assertEqual((own.DEFAULT, True), (one.group, one.monitor))
-        self.assertFalse(self.engine.promises(guest.xml))
+        self.assertFalse(self.engine.promises(desired.of(guest.xml)))
 
     def test_monitoring_groups_of_guests_that_are_gone_are_removed(self):
         self.old_kernel()
@@ -418,7 +433,7 @@ class EngineTestCase(testtools.TestCase):
         self.option('group_sharing', 'on')
         xml = self.engine.render(xml, policy, (1,))
         self.assertNotIn('memorytune', xml)
-        self.assertTrue(desired.shared_group(xml))
+        self.assertTrue(desired.of(xml).shared_group)
 
     def test_a_guest_keeps_the_kind_of_group_it_was_started_with(self):
         for shared in (True, False):
