@@ -12,7 +12,7 @@
 
 """Where a host does not agree with what Nova and Placement say (pure).
 
-A host tells of its domains and control groups in the diagnostics of its
+A host reports about its domains and control groups in the diagnostics of its
 guests, see :mod:`ghsched_placement.diagnostics`.
 """
 

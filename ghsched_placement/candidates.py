@@ -156,7 +156,7 @@ class Placed:
 
 def fan_out(candidates: Sequence[Mapping[str, Any]],
             vfs: Sequence[VfRequest]) -> None:
-    """Tell of each VF which PF it is of, as Nova expects it.
+    """Name the PF of each VF, as Nova expects it.
 
     A group for several VFs has the suffix of the first of them, so the VFs
     that are missing are of the same PF as the one before. The mappings are

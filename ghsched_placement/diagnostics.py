@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-compute tells of a guest in its diagnostics (pure).
+"""What nova-compute reports about a guest in its diagnostics (pure).
 
 Nova hands on what a driver says (``GET /servers/{id}/diagnostics`` before
 microversion 2.48, for admins). It is the only way on which an admin learns
@@ -85,7 +85,7 @@ class HostNode:
 
 @dataclass(frozen=True)
 class Report:
-    """What a host tells of one of its guests.
+    """What a host reports about one of its guests.
 
     :param problem: why it can tell nothing.
     :param not_held: why the guest's policy did not hold when nova-compute

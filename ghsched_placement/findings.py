@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Server:
-    """A server as Nova tells of it.
+    """A server as Nova reports it.
 
     :param host: name of its compute node's provider.
     :param policy: of its flavor; None without one.

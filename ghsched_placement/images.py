@@ -12,7 +12,7 @@
 
 """What properties of an image add to a flavor's extra specs (pure).
 
-A second telling of what nova.virt.hardware lets an image say of a guest's
+A copy of what nova.virt.hardware lets an image say of a guest's
 NUMA nodes and CPUs, for a user of the API who has no Nova at hand.
 """
 

@@ -13,7 +13,7 @@
 
 """The allocation candidates query that nova-scheduler sends (pure).
 
-A second telling of what nova.scheduler.utils.ResourceRequest does, for the
+A copy of what nova.scheduler.utils.ResourceRequest does, for the
 dry run that must work without Nova. It covers VCPU or PCPU, MEMORY_MB,
 DISK_GB, the flavor's own ``resources*:`` and ``trait*:`` and everything of
 ghsched; :func:`not_shown` names what it leaves out. A test compares it with

@@ -13,7 +13,7 @@
 
 """A flavor's CPUs and RAM on guest NUMA nodes, as Nova splits them (pure).
 
-A second telling of nova.virt.hardware.numa_get_constraints, for the dry run
+A copy of nova.virt.hardware.numa_get_constraints, for the dry run
 that must work without Nova. Properties of the image are not known here.
 """
 

@@ -107,7 +107,7 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
 
     :param find: gives the PFs by alias; not called before the first way has
         been tried.
-    :param too_many: told of a way that Placement would take too long for.
+    :param too_many: called for a way that Placement would take too long for.
     """
     pfs: Mapping[str, Sequence[Pf]] | None = None
     last = LOCALITIES.index(policy.vfs_locality)

@@ -11,7 +11,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-# The static checks: tools/pep8.sh [flake8|ruff|mypy|bashate]...
+# The static checks: tools/pep8.sh [flake8|ruff|mypy|bashate|english]...
 # All of them when none is named. They run in the environment of $PYTHON
 # (default: python3 of the PATH).
 
@@ -55,6 +55,10 @@ check() {
         # shellcheck disable=SC2046
         "$PYTHON" -m bashate.bashate -e E041 -i E010,E011 $(scripts)
         ;;
+    english)
+        ! files | grep -v -e '/testdata/' -e '^tools/banned-phrases$' |
+            xargs -d '\n' grep -nsIiE -f tools/banned-phrases
+        ;;
     *)
         echo "$0: no such check: $1" >&2
         return 2
@@ -63,7 +67,7 @@ check() {
 }
 
 failed=0
-[ $# -gt 0 ] || set -- flake8 ruff mypy bashate
+[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english
 for name in "$@"; do
     check "$name" || failed=1
 done

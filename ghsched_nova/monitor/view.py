@@ -86,7 +86,7 @@ class Guest:
     """A running guest.
 
     :param name: as libvirt has it.
-    :param uuid: empty where only the group tells of the guest.
+    :param uuid: empty where only the group shows the guest.
     :param domain_id: libvirt's number, None where it is not known.
     :param policy: what the guest was started with; None without one.
     :param problem: why the policy cannot be read.
@@ -202,9 +202,9 @@ class Owners:
     def of(self, group: Group) -> Guest | None:
         """The guest of a group by its name; None for the groups of others.
 
-        A guest that nobody told of is made up from the name. The number of a
-        domain is not enough: libvirt can begin to count again, and a group may
-        be left from before.
+        A guest that nobody has reported is made up from the name. The number
+        of a domain is not enough: libvirt can begin to count again, and a
+        group may be left from before.
         """
         uuid = own.guest_of(group.last_name)
         if uuid is not None:
@@ -220,7 +220,7 @@ class Owners:
 
 
 def owners(guests: Iterable[Guest]) -> Owners:
-    """For guests that libvirt told of."""
+    """For guests that libvirt lists."""
     guests = tuple(guests)
     return Owners(
         {guest.uuid: guest for guest in guests},

@@ -155,7 +155,7 @@ def _left_by_libvirt(name: str, group: Group, running: Mapping[int, Domain],
 
 
 class _CanNot(Exception):  # noqa: N818
-    """A group cannot be mended; says why."""
+    """A group cannot be repaired; says why."""
 
 
 def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,

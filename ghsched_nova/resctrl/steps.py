@@ -31,7 +31,7 @@ depends on the kernel:
 * The MPAM of OLK-6.6 is older than that of mainline, and goes back from a
   fraction to percent in another way: up to a control of 8 bits it shows a
   little less than was written. Its manual has a written 1 that is read as 0.
-  That is no difference to be mended; writing again would change nothing.
+  That is no difference to be repaired; writing again would change nothing.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What sysfs tells of NUMA nodes, their caches and their memory.
+"""What sysfs says about NUMA nodes, their caches and their memory.
 
 A file that cannot be read, or makes no sense, tells nothing; what follows
 from that is for the caller to say.

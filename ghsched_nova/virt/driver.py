@@ -383,7 +383,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             guest.resume()
 
     def _tell_news(self, context: Any, instance: Any) -> None:
-        """Tell of a shared group while others may be looking for one."""
+        """Report a shared group while others may be looking for one."""
         if not self._ghsched.has_news:
             return
         try:

@@ -71,7 +71,7 @@ class HostEngine:
         self.not_held: dict[str, str] = {}
         #: Why Placement does not count what a guest is promised, likewise.
         self.uncounted: dict[str, str] = {}
-        #: Tells of all domains that run, for a group that guests share.
+        #: Lists all domains that run, for a group that guests share.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
         #: Whether libvirt keeps the extended attributes of memorytune.
         self.extended = False

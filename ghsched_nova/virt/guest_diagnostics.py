@@ -173,7 +173,7 @@ _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 
 def report(snapshot: view.Snapshot, usage: view.GuestUsage,
            right: Mapping[int, bool] = _NOT_KNOWN) -> diagnostics.Report:
-    """What is told of one guest of a host (pure).
+    """What is reported about one guest of a host (pure).
 
     :param usage: that of the guest.
     :param right: as of :func:`as_wanted`.
@@ -190,7 +190,7 @@ def report(snapshot: view.Snapshot, usage: view.GuestUsage,
 
 def _guest_nodes(row: view.GuestNode, shared: str, right: Mapping[int, bool]
                  ) -> Iterator[diagnostics.GuestNode]:
-    """One for each host node; what several share is not told of any."""
+    """One for each host node; what several share is left out."""
     held = row.effective or _NOTHING
     for node in row.nodes:
         yield diagnostics.GuestNode(

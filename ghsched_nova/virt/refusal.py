@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a tenant is told of a refusal of the host.
+"""What a tenant sees of a refusal of the host.
 
 What nova-compute raises reaches the fault of the server, the details of its
 events and HTTP errors. A tenant knows the flavor, and neither the NUMA nodes,

@@ -287,7 +287,7 @@ class Client:
             'uuid')}
 
     def diagnostics(self, uuid: str) -> diagnostics.Report | None:
-        """What the host tells of a server; None when it tells nothing."""
+        """What the host reports about a server; None when it tells nothing."""
         response = self._connection.compute.get(
             f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS)
         if response.status_code != 200:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Nova and Placement tell of hosts, made ready for the audit."""
+"""What Nova and Placement report about hosts, made ready for the audit."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ from ghsched_placement import policy as policies
 _MOVING = ('BUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE', 'VERIFY_RESIZE')
 
 _POWER = 'OS-EXT-STS:power_state'
-#: nova.objects.fields.InstancePowerState: what the host can tell of.
+#: nova.objects.fields.InstancePowerState: what the host can report about.
 _RUNNING = 1
 
 _HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
@@ -53,8 +53,8 @@ class Observed:
     :param holdings: what consumers hold of it.
     :param state: ``up`` or ``down``; None where Nova does not know the host.
     :param status: ``enabled`` or ``disabled``.
-    :param told: what the host itself tells of its nodes; empty when it was
-        not asked, or has no guest that it could tell of.
+    :param told: what the host itself reports about its nodes; empty when it
+        was not asked, or has no guest to report about.
     :param unchecked: what could not be compared, where the host was asked.
     :param elsewhere: consumers of this host that are servers of another.
     """

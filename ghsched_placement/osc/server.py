@@ -47,7 +47,7 @@ class Guest:
         admin is told.
     :param allocated: percent that Placement holds for it, by host NUMA node;
         None where only an admin is told.
-    :param report: what its host tells of it.
+    :param report: what its host reports about it.
     """
 
     host: str | None

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Hosts of a cloud, as Placement tells of them."""
+"""Hosts of a cloud, as Placement reports them."""
 
 import uuid
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host tells of a guest, there and back."""
+"""What a host reports about a guest, there and back."""
 
 import json
 import unittest

@@ -62,7 +62,7 @@ class Groups(GuestRoom):
                 lambda: any(trait.startswith('CUSTOM_GHSCHED_SHARES_')
                             for trait in self.lab.traits(
                                 self.lab.node_provider(node))),
-                60, 'Placement is not told of the group')
+                60, 'Placement does not learn of the group')
             servers += [self._active(self.lab.boot(name, 'bw10'))
                         for name in '23']
             self.checks.equal(f'{CONTROL_GROUP} used', self.lab.usage(

@@ -49,7 +49,7 @@ class InPlace(MoveRoom):
                       self._compute.start_server)
 
     def test_soft_reboot(self) -> None:
-        """Nova starts a guest that does not answer anew."""
+        """Nova restarts a guest that does not answer."""
         self._through('rebooted', lambda server: self._compute.reboot_server(
             server, 'SOFT'))
 

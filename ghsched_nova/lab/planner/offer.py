@@ -13,7 +13,7 @@
 
 """The candidates of one described host, without Placement (pure).
 
-A second telling of what Placement does with the part of a query that is
+A copy of what Placement does with the part of a query that is
 ghsched's, for the dry run that must work without it. A test compares it with
 Placement.
 """

@@ -55,7 +55,7 @@ DEVICE = re.compile(
     r'GUEST-PCI (\S+?):([0-9a-f]{2}):(\S+) (\S+) numa_node=(-?\d+)')
 
 #: What the guest does once it has told all, instead of reading its console:
-#: it tells of each device that comes later.
+#: it announces each device that comes later.
 READY = 'echo "GUEST-READY"\n'
 WATCH = """\
 cd /sys/bus/pci/devices

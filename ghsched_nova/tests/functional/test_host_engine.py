@@ -319,12 +319,12 @@ class ReconcileTestCase(_OnEmulator):
             entry for entry in self.resctrl.operations()[before:]
             if entry['op'] in ('write', 'mkdir', 'rmdir')])
 
-    def mended(self):
+    def repaired(self):
         self.assertEqual((), self.reconcile().problems)
         self.assert_in_order()
 
     def test_both_get_what_they_ask_for(self):
-        self.mended()
+        self.repaired()
         for group, threads in ((self.group, self.threads),
                                (self.own, self.ours)):
             held = self.held(group)
@@ -337,7 +337,7 @@ class ReconcileTestCase(_OnEmulator):
         self.assertFalse(self.host.libvirt_reads)
 
     def test_a_group_is_removed_when_its_guest_has_ended_and_not_before(self):
-        self.mended()
+        self.repaired()
         self.assertFalse(own.remove(self.root, UUID))
         self.ours.end()
         self.assertTrue(own.remove(self.root, UUID))
@@ -351,10 +351,10 @@ class ReconcileTestCase(_OnEmulator):
                 problems = self.reconcile().problems
             self.assertIn(words, ' '.join(map(str, problems)))
             self.assertFalse(self.own.exists())
-        self.mended()
+        self.repaired()
 
     def test_a_guest_that_died_leaves_nothing(self):
-        self.mended()
+        self.repaired()
         self.threads.end()
         self.ours.end()
         self.reconcile(())
@@ -370,7 +370,7 @@ class ReconcileTestCase(_OnEmulator):
         self.assertRaises(
             KeyboardInterrupt, reconcile.reconcile,
             reconcile.Place(self.root, self.sysfs), self.wanted(), Killed())
-        self.mended()
+        self.repaired()
 
     def test_sigkill_between_two_writes_leaves_neither_lock_nor_half_a_group(
             self):
@@ -400,7 +400,7 @@ class ReconcileTestCase(_OnEmulator):
         self.assertIn('another process has held the lock', exc.reason)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        self.mended()
+        self.repaired()
         for group in (self.group, self.own):
             self.assertEqual(5, self.held(group).values('MBPRI')[0])
 

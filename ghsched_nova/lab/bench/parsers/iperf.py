@@ -37,7 +37,7 @@ class Transfer:
 def parse(text: str) -> Transfer:
     """A client's report.
 
-    :raises ParseError: when it is none, or tells of an error.
+    :raises ParseError: when it is none, or reports an error.
     """
     try:
         document = json.loads(text)

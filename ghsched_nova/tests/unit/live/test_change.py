@@ -237,12 +237,12 @@ class LiveChangeTest(testtools.TestCase):
 
     def test_records_that_could_not_be_put_back_are_told_as_well(self):
         self.world.failing = {
-            'save': [errors.LeftOver('no database', ['mend the records'])],
+            'save': [errors.LeftOver('no database', ['repair the records'])],
             'put': [None, errors.Refused('full')]}
         error = self.assertRaises(errors.LeftOver, self.world.change)
         self.assertEqual('no database', error.reason)
         records, placement = error.left
-        self.assertEqual('mend the records', records)
+        self.assertEqual('repair the records', records)
         self.assertIn('full', placement)
         self.assertIsNone(self.world.task_state)
 

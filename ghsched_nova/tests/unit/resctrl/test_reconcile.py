@@ -256,7 +256,7 @@ class FaultTestCase(_Base):
 
         self.world.files.before = before
 
-    def mended(self):
+    def repaired(self):
         self.world.files.before = lambda *operation: None
         self.settled()
 
@@ -268,7 +268,7 @@ class FaultTestCase(_Base):
         self.assertEqual(self.world.guests[0].domain.uuid, problem.guest)
         self.assertEqual([self.world.guests[0].group], self.world.wrong())
         self.assertNotIn(self.world.guests[0].group, self.world.groups())
-        self.mended()
+        self.repaired()
 
     def test_a_group_that_was_left_makes_room(self):
         for number in range(self.world.host.num_closids - 1):
@@ -286,7 +286,7 @@ class FaultTestCase(_Base):
         self.assertEqual([], self.world.groups())
         self.assertEqual(3, [action.reason for action in report.actions]
                          .count('it could not be completed'))
-        self.mended()
+        self.repaired()
 
     def test_einval_of_a_group_that_was_there_keeps_it(self):
         self.settled()
@@ -298,7 +298,7 @@ class FaultTestCase(_Base):
         # It stands beside the reason; Nova cuts off what is too long.
         self.assertNotIn(group, problem.reason)
         self.assertIn(group, self.world.groups())
-        self.mended()
+        self.repaired()
 
     def test_a_thread_that_has_just_died_stops_nobody(self):
         self.fail(errno.ESRCH, 'tasks', '3003')
@@ -312,7 +312,7 @@ class FaultTestCase(_Base):
         problem, = self.world.reconcile().problems
         self.assertIn('have ended meanwhile', problem.reason)
         self.assertNotIn(self.world.guests[0].group, self.world.groups())
-        self.mended()
+        self.repaired()
 
     def test_a_guest_that_died_before_is_not_given_a_group(self):
         self.world.end(0)
@@ -343,7 +343,7 @@ class FaultTestCase(_Base):
             self.world.model.mkdir('/' + OLD)
             self.world.files.kill_at(moment)
             self.assertRaises(KeyboardInterrupt, self.world.reconcile)
-            self.mended()
+            self.repaired()
             self.assertEqual({guest.group for guest in self.world.guests},
                              set(self.world.groups()))
             self.assert_nothing_to_do()

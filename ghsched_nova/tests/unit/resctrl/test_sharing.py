@@ -328,7 +328,7 @@ class EveryDialectTestCase(_Base):
             self.disturb(data)
             planned = self.world.look(without=without)
             report = self.world.reconcile(without=without)
-            # Nobody tells of the guests that are left out.
+            # Nothing reports the guests that are left out.
             self.assertEqual([], [problem for problem in report.problems
                                   if 'of another guest' not in problem.reason])
             self.assertEqual([], self.world.wrong(without))

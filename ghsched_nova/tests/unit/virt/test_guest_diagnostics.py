@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host tells of a guest that an admin asks for."""
+"""What a host reports about a guest that an admin asks for."""
 
 import types
 

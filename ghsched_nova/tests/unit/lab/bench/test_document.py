@@ -69,7 +69,7 @@ class TestForms(base.BaseTestCase):
 
     def setUp(self):
         super().setUp()
-        # It tells of every rule that it tries.
+        # It reports about every rule that it tries.
         logging.getLogger('markdown_it').setLevel(logging.INFO)
 
     @given(LINE, LINE, LINE, st.lists(ROW, min_size=2, max_size=3))
