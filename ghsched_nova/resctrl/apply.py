@@ -25,6 +25,7 @@ import errno
 import fcntl
 import os
 from pathlib import Path
+import stat
 import time
 
 #: Seconds to wait for the lock. libvirt holds it while it makes one group.
@@ -152,6 +153,18 @@ def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
                 'there is no directory info; is resctrl still mounted?',
                 str(root))
         yield
+
+
+def anybody_can_lock(root: Path) -> bool:
+    """Whether every user of the host can open the directory to lock it.
+
+    Who holds so much as a shared lock (flock(2)) keeps all others from
+    starting a guest. The kernel makes the directory with mode 0555.
+    """
+    try:
+        return bool(root.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
 
 
 def write(files: Files, root: Path, path: Path, line: str) -> None:

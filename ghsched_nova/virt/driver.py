@@ -120,6 +120,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._ghsched.process_groups = self._libvirt_groups_processes()
         self._ghsched.numa_element = self._libvirt_keeps_numa_element()
         self._ghsched.describe()
+        self._ghsched.warn_of_open_directory()
         compat.wrap_attach_interface(self.virtapi, functools.partial(
             attach.telling_why, nodes=_nodes_of_devices))
         self._reassert()

@@ -145,6 +145,14 @@ class HostEngine:
             self._told = message
             LOG.info('ghsched: %s', message)
 
+    def warn_of_open_directory(self) -> None:
+        """For a host whose resctrl was mounted without further ado."""
+        if apply.anybody_can_lock(self._root):
+            LOG.warning('ghsched: any user of this host can lock %(root)s and '
+                        'so keep guests from starting; give it to the group '
+                        'of nova-compute: chgrp nova %(root)s && chmod 0750 '
+                        '%(root)s', {'root': self._root})
+
     # -- guest XML ------------------------------------------------------------
 
     def render(self, xml: str, policy: GuestPolicy,

@@ -73,7 +73,8 @@ class TestDevstackPlugin(base.BaseTestCase):
 
     def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
         """What sourcing the plugin in a phase prints, line by line."""
-        settings = {'ENABLED': enabled, 'GHSCHED_DIR': str(TOP), 'KERNEL_HAS_RESCTRL': 'yes',
+        settings = {'ENABLED': enabled, 'GHSCHED_DIR': str(TOP),
+                    'KERNEL_HAS_RESCTRL': 'yes',
                     'MOUNTED': 'no', 'WEIGHT_CLASSES': '',
                     'ENABLED_FILTERS': 'ComputeFilter,NUMATopologyFilter,'
                                        'PciPassthroughFilter', **variables}
@@ -147,6 +148,7 @@ class TestDevstackPlugin(base.BaseTestCase):
             f'{TOP}/etc/nova/rootwrap.d/ghsched.filters '
             '/etc/nova/rootwrap.d/ghsched.filters', lines)
         self.assertIn('sudo mount -t resctrl resctrl /sys/fs/resctrl', lines)
+        self.assertIn('sudo chmod 0750 /sys/fs/resctrl', lines)
 
     def test_mounted_resctrl_is_left_alone(self):
         lines = self.phase('stack', 'post-config', MOUNTED='yes')

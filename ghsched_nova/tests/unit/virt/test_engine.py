@@ -97,6 +97,17 @@ class EngineTestCase(testtools.TestCase):
         self.assertEqual(frozenset(), wanted.removable)
         self.assertEqual(1, self.hosts.call_count)
 
+    def test_a_directory_that_anybody_can_lock_is_told(self):
+        os.chmod(self.root, 0o750)
+        self.engine.warn_of_open_directory()
+        self.assertEqual('', self.log.output)
+        os.chmod(self.root, 0o555)
+        self.engine.warn_of_open_directory()
+        self.assertIn(f'any user of this host can lock {self.root}',
+                      self.log.output)
+        self.option('resctrl_path', '/nowhere')
+        self.engine.warn_of_open_directory()
+
     def test_a_host_without_policies_asks_nobody(self):
         self.reconcile([running(policy=False)], ['pqos'])
         self.call.assert_not_called()
