@@ -39,6 +39,7 @@ import platform
 import statistics
 import time
 from typing import Any
+import uuid
 
 import testtools
 
@@ -64,11 +65,14 @@ class Shape:
     :param cores: of each of 4 NUMA nodes; each has two threads.
     :param pfs: NUMA node of each PF.
     :param vfs: VFs of each PF.
+    :param guests: how many have an allocation of the host; they are in
+        Placement alone.
     """
 
     cores: int = 40
     pfs: tuple[int, ...] = (0, 0, 2, 2)
     vfs: int = 80
+    guests: int = 0
 
 
 @dataclass
@@ -121,6 +125,13 @@ class Bench(test_vfs.VfsTestCase):
             hv_version=fakelibvirt.FAKE_QEMU_VERSION, hostname=name,
             host_info=info, pci_info=test_vfs.devices(
                 *((node, self.shape.vfs) for node in self.shape.pfs))))
+        for _number in range(self.shape.guests):
+            self.placement.put(f'/allocations/{uuid.uuid4()}', {
+                'allocations': {self.compute_rp_uuids[name]: {
+                    'resources': {'MEMORY_MB': 1}}},
+                'project_id': 'p', 'user_id': 'u',
+                'consumer_generation': None, 'consumer_type': 'INSTANCE',
+            }, version='1.39')
 
     def _count(self, method: str) -> None:
         client = report.SchedulerReportClient
@@ -178,9 +189,11 @@ def main() -> None:
                         help='cores of a NUMA node (40)')
     parser.add_argument('--vfs', type=int, default=Shape.vfs,
                         help='VFs of a PF (80)')
+    parser.add_argument('--guests', type=int, default=Shape.guests,
+                        help='guests that Placement has of each host (0)')
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    shape = Shape(options.cores, vfs=options.vfs)
+    shape = Shape(options.cores, vfs=options.vfs, guests=options.guests)
     try:
         found = measure(shape, options.count)
     except RuntimeError as error:

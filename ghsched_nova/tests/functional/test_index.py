@@ -1,0 +1,201 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which requests go by the index of hosts, with Nova's real services."""
+
+import fixtures
+from nova import context as nova_context
+from nova import objects
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from ghsched_nova.scheduler import index_feed
+from ghsched_nova.scheduler import indexed
+from ghsched_nova.tests.functional import nova_base
+from ghsched_placement import headroom
+
+
+class IndexTestCase(nova_base.GhschedTestCase):
+    """Hosts of two NUMA nodes, and a scheduler that looks at each request."""
+
+    def setUp(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{index_feed.__name__}.REFRESH', 0.0))
+        super().setUp()
+
+    def _setup_scheduler_service(self):
+        self.flags(scheduler_index=True, group='ghsched')
+        return super()._setup_scheduler_service()
+
+    def ways(self):
+        """How often a request went by the index, in vain, not by it."""
+        counts = self.scheduler.manager._indexed._counts
+        return counts['hits'], counts['fallbacks'], counts['others']
+
+    def host(self, server):
+        return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
+
+
+class WayTest(IndexTestCase):
+
+    def test_a_guest_with_bandwidth_and_one_without(self):
+        self.start_host()
+        server = self.boot(self.flavor(mem_bw_min=60))
+        self.assert_agreement(server, 'host_a', [60])
+        self.boot(self.flavor())
+        self.assertEqual((2, 0, 0), self.ways())
+
+    def test_a_guest_without_numa_nodes(self):
+        self.flags(cpu_dedicated_set=None, cpu_shared_set='0-7',
+                   group='compute')
+        self.start_host()
+        self.boot(self.flavor(nodes=0, policy=None))
+        self.assertEqual((0, 0, 1), self.ways())
+
+    def test_a_refusal_is_that_of_the_whole_search(self):
+        self.start_host()
+        self.reserve(n0=60, n1=60)
+        server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
+        self.assertIn('60 % of its memory bandwidth', self.fault(server))
+        self.assertEqual((0, 1, 0), self.ways())
+
+    def test_what_the_index_does_not_know_of_is_found_all_the_same(self):
+        self.start_host()
+        self.boot(self.flavor())
+        index = self.scheduler.manager._indexed.index
+        self.useFixture(fixtures.MockPatchObject(
+            index, 'propose', return_value=[]))
+        server = self.boot(self.flavor(mem_bw_min=60))
+        self.assert_agreement(server, 'host_a', [60])
+        self.assertEqual(1, self.ways()[1])
+
+    def test_an_error_of_the_index_is_no_refusal(self):
+        self.start_host()
+        index = self.scheduler.manager._indexed.index
+        self.useFixture(fixtures.MockPatchObject(
+            index, 'propose', side_effect=ValueError))
+        self.boot(self.flavor(mem_bw_min=60))
+        self.assertEqual((0, 1, 0), self.ways())
+
+    def test_several_servers_in_one_request_are_searched_for(self):
+        self.start_host()
+        body = self._build_server(flavor_id=self.flavor(mem_bw_min=30),
+                                  networks='none')
+        server = self.api.post_server(
+            {'server': {**body, 'min_count': 2, 'max_count': 2}})
+        self._wait_for_state_change(server, 'ACTIVE')
+        self.assertEqual((0, 0, 1), self.ways())
+
+    def test_a_forced_host_is_asked_for_as_before(self):
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+        # No filter chooses: the claim takes the first node.
+        self.reserve(n1=90)
+        server = self.boot(self.flavor(mem_bw_min=30), az='nova:host_b')
+        self.assertEqual(('host_b', (0, 0, 1)),
+                         (self.host(server), self.ways()))
+
+    def test_a_member_of_a_server_group_is_searched_for(self):
+        self.start_host()
+        group = self.api.post_server_groups(
+            {'name': 'g', 'policy': 'affinity'})
+        self.boot_with_hint(group['id'])
+        self.assertEqual((0, 0, 1), self.ways())
+
+    def boot_with_hint(self, group):
+        body = self._build_server(flavor_id=self.flavor(mem_bw_min=30),
+                                  networks='none')
+        server = self.api.post_server({
+            'server': body, 'os:scheduler_hints': {'group': group}})
+        return self._wait_for_state_change(server, 'ACTIVE')
+
+
+class PlacesTest(IndexTestCase):
+    """What narrows the choice of hosts."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+
+    def aggregate(self, host, zone=None, metadata=None):
+        body = {'aggregate': {'name': f'of-{host}'}}
+        if zone:
+            body['aggregate']['availability_zone'] = zone
+        found = self.admin_api.post_aggregate(body)
+        self.admin_api.add_host_to_aggregate(found['id'], host)
+        if metadata:
+            self.api.api_post(f'/os-aggregates/{found["id"]}/action', {
+                'set_metadata': {'metadata': metadata}})
+        return found
+
+    def test_an_availability_zone(self):
+        self.aggregate('host_b', zone='far')
+        server = self.boot(self.flavor(mem_bw_min=30), az='far')
+        self.assertEqual(('host_b', (1, 0, 0)),
+                         (self.host(server), self.ways()))
+
+    def test_an_isolated_aggregate(self):
+        self.flags(enable_isolated_aggregate_filtering=True,
+                   group='scheduler')
+        self.aggregate('host_a', metadata={
+            'trait:HW_CPU_X86_VMX': 'required'})
+        for _number in range(3):
+            server = self.boot(self.flavor(mem_bw_min=20))
+            self.assertEqual('host_b', self.host(server))
+        self.assertEqual((3, 0, 0), self.ways())
+
+    def test_a_host_that_is_disabled(self):
+        service = self.admin_api.get_services(
+            host='host_a', binary='nova-compute')[0]
+        self.admin_api.put_service(service['id'], {'status': 'disabled'})
+        for _number in range(3):
+            server = self.boot(self.flavor(mem_bw_min=20))
+            self.assertEqual('host_b', self.host(server))
+        self.assertEqual((3, 0, 0), self.ways())
+
+    def test_a_host_that_lost_its_guests_is_evacuated_by_the_index(self):
+        server = self.boot(self.flavor(mem_bw_min=20), host='host_a')
+        before = self.ways()[0]
+        self.computes['host_a'].stop()
+        service = self.admin_api.get_services(
+            host='host_a', binary='nova-compute')[0]
+        self.admin_api.put_service(service['id'], {'forced_down': True})
+        self.api.post_server_action(server['id'], {'evacuate': {}})
+        self._wait_for_server_parameter(
+            server, {'OS-EXT-SRV-ATTR:host': 'host_b', 'status': 'SHUTOFF'})
+        self.assertEqual(before + 1, self.ways()[0])
+
+
+class ReportTest(IndexTestCase):
+
+    def test_what_is_left_is_in_the_stats(self):
+        self.start_host()
+        self.boot(self.flavor(mem_bw_min=60))
+        self.reserve(n0=10)
+        self.reserve(n0=10)
+        node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
+            nova_context.get_admin_context(), 'host_a')
+        left = headroom.read(node.stats)
+        self.assertEqual((1, {0: 30, 1: 100}), (left.guests, left.bandwidth))
+
+
+class SignatureTest(IndexTestCase):
+
+    def test_requests_for_the_same_are_alike(self):
+        def spec(memory, uuid):
+            return objects.RequestSpec(
+                instance_uuid=uuid, flavor=objects.Flavor(
+                    memory_mb=memory, extra_specs={}))
+        self.assertEqual(indexed.signature(spec(1, uuids.a)),
+                         indexed.signature(spec(1, uuids.b)))
+        self.assertNotEqual(indexed.signature(spec(1, uuids.a)),
+                            indexed.signature(spec(2, uuids.a)))
