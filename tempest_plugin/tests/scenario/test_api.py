@@ -62,10 +62,7 @@ class GuestTest(base.GhschedTest):
 
     @decorators.idempotent_id('2f1b8d7c-6f0e-4d1e-8f57-91a6a4c5de04')
     def test_a_plain_guest_holds_nothing_of_ours(self):
-        server = self.create_test_server(flavor=CONF.compute.flavor_ref,
-                                         wait_until='ACTIVE')
-        self.addCleanup(self.delete_server, server['id'])
-        self.assertEqual(0, self._held(server))
+        self.assertEqual(0, self._held(self._boot(self._flavor())))
 
     @decorators.idempotent_id('b3a4c9de-52e6-4b7f-8e19-7a6d5c4b3a05')
     def test_a_guest_that_fits_nowhere_is_refused(self):
