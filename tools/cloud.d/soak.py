@@ -31,6 +31,7 @@ from aio.lab import Lab
 from aio import records
 from aio.settings import CloudError
 from aio.settings import read
+from keystoneauth1 import exceptions as keystone
 from openstack import exceptions
 import soak_faults
 from soak_operations import FLAVORS
@@ -44,6 +45,8 @@ _GUESTS = 4
 #: say so.
 _SETTLE = 240
 _AGREE = 120
+
+_REFUSED = (exceptions.SDKException, keystone.ClientException)
 
 
 class Soak:
@@ -91,7 +94,7 @@ class Soak:
         with contextlib.ExitStack() as stack:
             try:
                 self._request(operation, server)
-            except exceptions.HttpException as error:
+            except _REFUSED as error:
                 # Such as: no host for the guest; a service that is away.
                 print(f'      {str(error)[:160]}')
             time.sleep(self.rng.uniform(0, 6))
@@ -163,7 +166,7 @@ def main() -> int:
     soak = Soak(lab, given.seed)
     try:
         found = soak.run(given.minutes * 60)
-    except (CloudError, exceptions.SDKException) as error:
+    except (CloudError, *_REFUSED) as error:
         found = [str(error)]
     for text in found:
         print(f'FAIL  {text}')
