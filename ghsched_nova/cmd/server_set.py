@@ -205,7 +205,8 @@ def live_change(context: Any, server: str) -> Any:
         records.NovaRecords(context, server),
         lambda guest: placement.Shares(
             compat.placement_client(), guest.uuid,
-            placement.nodes_of(guest.compute_node, guest.host_nodes)),
+            placement.nodes_of(guest.compute_node, guest.host_nodes),
+            placement.providers_of(guest.left)),
         rpcapi.HostClient(context),
         compat.config().ghsched.bandwidth_accounting)
 

@@ -47,6 +47,8 @@ class Guest:
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param extra_specs: of its own copy of the flavor.
     :param running: whether it has a QEMU process.
+    :param left: UUIDs of compute nodes that it was evacuated from, and that
+        have not come back since; it holds their resources until they do.
     """
 
     uuid: str
@@ -56,6 +58,7 @@ class Guest:
     host_nodes: tuple[int, ...]
     extra_specs: Mapping[str, str]
     running: bool
+    left: tuple[str, ...] = ()
 
 
 class Records(Protocol):

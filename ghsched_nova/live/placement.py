@@ -12,6 +12,7 @@
 
 """The memory bandwidth that Placement holds for a guest."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -40,18 +41,26 @@ def _refusing() -> Iterator[None]:
         raise errors.Refused(str(error)) from error
 
 
+#: More NUMA nodes than a host has.
+_NODES = 256
+
+
 class Shares:
     """What one consumer holds.
 
     :param client: with ``get`` and ``put``, as Nova's report client has them.
     :param nodes: host NUMA node of each provider that may have a share.
+    :param left: other providers with a share that is none of this class's
+        business.
     """
 
     def __init__(self, client: Any, consumer: str,
-                 nodes: Mapping[str, int]) -> None:
+                 nodes: Mapping[str, int],
+                 left: frozenset[str] = frozenset()) -> None:
         self._client = PlacementClient(client)
         self._consumer = consumer
         self._nodes = nodes
+        self._left = left
 
     @_refusing()
     def held(self) -> dict[str, int]:
@@ -62,7 +71,7 @@ class Shares:
             bandwidth of a node that it does not run on.
         """
         now = change.held(self._get()['allocations'])
-        strange = change.elsewhere(now, self._nodes)
+        strange = change.elsewhere(now, self._nodes) - self._left
         if strange:
             raise errors.Refused(
                 'Placement holds memory bandwidth for the guest on providers '
@@ -156,3 +165,12 @@ def nodes_of(compute_node_uuid: str,
     """Host NUMA node by provider."""
     return {names.numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
+
+
+def providers_of(compute_nodes: Iterable[str]) -> frozenset[str]:
+    """All providers that may have a share on compute nodes.
+
+    :param compute_nodes: UUIDs.
+    """
+    return frozenset(names.numa_provider_uuid(uuid, node)
+                     for uuid in compute_nodes for node in range(_NODES))

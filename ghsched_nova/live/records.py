@@ -84,7 +84,20 @@ class NovaRecords:
             host=instance.host, compute_node=node.uuid,
             host_nodes=tuple(compat.host_cells(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
-            running=_STATES[instance.vm_state])
+            running=_STATES[instance.vm_state], left=tuple(self._left()))
+
+    def _left(self) -> Iterator[str]:
+        """See :class:`change.Guest`; Nova completes these migrations when
+        the host is back (``_destroy_evacuated_instances``).
+        """
+        for migration in objects.MigrationList.get_by_filters(
+                self._context, {'instance_uuid': self._uuid,
+                                'migration_type': 'evacuation',
+                                'status': 'done'}):
+            with contextlib.suppress(exception.ComputeHostNotFound):
+                yield objects.ComputeNode.get_by_host_and_nodename(
+                    self._context, migration.source_compute,
+                    migration.source_node).uuid
 
     def lock(self) -> str:
         instance, self._token = self._instance(), str(uuid.uuid4())

@@ -232,6 +232,28 @@ class SuccessTest(LiveChangeBase):
         self.assert_changed(40, 70)
 
 
+class EvacuatedTest(LiveChangeBase):
+
+    def test_what_its_old_host_still_counts_stays(self):
+        """Nova removes it when that host is back."""
+        self.start_host('host_b')
+        node, = self.host_nodes(self.server)
+        source = self.computes['host_a']
+        source.stop()
+        self.api.put_service_force_down(source.service_ref.uuid, True)
+        self._evacuate_server(self.server, expected_state='SHUTOFF',
+                              expected_migration_status='done')
+        self.change(mem_bw_min=40)
+        there, = self.host_nodes(self.server)
+        self.assertEqual({self.provider('host_a', node): 30,
+                          self.provider('host_b', there): 40},
+                         self.bandwidth(self.server['id']))
+        self.assertEqual('40', self.state_of_records()['ghsched:mem_bw_min'])
+
+    def state_of_records(self):
+        return dict(self.instance(self.server).flavor.extra_specs)
+
+
 class OwnGroupTest(LiveChangeBase):
     """nova-compute makes the group, and the XML has no memorytune."""
 
