@@ -1,0 +1,154 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One guest through all that moves it, and moves that go wrong.
+
+After each step its records agree and nothing else is held of any host.
+Messages are cast, as in a cloud.
+"""
+
+import time
+
+import fixtures
+
+from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.functional import test_lifecycle
+from ghsched_placement import names
+
+IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
+
+
+def move_disk(driver, context, instance, *_args, **_kwargs):
+    """There are no disks, but the guest is powered off."""
+    driver.power_off(instance)
+    return '{}'
+
+
+class MovesTestCase(nova_base.GhschedTestCase):
+
+    CAST_AS_CALL = False
+
+    def setUp(self):
+        super().setUp()
+        self.flags(shelved_offload_time=0)
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+        self.useFixture(fixtures.MonkeyPatch(test_lifecycle.MOVE_DISK,
+                                             move_disk))
+        self.useFixture(fixtures.MockPatch(
+            'nova.virt.libvirt.driver.LibvirtDriver.snapshot'))
+
+    def host(self):
+        return self.api.get_server(
+            self.server['id'])['OS-EXT-SRV-ATTR:host']
+
+    def held(self):
+        """{host: percent} of all NUMA nodes, whoever holds it."""
+        found = {}
+        for host in self.computes:
+            for node in (0, 1):
+                used = self._get_provider_usages(
+                    self.provider(host, node)).get(names.MEM_BW_PCT, 0)
+                if used:
+                    found[host] = found.get(host, 0) + used
+        return found
+
+    def assert_on(self, host, share):
+        self.assertEqual(host, self.host())
+        self.assert_agreement(self.server, host, [share])
+        self.assertEqual({host: share}, self.held())
+
+    def domains(self):
+        return [(host, domain.UUIDString())
+                for host, compute in self.computes.items()
+                for domain in compute.driver._host.get_connection().
+                listAllDomains(3)]
+
+    def assert_nothing_left(self):
+        # Other hosts are told to clean up, and nobody waits for them.
+        deadline = time.monotonic() + 10
+        while self.domains() and time.monotonic() < deadline:
+            time.sleep(.1)
+        self.assertEqual([], self.domains())
+        self.assertEqual({}, self.held())
+        for uuid in self.compute_rp_uuids.values():
+            self.assertEqual(0, self._get_provider_usages(uuid)[
+                names.RESCTRL_GROUP])
+
+
+class JourneyTest(MovesTestCase):
+
+    SHARES_GROUPS = False
+
+    def setUp(self):
+        super().setUp()
+        self.flags(group_sharing=self.SHARES_GROUPS, group='ghsched')
+
+    def test_one_guest_goes_through_all_of_them(self):
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        self.assert_on('host_a', 30)
+        self._resize_server(self.server, self.flavor(mem_bw_min=60))
+        self.assert_agreement(self.server, 'host_b', [60])
+        self.assertEqual({'host_a': 30, 'host_b': 60}, self.held())
+        self._revert_resize(self.server)
+        self.assert_on('host_a', 30)
+        self._live_migrate(self.server)
+        self.assert_on('host_b', 30)
+        self._migrate_server(self.server)
+        self._confirm_resize(self.server)
+        self.assert_on('host_a', 30)
+        self._shelve_server(self.server)
+        self.assert_nothing_left()
+        self._unshelve_server(self.server)
+        self.assert_on(self.host(), 30)
+        self._rebuild_server(self.server, IMAGE)
+        self.assert_on(self.host(), 30)
+        self._stop_server(self.server)
+        self._start_server(self.server)
+        self.assert_on(self.host(), 30)
+        self._delete_server(self.server)
+        self.assert_nothing_left()
+
+
+class SharingJourneyTest(JourneyTest):
+
+    SHARES_GROUPS = True
+
+    def tuned_nodes(self, host, server):
+        """The group is nova-compute's, so libvirt knows nothing of it."""
+        self.assertNotIn('memorytune', self.domain(host, server))
+        return dict.fromkeys(self.host_nodes(server))
+
+
+class GoneWrongTest(MovesTestCase):
+
+    def test_a_guest_deleted_before_its_resize_is_confirmed(self):
+        # The last host started is CONF.host of all, where Nova would leave
+        # the domain of a guest that comes to it.
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_b')
+        self._resize_server(self.server, self.flavor(mem_bw_min=60))
+        self._delete_server(self.server)
+        self._run_periodics()
+        self.assert_nothing_left()
+
+    def test_a_live_migration_that_fails_leaves_the_guest_where_it_was(self):
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.libvirt.Domain.migrateToURI3',
+            self.fail_to_migrate))
+        self._live_migrate(self.server, 'failed')
+        self._run_periodics()
+        self.assert_on('host_a', 30)
+
+    def fail_to_migrate(self, domain, *_args, **_kwargs):
+        domain.fail_job()
