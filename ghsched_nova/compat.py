@@ -128,6 +128,20 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.scheduler.client.report.SchedulerReportClient.'
     'get_allocation_candidates': ('self', 'context', 'resources'),
     'nova.scheduler.utils.ResourceRequest.to_querystring': ('self',),
+    'nova.scheduler.host_manager.HostManager._get_host_states': (
+        'self', 'context', 'compute_nodes', 'services'),
+    'nova.scheduler.manager.SchedulerManager._get_all_host_states': (
+        'self', 'context', 'spec_obj', 'provider_summaries'),
+    'nova.scheduler.client.report.SchedulerReportClient.'
+    'get_allocation_candidates': ('self', 'context', 'resources'),
+    'nova.scheduler.utils.ResourceRequest.get_request_group': (
+        'self', 'ident'),
+    'nova.objects.service.Service._from_db_object': (
+        'context', 'service', 'db_service'),
+    'nova.objects.numa.NUMATopology.obj_from_db_obj': ('db_obj',),
+    'nova.db.main.api.get_engine': ('use_slave', 'context'),
+    'nova.context.scatter_gather_cells': (
+        'context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'),
     'nova.scheduler.request_filter.process_reqspec': ('ctxt', 'request_spec'),
     'nova.service.Service.create': (
         'host', 'binary', 'topic', 'manager', 'report_interval',
