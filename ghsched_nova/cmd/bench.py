@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog='ghsched-bench',
         description='Measure a machine; compare two measurements.')
+    console.add_version(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
     listed = commands.add_parser('list', help='what can be measured here')

@@ -12,9 +12,11 @@
 
 """How commands end when nobody reads on, or when somebody ends them."""
 
+import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+from importlib import metadata
 import os
 import sys
 from typing import Any
@@ -96,6 +98,17 @@ def carry_out(name: str, work: Callable[[], int]) -> int:
         told = 'interrupted'
     print(f'{name}: {told}', file=sys.stderr)
     return EXIT_ENDED
+
+
+def version() -> str:
+    """The release of ghsched."""
+    return metadata.version('ghsched')
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Let a command tell its release."""
+    parser.add_argument('--version', action='version',
+                        version=f'%(prog)s {version()}')
 
 
 def drop_output() -> None:

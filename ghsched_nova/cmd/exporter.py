@@ -32,6 +32,7 @@ from wsgiref import simple_server
 
 import prometheus_client
 
+from ghsched_nova.cmd import console
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import top_source
 
@@ -111,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog='ghsched-exporter',
         description='Tell Prometheus the memory bandwidth of guests.')
+    console.add_version(options)
     top_source.add_options(options)
     options.add_argument(
         '--address', default=ADDRESS,

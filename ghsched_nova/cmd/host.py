@@ -50,6 +50,7 @@ from typing import NoReturn
 from oslo_config import cfg
 import prettytable
 
+from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import retire
 from ghsched_nova import conf
@@ -85,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog='ghsched-host', description=(
         'Compare the control groups of this compute host with the policies '
         'of the guests that run on it.'))
+    console.add_version(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
     _add(commands, 'plan', _plan,

@@ -19,6 +19,7 @@ import sys
 from typing import NoReturn
 
 from ghsched_nova.cmd import console
+from ghsched_nova.cmd import doctor
 from ghsched_nova.cmd import explain
 from ghsched_nova.cmd import plan
 from ghsched_nova.cmd import server_set
@@ -38,8 +39,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``ghsched`` with all its sub-commands."""
     top = _Parser(prog='ghsched', description='Memory bandwidth and NUMA for '
                                               'OpenStack guests.')
+    console.add_version(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
+    doctor.add_parser(commands)
     explain.add_parser(commands)
     plan.add_parser(commands)
     server_set.add_parser(commands)

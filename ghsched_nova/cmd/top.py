@@ -115,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
         prog='ghsched-top',
         description='Memory bandwidth of guests: asked for, in force, and '
                     'used. ' + _HELP.capitalize() + '.')
+    console.add_version(top)
     top_source.add_options(top)
     top.add_argument('-d', '--delay', type=_seconds, default=2.0,
                      metavar='SECONDS',

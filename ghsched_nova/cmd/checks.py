@@ -1,0 +1,234 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a node is set up for ghsched (pure).
+
+``ghsched doctor`` and ``ghsched-status upgrade check`` read a node
+(:mod:`ghsched_nova.cmd.doctor`) and judge it here.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Literal
+
+DRIVER = 'ghsched.GhschedLibvirtDriver'
+FILTER = 'GhschedNUMATopologyFilter'
+FILTERS = 'ghsched_nova.scheduler.filters.' + FILTER
+SCHEDULER = 'ghsched-nova-scheduler'
+
+#: Major releases of Nova that this release runs with, the first and the last.
+NOVA = (31, 34)
+#: The release of Placement that came with the oldest of them.
+PLACEMENT = 13
+
+#: skipped: it is not about this node.
+Status = Literal['ok', 'warning', 'error', 'skipped']
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, and what came of it.
+
+    :param name: stays.
+    :param remedy: what to do; empty where there is nothing to do.
+    """
+
+    name: str
+    status: Status
+    text: str
+    remedy: str = ''
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A node as it is.
+
+    :param nova: release of Nova, empty without one.
+    :param placement: release of Placement, likewise.
+    :param files: configuration files that were read.
+    :param driver: ``[DEFAULT]compute_driver``.
+    :param importable: whether the driver can be imported.
+    :param available: ``[filter_scheduler]available_filters``.
+    :param enabled: ``[filter_scheduler]enabled_filters``.
+    :param programs: names of the programs of nova-scheduler that run.
+    :param resctrl: where it should be mounted.
+    :param mounted: whether resctrl is mounted there.
+    :param mode: of the directory, None where that cannot be read.
+    :param dialect: of the kernel, empty where it is not recognised.
+    :param unavailable: why.
+    :param bandwidth: ``[ghsched]node_bandwidth``.
+    :param invalid: what is wrong with ``[ghsched]``, empty without a fault.
+    :param helper: whether privsep-helper is found.
+    """
+
+    nova: str = ''
+    placement: str = ''
+    files: tuple[str, ...] = ()
+    driver: str = ''
+    importable: bool = False
+    available: tuple[str, ...] = ()
+    enabled: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    resctrl: str = '/sys/fs/resctrl'
+    mounted: bool = False
+    mode: int | None = None
+    dialect: str = ''
+    unavailable: str = ''
+    bandwidth: Mapping[int, int] = field(default_factory=dict)
+    invalid: str = ''
+    helper: bool = False
+
+    @property
+    def compute(self) -> bool:
+        """Whether it is configured as a compute host."""
+        return bool(self.driver)
+
+    @property
+    def scheduler(self) -> bool:
+        """Whether it is configured for nova-scheduler."""
+        return bool(self.enabled or self.available or self.programs)
+
+
+def checks(facts: Facts) -> tuple[Check, ...]:
+    """Everything, in the order in which to put it right."""
+    return (*services(facts), *compute(facts), *scheduler(facts))
+
+
+def failed(found: Iterable[Check]) -> bool:
+    return any(check.status == 'error' for check in found)
+
+
+def services(facts: Facts) -> Iterator[Check]:
+    """What every node of the cloud has."""
+    yield _release('nova', facts.nova, *NOVA)
+    yield _release('placement', facts.placement, PLACEMENT, None)
+    if facts.files:
+        yield Check('configuration', 'ok', 'read ' + ', '.join(facts.files))
+    else:
+        yield Check('configuration', 'warning', 'no nova.conf was found',
+                    'name it with --config-file')
+    if facts.invalid:
+        yield Check('options', 'error', facts.invalid,
+                    'put the section [ghsched] of nova.conf right')
+
+
+def _release(name: str, release: str, first: int,
+             last: int | None) -> Check:
+    title = f'{name} release'
+    if not release:
+        return Check(title, 'skipped', f'{name} is not installed here')
+    major = release.partition('.')[0]
+    if not major.isdecimal():
+        return Check(title, 'warning', f'{release} is no release number')
+    if int(major) < first:
+        return Check(title, 'error', f'{release} is too old',
+                     f'ghsched needs {first} or later')
+    if last is not None and int(major) > last:
+        return Check(title, 'warning', f'{release} is later than {last}, '
+                     'which is the last that was tried',
+                     'see whether a later ghsched is there')
+    return Check(title, 'ok', release)
+
+
+def compute(facts: Facts) -> Iterator[Check]:
+    """What a compute host has beside."""
+    if not facts.compute:
+        yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '
+                    'so this is no compute host')
+        return
+    yield _driver(facts)
+    yield from _resctrl(facts)
+    if facts.bandwidth:
+        yield Check('node_bandwidth', 'ok', ', '.join(
+            f'{node}: {speed} MB/s' for node, speed
+            in sorted(facts.bandwidth.items())))
+    else:
+        yield Check('node_bandwidth', 'warning', 'what the NUMA nodes can '
+                    'deliver is not configured, so no use in percent is '
+                    'shown', 'set [ghsched]node_bandwidth')
+    if facts.helper:
+        yield Check('privsep', 'ok', 'privsep-helper is there')
+    else:
+        yield Check('privsep', 'error', 'privsep-helper is not found',
+                    'install oslo.privsep where nova-compute finds it')
+
+
+def _driver(facts: Facts) -> Check:
+    if facts.driver != DRIVER:
+        return Check('driver', 'error', f'compute_driver is {facts.driver}',
+                     f'set [DEFAULT]compute_driver = {DRIVER}')
+    if not facts.importable:
+        return Check('driver', 'error', 'Nova cannot import it',
+                     'install ghsched into the environment of Nova, or '
+                     'start ghsched-nova-compute')
+    return Check('driver', 'ok', facts.driver)
+
+
+def _resctrl(facts: Facts) -> Iterator[Check]:
+    if not facts.mounted:
+        yield Check('resctrl', 'error',
+                    f'it is not mounted at {facts.resctrl}',
+                    f'mount -t resctrl resctrl {facts.resctrl}, if the '
+                    'kernel has it')
+        return
+    yield Check('resctrl', 'ok', f'mounted at {facts.resctrl}')
+    if facts.mode is not None and facts.mode & 0o077:
+        yield Check('resctrl mode', 'warning', f'{facts.mode:04o}: any local '
+                    'user can hold its lock, and so keep guests from '
+                    'starting', f'chmod 0700 {facts.resctrl}')
+    elif facts.mode is not None:
+        yield Check('resctrl mode', 'ok', f'{facts.mode:04o}')
+    if facts.dialect:
+        yield Check('dialect', 'ok', facts.dialect)
+    else:
+        yield Check('dialect', 'error', facts.unavailable,
+                    'see the page on control groups in the manual')
+
+
+def scheduler(facts: Facts) -> Iterator[Check]:
+    """What a node with nova-scheduler has beside."""
+    if not facts.scheduler:
+        yield Check('scheduler', 'skipped', 'no filters are set and no '
+                    'nova-scheduler runs here')
+        return
+    yield _filter(facts)
+    if not facts.programs:
+        yield Check('scheduler program', 'skipped',
+                    'no nova-scheduler runs here')
+    elif set(facts.programs) != {SCHEDULER}:
+        yield Check('scheduler program', 'warning', 'nova-scheduler is that '
+                    'of Nova, so refusals have no reasons, and guests '
+                    'cannot share control groups', f'start {SCHEDULER}')
+    else:
+        yield Check('scheduler program', 'ok', SCHEDULER)
+
+
+def _filter(facts: Facts) -> Check:
+    if FILTERS not in facts.available:
+        return Check('filter', 'error', 'it is not among the available '
+                     'filters', 'add [filter_scheduler]available_filters = '
+                     + FILTERS)
+    if FILTER not in facts.enabled:
+        return Check('filter', 'error', 'it is not enabled',
+                     f'end [filter_scheduler]enabled_filters with {FILTER}')
+    if facts.enabled[-1] != FILTER:
+        return Check('filter', 'error', f'{facts.enabled[-1]} comes after '
+                     'it', f'end [filter_scheduler]enabled_filters with '
+                     f'{FILTER}')
+    if 'NUMATopologyFilter' in facts.enabled:
+        return Check('filter', 'error', 'NUMATopologyFilter is enabled '
+                     'beside it', 'remove NUMATopologyFilter, which it '
+                     'replaces')
+    return Check('filter', 'ok', 'enabled, and the last one')

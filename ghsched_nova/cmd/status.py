@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-status upgrade check``: what is wrong before an upgrade."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import sys
+
+from oslo_config import cfg
+from oslo_upgradecheck import upgradecheck
+
+from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import doctor
+
+_CODES = {'ok': upgradecheck.Code.SUCCESS,
+          'skipped': upgradecheck.Code.SUCCESS,
+          'warning': upgradecheck.Code.WARNING,
+          'error': upgradecheck.Code.FAILURE}
+
+
+def result(found: Iterable[checks.Check]) -> upgradecheck.Result:
+    """The worst of some checks, with what to do about each (pure)."""
+    found = tuple(found)
+    code = max((_CODES[check.status] for check in found),
+               default=upgradecheck.Code.SUCCESS)
+    return upgradecheck.Result(code, '; '.join(
+        f'{check.name}: {check.text}'
+        + (f' ({check.remedy})' if check.remedy else '')
+        for check in found if _CODES[check.status]
+        is not upgradecheck.Code.SUCCESS) or None)
+
+
+def _check(judge: Callable[[checks.Facts], Iterator[checks.Check]]
+           ) -> Callable[['Checks'], upgradecheck.Result]:
+    def check(commands: 'Checks') -> upgradecheck.Result:
+        return result(judge(doctor.read(
+            commands.options.config_file or None)))
+    return check
+
+
+class Checks(upgradecheck.UpgradeCommands):
+    """What is to be right on a node before its ghsched is upgraded."""
+
+    def __init__(self, options: cfg.ConfigOpts) -> None:
+        self.options = options
+
+    _upgrade_checks = (
+        ('Releases and configuration', _check(checks.services)),
+        ('Compute host', _check(checks.compute)),
+        ('Scheduler', _check(checks.scheduler)),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Console script; its result is the exit status: 0, 1 warnings, 2 faults.
+    """
+    options = cfg.ConfigOpts()
+    return int(upgradecheck.main(
+        options, project='nova', upgrade_command=Checks(options),
+        argv=sys.argv[1:] if argv is None else list(argv)))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a node is set up for ghsched."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+from pathlib import Path
+import tempfile
+
+from hypothesis import given
+from hypothesis import strategies as st
+from oslo_upgradecheck import upgradecheck
+import testtools
+
+import ghsched_import_hook
+from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import console
+from ghsched_nova.cmd import doctor
+from ghsched_nova.cmd import main
+from ghsched_nova.cmd import status
+
+#: A node with all services, and nothing wrong.
+GOOD = checks.Facts(
+    nova='34.0.0', placement='16.0.0', files=('/etc/nova/nova.conf',),
+    driver=checks.DRIVER, importable=True, available=(checks.FILTERS,),
+    enabled=('ComputeFilter', checks.FILTER), programs=(checks.SCHEDULER,),
+    mounted=True, mode=0o700, dialect='intel', bandwidth={0: 100},
+    helper=True)
+
+#: What is wrong: change, name of the check, its status.
+WRONG: tuple[tuple[dict, str, str], ...] = (
+    ({'nova': '30.1.0'}, 'nova release', 'error'),
+    ({'nova': '35.0.0'}, 'nova release', 'warning'),
+    ({'placement': '12.0.0'}, 'placement release', 'error'),
+    ({'files': ()}, 'configuration', 'warning'),
+    ({'invalid': 'no number'}, 'options', 'error'),
+    ({'driver': 'libvirt.LibvirtDriver'}, 'driver', 'error'),
+    ({'importable': False}, 'driver', 'error'),
+    ({'mounted': False}, 'resctrl', 'error'),
+    ({'mode': 0o755}, 'resctrl mode', 'warning'),
+    ({'dialect': '', 'unavailable': 'no MB line'}, 'dialect', 'error'),
+    ({'bandwidth': {}}, 'node_bandwidth', 'warning'),
+    ({'helper': False}, 'privsep', 'error'),
+    ({'available': ()}, 'filter', 'error'),
+    ({'enabled': ('ComputeFilter',)}, 'filter', 'error'),
+    ({'enabled': (checks.FILTER, 'ComputeFilter')}, 'filter', 'error'),
+    ({'enabled': ('NUMATopologyFilter', checks.FILTER)}, 'filter', 'error'),
+    ({'programs': ('nova-scheduler',)}, 'scheduler program', 'warning'),
+)
+
+
+class ChecksTest(testtools.TestCase):
+
+    def test_a_node_that_is_set_up(self):
+        self.assertEqual({'ok'}, {one.status for one
+                                  in checks.checks(GOOD)})
+
+    def test_each_thing_that_is_wrong_is_named_with_what_to_do(self):
+        for change, name, found in WRONG:
+            bad, = (one for one in checks.checks(
+                dataclasses.replace(GOOD, **change)) if one.status != 'ok')
+            self.assertEqual((name, found), (bad.name, bad.status), change)
+            self.assertTrue(bad.remedy, change)
+
+    def test_what_is_not_about_a_node_is_skipped(self):
+        found = checks.checks(checks.Facts(files=('nova.conf',)))
+        self.assertEqual({'ok', 'skipped'}, {one.status for one in found})
+        self.assertFalse(checks.failed(found))
+
+    @given(st.builds(
+        checks.Facts, st.text(max_size=5), st.text(max_size=5),
+        driver=st.text(max_size=3), enabled=st.lists(st.sampled_from(
+            ['', 'NUMATopologyFilter', checks.FILTER])).map(tuple),
+        programs=st.lists(st.text(max_size=3)).map(tuple),
+        mode=st.none() | st.integers(0, 0o7777)))
+    def test_no_node_is_an_error_of_ours(self, facts):
+        found = checks.checks(facts)
+        self.assertEqual(checks.failed(found), status.result(
+            found).code == upgradecheck.Code.FAILURE)
+
+
+class CommandTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.top = Path(place.name)
+        self.file = self.top / 'nova.conf'
+        ghsched_import_hook.install()
+
+    def write(self, text):
+        self.file.write_text(text.format(top=self.top))
+
+    def run_command(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            ended = main.main(['doctor', '--config-file', str(self.file),
+                               *arguments])
+        return ended, out.getvalue(), err.getvalue()
+
+    def test_a_compute_host_without_resctrl(self):
+        self.write('[DEFAULT]\ncompute_driver = ' + checks.DRIVER + '\n'
+                   '[ghsched]\nresctrl_path = {top}/resctrl\n')
+        ended, text, _errors = self.run_command('--format', 'json')
+        found = {one['name']: one for one in json.loads(text)}
+        self.assertEqual(1, ended)
+        self.assertEqual('error', found['resctrl']['status'])
+        self.assertEqual('ok', found['driver']['status'])
+
+    def test_a_section_that_cannot_be_read(self):
+        self.write('[ghsched]\nreserved_bandwidth = x:10\n')
+        ended, text, _errors = self.run_command()
+        self.assertEqual(1, ended)
+        self.assertIn('NUMA node number', ' '.join(
+            text.replace('|', ' ').split()))
+
+    def test_a_file_that_is_not_there(self):
+        ended, _text, errors = self.run_command()
+        self.assertEqual(2, ended)
+        self.assertIn('ghsched doctor: ', errors)
+
+    def test_the_program_of_the_scheduler(self):
+        self.write('')
+        for number, words in enumerate((
+                '/usr/bin/python3\0/usr/bin/nova-scheduler\0',
+                '/usr/bin/ghsched-nova-scheduler\0',
+                'vi\0-R\0-n\0nova-scheduler\0')):
+            os.makedirs(self.top / 'proc' / str(number))
+            (self.top / 'proc' / str(number) / 'cmdline').write_text(words)
+        facts = doctor.read([str(self.file)], self.top / 'proc')
+        self.assertEqual(('ghsched-nova-scheduler', 'nova-scheduler'),
+                         facts.programs)
+
+    def test_upgrade_check_ends_with_the_worst(self):
+        self.write('[DEFAULT]\ncompute_driver = libvirt.LibvirtDriver\n')
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(2, status.main([
+                '--config-file', str(self.file), 'upgrade', 'check']))
+        self.assertIn('compute_driver is', out.getvalue())
+
+
+class VersionTest(testtools.TestCase):
+
+    def test_every_command_has_one(self):
+        for name in ('bench', 'exporter', 'host', 'main', 'top'):
+            module = __import__(f'ghsched_nova.cmd.{name}',
+                                fromlist=['parser'])
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                error = self.assertRaises(
+                    SystemExit, module.parser().parse_args, ['--version'])
+            self.assertEqual(0, error.code)
+            self.assertEqual(console.version(), out.getvalue().split()[1])
