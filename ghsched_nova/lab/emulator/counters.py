@@ -75,7 +75,6 @@ class Counters:
                 for domain in self.domains:
                     if not self._assign((group, event, domain)):
                         status += _none_left(event, domain)
-                        break
         return status
 
     def gone(self, group: int) -> None:

@@ -284,7 +284,8 @@ class ResctrlModel:
         group = entry.group
         if entry.role != 'group' or group is None or group is self._root:
             raise ResctrlError(errno.EPERM, None)
-        with _Status(self):
+        # rdtgroup_rmdir() leaves the last status as it is.
+        with _Status(self, keep=True):
             self._struck('rmdir', group.name)
             self._remove(group)
 
@@ -657,8 +658,11 @@ class ResctrlModel:
                 for group in self._controls():
                     if group.mode == 'exclusive':
                         taken |= group.values[line.name][domain]
-                mask = _lowest_run(line.default & ~taken)
-                if not mask:
+                # cbm_ensure_valid(): sparse masks are taken as they are.
+                mask = line.default & ~taken
+                if not line.sparse_masks:
+                    mask = _lowest_run(mask)
+                if mask < line.minimum:
                     raise ResctrlError(
                         errno.ENOSPC, f'No space on {line.name}:{domain}\n'
                     )
@@ -923,16 +927,17 @@ class ResctrlModel:
         ]
         self._suffer([fault for _, fault in struck])
         ignored = {name for name, fault in struck if fault.ignore}
+        # Traffic so far was under the old values.
+        for one in [group, *group.children.values()]:
+            self._account(one, force=True)
         staged = staging.stage(
             self.machine, text, group.mode == 'exclusive',
             [
                 staging.Neighbour(x.mode == 'exclusive', x.values)
                 for x in self._controls() if x is not group
             ],
+            group.values if not ignored else None,
         )
-        # Traffic so far was under the old values.
-        for one in [group, *group.children.values()]:
-            self._account(one, force=True)
         for name, values in staged.items():
             if name not in ignored:
                 group.values[name] |= values
@@ -1060,12 +1065,14 @@ class _Status:
     What a load moves before a command is by what held before it.
     """
 
-    def __init__(self, model: ResctrlModel):
+    def __init__(self, model: ResctrlModel, keep: bool = False):
         self._model = model
+        self._keep = keep
 
     def __enter__(self) -> None:
         self._before = self._model.status
-        self._model.status = ''
+        if not self._keep:
+            self._model.status = ''
         self._model.drive()
 
     def __exit__(self, _type: object, exc: object, _trace: object) -> None:

@@ -303,11 +303,11 @@ def _split(cpus: Collection[int], count: int) -> list[list[int]]:
 
 def _mask_line(
     name: str, bits: int, label: str, digits: int, sparse: bool = False,
-    scope: Scope = 'l3', closids: int | None = None,
+    scope: Scope = 'l3', closids: int | None = None, minimum: int = 1,
 ) -> Line:
     full = (1 << bits) - 1
     return Line(
-        name, scope, minimum=1, maximum=full, default=full, base=16,
+        name, scope, minimum=minimum, maximum=full, default=full, base=16,
         label=label, digits=digits, info=name, sparse_masks=sparse,
         closids=closids,
     )
@@ -390,7 +390,8 @@ def amd(nodes: str) -> Machine:
             dataclasses.replace(cap, name='SMBA', label='  SMBA',
                                 info='SMBA'),
             cap,
-            _mask_line('L3', 16, '    L3', 4, sparse=True),
+            # rdt_init_res_defs_amd(): min_cbm_bits is 0.
+            _mask_line('L3', 16, '    L3', 4, sparse=True, minimum=0),
         ),
         monitors=(dataclasses.replace(
             _INTEL_MONITOR, counters=32, modes=('mbm_event', 'default')),),

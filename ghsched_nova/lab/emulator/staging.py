@@ -18,6 +18,7 @@ Follows ``rdtgroup_schemata_write()``, ``parse_line()``, ``parse_bw()`` and
 included.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,13 +98,16 @@ def stage(
     text: str,
     exclusive: bool = False,
     neighbours: Sequence[Neighbour] = (),
+    at_once: Values | None = None,
 ) -> Values:
     """The values that a write asks for, rounded, by line and domain.
 
     :param text: the bytes of one write().
     :param exclusive: whether the written group's mode is ``exclusive``.
     :param neighbours: the other control groups.
-    :raises ResctrlError: EINVAL; nothing may be applied then.
+    :param at_once: values of the group, into which those of ``mba_MBps`` go
+        one after the other, whatever comes behind them (parse_bw()).
+    :raises ResctrlError: EINVAL; nothing else may be applied then.
     """
     if not text.endswith('\n'):
         raise ResctrlError(errno.EINVAL, None)
@@ -118,8 +122,17 @@ def stage(
         line = machine.line(name)
         if line is None:
             raise ResctrlError(errno.EINVAL, _unknown(machine, name))
-        _stage_row(machine, line, rest, staged.setdefault(name, {}))
-    _check_overlaps(machine, staged, exclusive, neighbours)
+        direct = line.rounding == 'raw' and at_once is not None
+        target = (at_once[name] if direct and at_once
+                  else staged.setdefault(name, {}))
+        for domain, value in _row(machine, line, rest):
+            if domain in target and not direct:
+                raise ResctrlError(
+                    errno.EINVAL, 'duplicate domain\n' if machine.old_layout
+                    else f'Duplicate domain {domain}\n')
+            target[domain] = _parsed(line, value)
+            _check_overlaps(line, {domain: target[domain]}, exclusive,
+                            neighbours)
     return staged
 
 
@@ -129,12 +142,9 @@ def _unknown(machine: machines.Machine, name: str) -> str:
     return f"Unknown or unsupported resource name '{name}'\n"
 
 
-def _stage_row(
-    machine: machines.Machine,
-    line: machines.Line,
-    rest: str,
-    staged: dict[int, int],
-) -> None:
+def _row(machine: machines.Machine, line: machines.Line,
+         rest: str) -> Iterator[tuple[int, str]]:
+    """Domains and values of one row, up to the first that is wrong."""
     while rest:
         item, _, rest = rest.partition(';')
         number, equals, value = item.partition('=')
@@ -142,16 +152,13 @@ def _stage_row(
             raise ResctrlError(
                 errno.EINVAL, "Missing '=' or non-numeric domain\n"
             )
-        domain = int(number)
-        if domain not in machine.domains(line.scope):
+        if int(number) not in machine.domains(line.scope):
             raise ResctrlError(errno.EINVAL)  # the kernel gives no reason
-        if domain in staged:
-            raise ResctrlError(
-                errno.EINVAL, 'duplicate domain\n' if machine.old_layout
-                else f'Duplicate domain {domain}\n'
-            )
-        parse = _mask if line.base == 16 else _number
-        staged[domain] = parse(line, value.strip())
+        yield int(number), value.strip()
+
+
+def _parsed(line: machines.Line, text: str) -> int:
+    return (_mask if line.base == 16 else _number)(line, text)
 
 
 def _number(line: machines.Line, text: str) -> int:
@@ -229,26 +236,20 @@ def _mask(line: machines.Line, text: str) -> int:
 
 
 def _check_overlaps(
-    machine: machines.Machine,
-    staged: Values,
+    line: machines.Line,
+    masks: Mapping[int, int],
     exclusive: bool,
     neighbours: Sequence[Neighbour],
 ) -> None:
-    for name, masks in staged.items():
-        line = machine.line(name)
-        if line is None or line.base != 16:
-            continue
-        for neighbour in neighbours:
-            if not overlap(masks, neighbour.values.get(name, {})):
-                continue
-            if neighbour.exclusive:
-                raise ResctrlError(
-                    errno.EINVAL, 'Overlaps with exclusive group\n'
-                )
-            if exclusive:
-                raise ResctrlError(
-                    errno.EINVAL, 'Overlaps with other group\n'
-                )
+    """What parse_cbm() refuses: the portions that exclusive groups have."""
+    if line.base != 16:
+        return
+    shared = [one for one in neighbours
+              if overlap(masks, one.values.get(line.name, {}))]
+    if any(one.exclusive for one in shared):
+        raise ResctrlError(errno.EINVAL, 'Overlaps with exclusive group\n')
+    if shared and exclusive:
+        raise ResctrlError(errno.EINVAL, 'Overlaps with other group\n')
 
 
 def overlap(one: Mapping[int, int], other: Mapping[int, int]) -> bool:

@@ -159,7 +159,8 @@ class CountersTest(DialectTestCase):
             self.model.mkdir(f'/{name}')
         self.assertEqual('5=0;71=0', self.free())
         self.assertEqual(
-            'Failed to allocate counter for mbm_total_bytes in domain 5',
+            'Failed to allocate counter for mbm_total_bytes in domain 5\n'
+            'Failed to allocate counter for mbm_total_bytes in domain 71',
             self.status)
         self.assertEqual('mbm_total_bytes:5=_;71=_\n',
                          self.model.read('/c/mbm_L3_assignments'))
