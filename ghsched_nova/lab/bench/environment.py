@@ -79,7 +79,8 @@ def lscpu_facts(text: str) -> dict[str, str]:
             entry = waiting.pop(0)
             facts[entry['field'].rstrip(':')] = str(entry.get('data') or '')
             waiting += entry.get('children', [])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError,
+            RecursionError) as error:
         raise errors.ParseError('lscpu', f'is no list of fields: {error!r}',
                                 text) from None
     return facts

@@ -18,10 +18,11 @@ import re
 from ghsched_nova.lab.bench import errors
 
 #: A run number before it is what people put there who list several runs.
+_COUNT = '([0-9]{1,18})'
 _LINE = re.compile(
-    r'(?:[0-9]+:)?T: *([0-9]+) \( *([0-9]+)\) P: *([0-9]+) I: *([0-9]+) '
-    r'C: *([0-9]+) Min: *([0-9]+) Act: *(-?[0-9]+) Avg: *([0-9]+) '
-    r'Max: *([0-9]+)')
+    rf'(?:[0-9]+:)?T: *{_COUNT} \( *{_COUNT}\) P: *{_COUNT} I: *{_COUNT} '
+    rf'C: *{_COUNT} Min: *{_COUNT} Act: *(-?[0-9]{{1,18}}) Avg: *{_COUNT} '
+    rf'Max: *{_COUNT}')
 
 
 @dataclass(frozen=True)

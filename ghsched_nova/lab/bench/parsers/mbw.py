@@ -18,7 +18,7 @@ import re
 from ghsched_nova.lab.bench import errors
 
 _LINE = re.compile(
-    r'([0-9]+|AVG)\s+Method: (\S+)\s+Elapsed: ([0-9]+\.[0-9]+)\s+'
+    r'([0-9]{1,18}|AVG)\s+Method: (\S+)\s+Elapsed: ([0-9]+\.[0-9]+)\s+'
     r'MiB: ([0-9]+\.[0-9]+)\s+Copy: ([0-9]+\.[0-9]+) MiB/s')
 
 

@@ -24,14 +24,15 @@ from ghsched_nova.lab.bench import errors
 _TOOL = 'redis-benchmark'
 _NUMBER = r'([0-9]+(?:\.[0-9]+)?)'
 _TITLE = re.compile(r'====== (.+) ======')
-_COMPLETED = re.compile(rf'([0-9]+) requests completed in {_NUMBER} seconds')
-_CLIENTS = re.compile(r'([0-9]+) parallel clients')
+_COMPLETED = re.compile(
+    rf'([0-9]{{1,18}}) requests completed in {_NUMBER} seconds')
+_CLIENTS = re.compile(r'([0-9]{1,18}) parallel clients')
 _PERCENTILE = re.compile(rf'{_NUMBER}% <= {_NUMBER} milliseconds '
-                         r'\(cumulative count ([0-9]+)\)')
+                         r'\(cumulative count ([0-9]{1,18})\)')
 _THROUGHPUT = re.compile(
     rf'throughput summary: {_NUMBER} requests per second')
 _HEADER = ['avg', 'min', 'p50', 'p95', 'p99', 'max']
-_CALLS = re.compile(r'cmdstat_([^:]+):calls=([0-9]+),')
+_CALLS = re.compile(r'cmdstat_([^:]+):calls=([0-9]{1,18}),')
 
 
 @dataclass(frozen=True)

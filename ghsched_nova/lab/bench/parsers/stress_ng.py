@@ -18,7 +18,8 @@ import re
 from ghsched_nova.lab.bench import errors
 
 _LINE = re.compile(
-    r'stress-ng: (?:metrc|info): +\[[0-9]+\] (\S+) +([0-9]+) +([0-9.]+) '
+    r'stress-ng: (?:metrc|info): +\[[0-9]+\] (\S+) +([0-9]{1,18}) '
+    r'+([0-9.]+) '
     r'+([0-9.]+) +([0-9.]+) +([0-9.]+) +([0-9.]+)')
 
 

@@ -21,10 +21,10 @@ import re
 
 from ghsched_nova.lab.bench import errors
 
-_CPUS = re.compile(r'([0-9]+) CPUs? in system; running ([0-9]+) parallel '
-                   r'cop(?:y|ies) of tests')
+_CPUS = re.compile(r'([0-9]{1,18}) CPUs? in system; running '
+                   r'([0-9]{1,18}) parallel cop(?:y|ies) of tests')
 _SCORE = re.compile(r'(\S.*?) +([0-9]+\.[0-9]) (\S+) +'
-                    r'\(([0-9]+\.[0-9]) s, ([0-9]+) samples?\)')
+                    r'\(([0-9]+\.[0-9]) s, ([0-9]{1,18}) samples?\)')
 
 
 @dataclass(frozen=True)

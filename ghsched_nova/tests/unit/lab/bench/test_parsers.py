@@ -13,9 +13,11 @@
 """Parsers read what the real tools print, and nothing else."""
 
 import json
+import re
 import string
 
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 from oslotest import base
 
@@ -395,3 +397,30 @@ class TestAnyText(base.BaseTestCase):
     def test_json_of_another_kind(self, document):
         for parse in (fio.parse, iperf.parse, environment.lscpu_facts):
             self.read(parse, json.dumps(document))
+
+
+class TestLongNumbers(base.BaseTestCase):
+    """Python makes no int of more than 4,300 digits."""
+
+    PARSERS = {
+        'cyclictest-2.40-fifo.txt': cyclictest.parse,
+        'fio-3.33-randrw.json': fio.parse, 'iperf3-3.12.json': iperf.parse,
+        'lscpu-2.38.1.json': environment.lscpu_facts,
+        'mbw-1.2.2.txt': mbw.parse, 'mpstat-12.6.1.txt': sysstat.parse,
+        'redis-benchmark-7.0.15-get-set.txt': redis.parse,
+        'redis-info-7.0.15-commandstats.txt': redis.calls,
+        'stress-ng-0.15.06.txt': stress_ng.parse,
+        'unixbench-6.0.0.txt': unixbench.parse}
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.sampled_from(sorted(PARSERS)), st.integers(0, 10 ** 6),
+           st.sampled_from(['9' * 5000, '[' * 100000]))
+    def test_they_are_no_output_of_a_tool(self, name, where, instead):
+        text = capture(name)
+        numbers = list(re.finditer('[0-9]+', text))
+        one = numbers[where % len(numbers)]
+        try:
+            self.PARSERS[name](text[:one.start()] + instead
+                               + text[one.end():])
+        except errors.ParseError:
+            pass
