@@ -43,7 +43,7 @@ from soak_operations import prepare
 _GUESTS = 4
 #: Seconds until an operation is over, however it ends, and until all records
 #: say so.
-_SETTLE = 240
+_SETTLE = 150
 _AGREE = 120
 
 _REFUSED = (exceptions.SDKException, keystone.ClientException)
