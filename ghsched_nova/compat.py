@@ -189,10 +189,14 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'expected_vm_state', 'expected_task_state',
         'admin_state_reset'),
     'nova.limit.placement._get_deltas': ('request_spec', 'count'),
+    'nova.limit.placement._get_deltas_by_flavor': (
+        'flavor', 'is_bfv', 'count'),
     'nova.objects.instance_action.InstanceActionEvent.event_start': (
         'context', 'instance_uuid', 'event_name', 'want_result', 'host'),
     'nova.objects.instance_action.InstanceActionEvent.'
-    'event_finish_with_failure': ('args', 'kwargs'),
+    'event_finish_with_failure': (
+        'context', 'instance_uuid', 'event_name', 'exc_val', 'exc_tb',
+        'want_result'),
     'nova.objects.instance.Instance.get_pci_devices': (
         'self', 'source', 'request_id'),
     'nova.objects.instance.Instance._save_flavor': ('self', 'context'),
@@ -217,6 +221,12 @@ SINCE: dict[tuple[str, str], int] = {
     ('nova.config.parse_args', 'prog'): 33,
 }
 
+#: Releases of Nova that have a function; others have another one for it.
+ONLY: dict[str, range] = {
+    'nova.limit.placement._get_deltas': range(34, 100),
+    'nova.limit.placement._get_deltas_by_flavor': range(31, 34),
+}
+
 
 def relied_on(release: int) -> dict[str, tuple[str, ...]]:
     """The part of :data:`RELIED_ON` that one release of Nova has.
@@ -225,7 +235,8 @@ def relied_on(release: int) -> dict[str, tuple[str, ...]]:
     """
     return {name: tuple(one for one in parameters
                         if SINCE.get((name, one), 0) <= release)
-            for name, parameters in RELIED_ON.items()}
+            for name, parameters in RELIED_ON.items()
+            if name not in ONLY or release in ONLY[name]}
 
 
 def config() -> Any:
@@ -419,11 +430,19 @@ def extend_limits(
 
     ``nova.limit.placement.enforce_num_instances_and_resources``, which
     nova-api calls for a new server, a resize, a restore and an unshelving,
-    looks ``_get_deltas`` up in its module.
+    looks ``_get_deltas`` up in its module. Nova 31 to 33 have
+    ``_get_deltas_by_flavor``, which knows nothing of a request but its flavor.
 
     :param function: takes Nova's function, and then its arguments.
     """
-    _wrap(placement_limits, '_get_deltas', function)
+    def by_flavor(original: Callable[..., Any], flavor: Any, is_bfv: bool,
+                  count: int) -> dict[str, int]:
+        return function(lambda _spec, number: original(flavor, is_bfv, number),
+                        objects.RequestSpec(flavor=flavor), count)
+    if hasattr(placement_limits, '_get_deltas'):
+        _wrap(placement_limits, '_get_deltas', function)
+    else:
+        _wrap(placement_limits, '_get_deltas_by_flavor', by_flavor)
 
 
 def ignore_devices_left_behind() -> None:

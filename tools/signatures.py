@@ -106,7 +106,7 @@ def main() -> int:
     failed = False
     for release, version in releases().items():
         told = list(differences(release, wheel(version, directory)))
-        print(f'nova {version}: {len(compat.RELIED_ON)} signatures, '
+        print(f'nova {version}: {len(compat.relied_on(release))} signatures, '
               f'{len(told)} differ')
         for line in told:
             print(f'  {line}')
