@@ -132,8 +132,6 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'context', 'compute_nodes', 'services'),
     'nova.scheduler.manager.SchedulerManager._get_all_host_states': (
         'self', 'context', 'spec_obj', 'provider_summaries'),
-    'nova.scheduler.client.report.SchedulerReportClient.'
-    'get_allocation_candidates': ('self', 'context', 'resources'),
     'nova.scheduler.utils.ResourceRequest.get_request_group': (
         'self', 'ident'),
     'nova.objects.service.Service._from_db_object': (
