@@ -51,8 +51,8 @@ if [ "${1:-}" = --moves ]; then
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py
-check_names "$(echo "${tests%.py}"_{placing,policy,failures,groups,busy}.py)" \
-    "$@"
+check_names "$(printf "${tests%.py}_%s.py " placing policy scheduling \
+    failures groups busy)" "$@"
 need_root "$@"
 # A second host would take guests that are looked for on the first.
 [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] || "$GHSCHED_TOP/tools/vnode" down

@@ -23,8 +23,9 @@ from e2e_groups import Groups
 from e2e_placing import Placing
 from e2e_policy import Policy
 from e2e_room import main
+from e2e_scheduling import Scheduling
 
-ROOMS = (Placing, Policy, Failures, Groups, Busy)
+ROOMS = (Placing, Policy, Scheduling, Failures, Groups, Busy)
 
 if __name__ == '__main__':
     sys.exit(main(ROOMS, Lab(read(), 'e2e'), sys.argv[1:]))
