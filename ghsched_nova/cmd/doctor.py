@@ -14,31 +14,17 @@
 
 import argparse
 from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-import contextlib
 import dataclasses
-from importlib import metadata
-from importlib import util
 import json
-import os
-from pathlib import Path
-import shutil
-import stat
 import sys
 from typing import Any
 
-from oslo_config import cfg
 import prettytable
 
 from ghsched_nova.cmd import checks
-from ghsched_nova import conf
-from ghsched_nova.resctrl import host as resctrl_host
 
 #: Nothing is wrong, something is, and it could not be looked.
 EXIT_DONE, EXIT_FOUND, EXIT_COULD_NOT = 0, 1, 2
-
-_SCHEDULERS = ('nova-scheduler', checks.SCHEDULER)
 
 
 def add_parser(commands: Any) -> None:
@@ -64,8 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     :returns: exit status, see the help of the sub-command.
     """
+    # The other commands of "ghsched" need neither of these.
+    from oslo_config import cfg
+
+    from ghsched_nova.cmd import node
     try:
-        found = checks.checks(read(arguments.config_file))
+        found = checks.checks(node.read(arguments.config_file))
     except cfg.Error as error:
         print(f'ghsched doctor: {error}', file=sys.stderr)
         return EXIT_COULD_NOT
@@ -85,94 +75,3 @@ def as_table(found: Iterable[checks.Check]) -> str:
     for check in found:
         table.add_row([check.name, check.status, check.text, check.remedy])
     return str(table)
-
-
-def read(files: Sequence[str] | None,
-         proc: Path = Path('/proc')) -> checks.Facts:
-    """This node as it is.
-
-    :param files: of configuration; None: what nova-compute reads.
-    :raises oslo_config.cfg.Error: when one cannot be read.
-    """
-    options = _options(files)
-    section = options.ghsched
-    bandwidth, invalid = {}, ''
-    try:
-        bandwidth = conf.by_node(section, 'node_bandwidth')
-        conf.tree_config(section)
-    except (cfg.Error, ValueError) as error:
-        invalid = str(error)
-    root = Path(section.resctrl_path)
-    dialect, unavailable = _dialect(root, Path(section.sysfs_path))
-    return checks.Facts(
-        nova=_release('nova'), placement=_release('openstack-placement'),
-        files=tuple(options.config_file or ()),
-        driver=options.compute_driver or '',
-        importable=_importable('nova.virt.ghsched'),
-        available=tuple(options.filter_scheduler.available_filters),
-        enabled=tuple(options.filter_scheduler.enabled_filters),
-        programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
-        mounted=(root / 'schemata').is_file(), mode=_mode(root),
-        dialect=dialect, unavailable=unavailable, bandwidth=bandwidth,
-        invalid=invalid, helper=shutil.which('privsep-helper') is not None)
-
-
-def _options(files: Sequence[str] | None) -> cfg.ConfigOpts:
-    """Ours, and those of Nova's by which a node is known."""
-    options = cfg.ConfigOpts()
-    conf.register(options)
-    options.register_opt(cfg.StrOpt('compute_driver'))
-    options.register_opts(
-        [cfg.MultiStrOpt('available_filters', default=[]),
-         cfg.ListOpt('enabled_filters', default=[])],
-        group='filter_scheduler')
-    if files is None:
-        options([], project='nova', prog='nova-compute')
-    else:
-        options([], project='nova', default_config_files=list(files),
-                default_config_dirs=[])
-    return options
-
-
-def _release(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ''
-
-
-def _importable(module: str) -> bool:
-    """Whether Python would find a module, here where nothing helps it."""
-    try:
-        return util.find_spec(module) is not None
-    except ImportError:
-        return False
-
-
-def _dialect(root: Path, sysfs: Path) -> tuple[str, str]:
-    """The name of the dialect, or why there is none."""
-    try:
-        return resctrl_host.read_host(root, sysfs).dialect.name, ''
-    except (OSError, ValueError, resctrl_host.ResctrlUnavailable) as error:
-        return '', str(error)
-
-
-def _mode(path: Path) -> int | None:
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        return None
-
-
-def _programs(proc: Path) -> Iterator[str]:
-    """Those of nova-scheduler that run, by name."""
-    for entry in proc.iterdir() if proc.is_dir() else ():
-        if not entry.name.isdecimal():
-            continue
-        # It may be gone by now.
-        with contextlib.suppress(OSError):
-            words = (entry / 'cmdline').read_bytes().split(b'\0')
-            for word in words[:3]:
-                name = os.path.basename(os.fsdecode(word))
-                if name in _SCHEDULERS:
-                    yield name

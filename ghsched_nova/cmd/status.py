@@ -22,7 +22,7 @@ from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 
 from ghsched_nova.cmd import checks
-from ghsched_nova.cmd import doctor
+from ghsched_nova.cmd import node
 
 _CODES = {'ok': upgradecheck.Code.SUCCESS,
           'skipped': upgradecheck.Code.SUCCESS,
@@ -45,7 +45,7 @@ def result(found: Iterable[checks.Check]) -> upgradecheck.Result:
 def _check(judge: Callable[[checks.Facts], Iterator[checks.Check]]
            ) -> Callable[['Checks'], upgradecheck.Result]:
     def check(commands: 'Checks') -> upgradecheck.Result:
-        return result(judge(doctor.read(
+        return result(judge(node.read(
             commands.options.config_file or None)))
     return check
 

@@ -28,8 +28,8 @@ import testtools
 import ghsched_import_hook
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import console
-from ghsched_nova.cmd import doctor
 from ghsched_nova.cmd import main
+from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
 
 #: A node with all services, and nothing wrong.
@@ -141,7 +141,7 @@ class CommandTest(testtools.TestCase):
                 'vi\0-R\0-n\0nova-scheduler\0')):
             os.makedirs(self.top / 'proc' / str(number))
             (self.top / 'proc' / str(number) / 'cmdline').write_text(words)
-        facts = doctor.read([str(self.file)], self.top / 'proc')
+        facts = node.read([str(self.file)], self.top / 'proc')
         self.assertEqual(('ghsched-nova-scheduler', 'nova-scheduler'),
                          facts.programs)
 
