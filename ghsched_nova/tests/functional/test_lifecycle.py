@@ -196,16 +196,6 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertEqual(before + 1, self.kernel.reconciled)
         self.assertEqual(2, len(self.kernel.enforced))
 
-    def test_guests_without_a_policy_are_forgotten_when_they_end(self):
-        driver = self.computes['host_a'].driver
-        plain = self.boot(self.flavor(vcpus=1))
-        driver._reassert()
-        self.assertEqual([plain['id']],
-                         [uuid for uuid, _id in driver._without_policy])
-        self._delete_server(plain)
-        driver._reassert()
-        self.assertEqual(set(), driver._without_policy)
-
     def test_a_privileged_helper_that_is_gone_stops_no_report(self):
         with fixtures.MockPatch(
                 'ghsched_nova.virt.engine.privileged.reconcile',
