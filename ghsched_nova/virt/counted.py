@@ -74,7 +74,7 @@ def of_running(running: Iterable[desired.Running]
     found = {}
     for one in running:
         try:
-            guest = metadata.read(one.xml) if one.xml else None
+            guest = one.policy
         except metadata.MetadataError:
             continue    # whoever holds the policy says so
         if guest is not None and guest.policy.controlled:

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from oslo_log import log as logging
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.virt import desired
 from ghsched_placement.headroom import Headroom
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
@@ -69,7 +70,7 @@ def _left(inventories: Mapping[str, tree.Inventory], name: str,
 
 def _read(xml: str) -> metadata.DomainPolicy | None:
     try:
-        return metadata.read(xml) if xml else None
+        return metadata.read(xml) if desired.has_policy(xml) else None
     except metadata.MetadataError as error:
         LOG.debug('ghsched: a guest is not counted: %s', error)
         return None

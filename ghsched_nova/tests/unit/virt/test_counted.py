@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from oslotest import base
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.resctrl import model
 from ghsched_nova.virt import counted
+from ghsched_nova.virt import desired
 from ghsched_placement import names
 from ghsched_placement.policy import parse
 
@@ -34,6 +36,22 @@ def held(share, node=0, groups=1):
     if groups:
         found[HOST] = {'resources': {names.RESCTRL_GROUP: groups}}
     return found
+
+
+class OfRunningTest(base.BaseTestCase):
+
+    def of(self, xml):
+        return counted.of_running([
+            desired.Running(model.Domain('a', 1, 'x'), xml)])
+
+    def test_guests_with_a_policy_alone_are_parsed(self):
+        self.assertEqual({}, self.of('<domain'))
+        self.assertEqual({'a': guest(60)}, self.of(
+            metadata.write('<domain/>', guest(60))))
+
+    def test_a_policy_that_cannot_be_read_is_left_out(self):
+        xml = metadata.write('<domain/>', guest(60))
+        self.assertEqual({}, self.of(xml.replace('host="0"', 'host="x"')))
 
 
 class UncountedTest(base.BaseTestCase):

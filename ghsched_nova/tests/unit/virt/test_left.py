@@ -41,6 +41,9 @@ class LeftTest(testtools.TestCase):
     def test_nothing_before_the_first_report(self):
         self.assertIsNone(self.of(offered=()))
 
+    def test_a_guest_without_a_policy_is_not_parsed(self):
+        self.assertEqual((0, 7, {0: 90, 1: 100}), self.of('<domain'))
+
     def test_an_empty_host(self):
         self.assertEqual((0, 7, {0: 90, 1: 100}), self.of('', '<domain/>'))
 
