@@ -98,6 +98,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._numa_nodes: tuple[int, ...] = ()
         self._offered: tuple[tree.Provider, ...] = ()
         self._last_running: list[desired.Running] = []
+        # Whether the host is reporting; Placement is told with claims, too.
+        self._reporting = False
         self._pci_placer = pci_providers.Placer(_placement)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
             compat.config().ghsched)
@@ -148,9 +150,15 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._look_for_uncounted(provider_tree.data(nodename).uuid)
 
     def _look_for_uncounted(self, root: str) -> None:
+        if not self._reporting:
+            return
+        self._reporting = False
         try:
+            here = {(guest.uuid, guest.id) for guest
+                    in self._host.list_guests(only_running=True)}
             self._ghsched.uncounted = counted.look(
-                self._ghsched.running(), root,
+                [one for one in self._last_running
+                 if (one.domain.uuid, one.domain.id) in here], root,
                 compat.config().ghsched.bandwidth_accounting,
                 _placement().holders)
         except Exception as error:
@@ -189,16 +197,19 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def get_available_resource(self, nodename: str) -> Any:
         self._reassert()
+        self._reporting = True
         return self._with_headroom(self._bandwidth_use.added_to(
             super().get_available_resource(nodename)))
 
     def _with_headroom(self, resources: Any) -> Any:
         """What is left, for the schedulers' index; it is only a hint."""
         try:
-            stopped = (self._running(guest) for guest
-                       in self._host.list_guests(only_running=False)
-                       if not _is_active(guest))
-            guests = [*self._last_running, *stopped]
+            running = self._last_running
+            known = {guest.domain.uuid for guest in running}
+            guests = [*running, *(
+                self._running(guest) for guest
+                in self._host.list_guests(only_running=False)
+                if guest.uuid not in known)]
             found = left.of(self._offered, self._numa_nodes,
                             [guest.xml for guest in guests],
                             compat.config().ghsched.bandwidth_accounting,
@@ -451,7 +462,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         """
         with self._changing:
             self._reassert_all()
-        self._threads.reconcile(self._all_running())
+        self._threads.reconcile(self._last_running)
 
     def _reassert_all(self) -> None:
         try:

@@ -196,6 +196,17 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertEqual(before + 1, self.kernel.reconciled)
         self.assertEqual(2, len(self.kernel.enforced))
 
+    def test_a_report_asks_for_the_xml_of_a_guest_once(self):
+        self.boot(self.flavor(vcpus=1))
+        driver = self.computes['host_a'].driver
+        running = self.useFixture(fixtures.MockPatchObject(
+            driver, '_running', side_effect=driver._running)).mock
+        self._run_periodics()
+        self.assertEqual(2, running.call_count)
+        self.boot(self.flavor(vcpus=1))
+        # Placement is told with each claim, too.
+        self.assertEqual(2, running.call_count)
+
     def test_a_privileged_helper_that_is_gone_stops_no_report(self):
         with fixtures.MockPatch(
                 'ghsched_nova.virt.engine.privileged.reconcile',
