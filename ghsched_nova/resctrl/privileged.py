@@ -114,7 +114,8 @@ def _check_paths(root: str, run_path: str | None = None) -> None:
     section = cfg.CONF.ghsched
     for option, asked in (('resctrl_path', root),
                           ('libvirt_run_path', run_path)):
-        if asked not in (None, section[option]):
+        # The caller has made paths of its options, without a slash at the end.
+        if asked not in (None, str(Path(section[option]))):
             raise apply.EnforcementError(
                 f'[ghsched]{option} is {section[option]} in the configuration '
                 'of the privileged helper; does it read the same files as '

@@ -16,9 +16,11 @@ from pathlib import Path
 from unittest import mock
 
 import msgpack
+from oslo_config import cfg
 from oslo_utils import importutils
 import testtools
 
+from ghsched_nova import conf
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import model
@@ -50,6 +52,7 @@ class PrivilegedTestCase(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
+        conf.register(cfg.CONF)
         channel = mock.Mock(running=True, remote_call=_remote_call)
         patch = mock.patch.object(privsep.context, 'channel', channel)
         patch.start()
@@ -75,6 +78,17 @@ class PrivilegedTestCase(testtools.TestCase):
                                       privileged.remove_own, root, UUID)
             call.assert_not_called()
             remove.assert_not_called()
+
+    def test_a_path_may_be_written_with_a_slash_at_its_end(self):
+        for option, path in (('resctrl_path', ROOT),
+                             ('libvirt_run_path', Path('/run/libvirt/qemu'))):
+            cfg.CONF.set_override(option, f'{path}/', 'ghsched')
+            self.addCleanup(cfg.CONF.clear_override, option, 'ghsched')
+        with mock.patch.object(reconcile, 'reconcile',
+                               return_value=reconcile.Report()) as call:
+            privileged.reconcile(ROOT, Path('/run/libvirt/qemu'),
+                                 self._wanted())
+        call.assert_called_once()
 
     def _wanted(self, **more):
         domain = model.Domain(UUID, 3, 'x')
