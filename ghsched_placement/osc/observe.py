@@ -151,7 +151,7 @@ def _observed(client: clients.Client, host: capacity.Host,
     if ask_host and state == 'up':
         servers, reports = _ask(client, servers)
     holdings = client.holdings(host)
-    others = _others(client, servers, holdings, migrations)
+    others = _others(client, host, servers, holdings, migrations)
     return Observed(
         host, tuple(servers), holdings,
         (*audit.audit(host, servers, holdings, others, accounting),
@@ -215,18 +215,23 @@ def _told(server: Server,
     return dataclasses.replace(server, effective=report.by_node())
 
 
-def _others(client: clients.Client, servers: Iterable[Server],
-            holdings: Holdings,
+def _others(client: clients.Client, host: capacity.Host,
+            servers: Iterable[Server], holdings: Holdings,
             migrations: Callable[[], set[str]]) -> Others:
-    """Consumers that are no server of the host."""
+    """Consumers that are not among the servers of the host.
+
+    Nova's list has no server that is deleted and can still be restored: it
+    stays on its host, with what it holds.
+    """
     unknown = holdings.keys() - {server.uuid for server in servers}
     known = migrations() & unknown if unknown else set()
     places = {}
     for uuid in unknown - known:
         record = client.server(uuid)
-        # One that has come since, is on its way, or is gone by now.
-        if (record is not None and is_moving(record)) or not client.held(
-                uuid):
+        # One that is there, is on its way, or is gone by now.
+        if (record is not None and (is_moving(record)
+                                    or record.get(_HYPERVISOR) == host.name)
+                or not client.held(uuid)):
             known.add(uuid)
         elif record is not None:
             places[uuid] = str(record.get(_HYPERVISOR) or '')

@@ -34,6 +34,7 @@ from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import clouds
+from ghsched_placement.tests.osc import test_client
 
 
 def plain(values):
@@ -82,6 +83,24 @@ class ServersTest(unittest.TestCase):
                 ('ACTIVE', 'migrating', True), ('SHUTOFF', None, False)):
             self.assertEqual(moving, observe.is_moving(
                 record(status, task)), status)
+
+    def test_a_deleted_server_that_can_be_restored_keeps_what_it_holds(self):
+        listed, uuid = clouds.host(clouds.node(0)), 'soft-deleted'
+        held = {clouds.node_uuid('a', 0): {'resources': {
+            names.MEM_BW_PCT: 30}}}
+        nova = test_client.Adapter(
+            servers=test_client.Response(
+                200, {'server': record('SOFT_DELETED')}),
+            os_migrations=test_client.Response(200, {'migrations': []}))
+        placement = test_client.Adapter(
+            resource_providers=test_client.Response(
+                200, {'allocations': {uuid: held[clouds.node_uuid('a', 0)]}}),
+            allocations=test_client.Response(200, {'allocations': held}))
+        client = test_client.of(placement, nova)
+        seen = observe._observed(client, listed, [], {'state': 'up'},
+                                 client.migrations, False, 'min')
+        self.assertIn(uuid, seen.holdings)
+        self.assertEqual((), seen.findings)
 
     def test_a_policy_that_makes_no_sense(self):
         found = observe.read_server(record(mem_bw_min='x'), (0,))
