@@ -152,8 +152,8 @@ def body(answer: Mapping[str, Any], wanted: Amounts
     now = {provider: dict(entry['resources']) for provider, entry
            in answer['allocations'].items()}
     then = changed(now, wanted)
-    if not now or then == now:
-        return None
+    if not now.keys() & wanted.keys() or then == now:
+        return None     # such as a server that has left the host meanwhile
     return {
         'allocations': {provider: {'resources': resources}
                         for provider, resources in then.items()},

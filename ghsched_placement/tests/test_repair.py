@@ -145,3 +145,9 @@ class BodyTest(unittest.TestCase):
     def test_a_consumer_that_is_gone_stays_so(self):
         self.assertIsNone(repair.body({'allocations': {}},
                                       {ROOT: {'VCPU': 2}}))
+
+    def test_a_server_that_has_left_the_host_gets_nothing_of_it(self):
+        answer = {'allocations': {ELSEWHERE: {'resources': {'VCPU': 2}}},
+                  'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
+        one, = plan(guest(), {ROOT: {'VCPU': 2}})
+        self.assertIsNone(repair.body(answer, one.wanted))
