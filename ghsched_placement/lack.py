@@ -397,12 +397,15 @@ def _by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
 
 
 def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
-    for capability in sorted(policy.capabilities()):
+    wanting = {name: HELD_BY_KEY[name] for name in policy.capabilities()}
+    if policy.vfs:      # see ghsched_placement.request.build
+        wanting.setdefault('DEVICE_NUMA', keys.VFS)
+    for capability in sorted(wanting):
         trait = names.CAPABILITY_TRAITS[capability]
         if not ask([_ANYTHING, ('root_required', trait)]):
             yield Lack(
                 None, f'trait {trait}', reason='no host can hold '
-                f'{HELD_BY_KEY[capability].extra_spec}',
+                f'{wanting[capability].extra_spec}',
                 detail=f'none has the trait {trait}',
                 cure='is resctrl mounted on the hosts, and does ghsched-host '
                      'show what they can hold?')

@@ -143,11 +143,14 @@ class FindTest(testtools.TestCase):
 
 class VfsTest(testtools.TestCase):
 
+    traits = frozenset({'CUSTOM_GHSCHED_DEVICE_NUMA'})
+
     def find(self, pfs, nodes=2, **keys):
         policy = parse({f'ghsched:{key}': value
                         for key, value in keys.items()}, nodes)
         return [str(item) for item in lack.find(
-            policy, 'min', lack.Cloud(Cloud(), {'nic': pfs}))]
+            policy, 'min', lack.Cloud(
+                Cloud(traits=self.traits), {'nic': pfs}))]
 
     def test_no_node_has_as_many(self):
         (found,) = self.find([Pf('a', 'a0', 3), Pf('a', 'a1', 4)],
@@ -181,6 +184,12 @@ class VfsTest(testtools.TestCase):
                              vfs='nic:40')
         self.assertEqual('no host has 40 VFs of nic left (ghsched:vfs); the '
                          'most left on one host is 30', found)
+
+    def test_hosts_without_our_driver_cannot_give_any(self):
+        self.traits = frozenset()
+        (found,) = self.find([Pf('a', 'a', 30)], vfs='nic:2')
+        self.assertIn('no host can hold ghsched:vfs; none has the trait',
+                      found)
 
     def test_no_pf_at_all(self):
         self.assertIn('no host has 40 VFs of nic left',
