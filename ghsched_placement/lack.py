@@ -247,7 +247,7 @@ def of_filters(filtered: Sequence[Filtered], hosts: int,
     """
     removing = [one for one in filtered if one.after < one.before]
     if filtered and filtered[-1].after:
-        return [Lack(None, 'host', reason='other requests took the last hosts '
+        return [Lack(None, 'host', reason='other guests took the last hosts '
                      'at the same time', cure='try again')]
     if not removing:
         return [Lack(None, 'host', reason=(
