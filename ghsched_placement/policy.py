@@ -215,9 +215,8 @@ def check_flavor(extra_specs: Mapping[str, str],
         return
     check_topology(extra_specs)
     nodes = str(extra_specs.get(keys.NUMA_NODES, 1)).strip()
-    if nodes.isdecimal():
-        for problem in problems(extra_specs, int(nodes)):
-            raise problem
+    if _NODE.fullmatch(nodes):
+        parse(extra_specs, int(nodes))
 
 
 def parse(extra_specs: Mapping[str, str],

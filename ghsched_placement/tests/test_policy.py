@@ -11,6 +11,7 @@
 # under the License.
 
 
+import time
 import unittest
 
 from hypothesis import given
@@ -249,6 +250,31 @@ class CheckTest(unittest.TestCase):
             with self.assertRaises(policy.PolicyError) as raised:
                 policy.check(key, value)
             self.assertEqual(key, raised.exception.key)
+
+
+class CheckFlavorTest(unittest.TestCase):
+
+    @given(flavors())
+    def test_refuses_what_parse_does(self, flavor):
+        specs, nodes = flavor
+        specs = {**specs, 'hw:numa_nodes': str(nodes)}
+        refused = policy.problems(specs, nodes)
+        try:
+            policy.check_flavor(specs, specs)
+            self.assertEqual((), refused)
+        except policy.PolicyError as error:
+            self.assertIn(str(error), map(str, refused))
+
+    def test_what_is_not_ours_is_let_through_beside_what_is_wrong(self):
+        policy.check_flavor({'ghsched:mem_bw_min': '101', 'hw:cpu_policy':
+                             'shared'}, {'hw:cpu_policy'})
+
+    def test_a_number_of_nodes_that_no_guest_can_have(self):
+        started = time.process_time()
+        for nodes in ('1000', '9999', '999999999999'):
+            policy.check_flavor({'ghsched:mem_bw_min': '5',
+                                 'hw:numa_nodes': nodes}, {'hw:numa_nodes'})
+        self.assertLess(time.process_time() - started, 1)
 
 
 class DemandTest(unittest.TestCase):
