@@ -34,8 +34,8 @@ def add_parser(commands: Any) -> None:
         description='Look at this node: releases of Nova and Placement, '
                     'driver, resctrl, filter and scheduler. Changes nothing. '
                     'What is not about this node is skipped.',
-        epilog='Exit status: 0 nothing is wrong, 1 something is, 2 wrong '
-               'usage, or a configuration that cannot be read.')
+        epilog='Exit status: 0 nothing is wrong, 1 something is, or wrong '
+               'usage, 2 a configuration that cannot be read.')
     parser.add_argument(
         '--config-file', action='append', metavar='FILE',
         help='configuration of the service of Nova on this node, may be '

@@ -166,3 +166,18 @@ class VersionTest(testtools.TestCase):
                     SystemExit, module.parser().parse_args, ['--version'])
             self.assertEqual(0, error.code)
             self.assertEqual(console.version(), out.getvalue().split()[1])
+
+
+class UsageTest(testtools.TestCase):
+
+    def test_wrong_usage_ends_as_the_help_says(self):
+        for arguments in (['--format', 'x'], ['--x']):
+            with contextlib.redirect_stderr(io.StringIO()):
+                error = self.assertRaises(
+                    SystemExit, main.main, ['doctor', *arguments])
+            self.assertEqual(1, error.code)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertRaises(SystemExit, main.main, ['doctor', '--help'])
+        self.assertIn('1 something is, or wrong usage, 2',
+                      ' '.join(out.getvalue().split()))
