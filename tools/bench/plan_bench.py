@@ -37,6 +37,7 @@ from ghsched_nova.lab import described
 from ghsched_nova.lab.planner.flavors import Flavor
 from ghsched_nova.lab.planner.flavors import parse
 from ghsched_nova.lab.planner.hosts import Host
+from ghsched_nova.lab.planner import inputs
 from ghsched_nova.lab.planner import need as needs
 from ghsched_nova.lab.planner import plan
 from ghsched_nova.lab.planner.private import PrivatePlacement
@@ -57,7 +58,7 @@ MIX = {'bw20': 3, 'wide': 1, 'small': 4}
 
 def hosts(path: str, count: int, alike: bool) -> list[Host]:
     """Hosts of a file: empty, or each with other guests."""
-    (known,) = input.described([f'{path}*{count}'])
+    (known,) = inputs.described([f'{path}*{count}'])
     chance = random.Random(7)  # noqa: S311
     found = [described.planned(known.file, name) for name in known.names]
     return found if alike else [_used(host, chance) for host in found]
@@ -111,8 +112,8 @@ def main() -> int:
     parser.add_argument('--plain', type=int, default=5, metavar='N',
                         help='guests that the baseline is measured on (5)')
     arguments = parser.parse_args()
-    (known,) = input.described([arguments.file])
-    aliases = input.aliases([known])
+    (known,) = inputs.described([arguments.file])
+    aliases = inputs.aliases([known])
     flavors = [parse(text) for text in FLAVORS]
     print(f'Python {platform.python_version()}, '
           f'{simulated_placement.processor()}; {arguments.hosts} simulated '
