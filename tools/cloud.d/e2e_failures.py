@@ -26,6 +26,9 @@ from aio.services import COMPUTE
 from e2e_guest_room import GUARANTEE
 from e2e_guest_room import GuestRoom
 
+#: What a tenant is told; the log of nova-compute has the kernel's words.
+REFUSED = 'cannot hold the memory bandwidth of the flavor'
+
 
 class Failures(GuestRoom):
     """The tests; a method's name without ``test_`` is the test's name."""
@@ -117,21 +120,23 @@ class Failures(GuestRoom):
 
         :param foreign: control groups that are not ours.
         """
-        server = self.lab.boot('failing', flavor)
-        self.checks.equal('status', server.status, 'ERROR')
-        fault = self.lab.fault(server)
-        self._contains('fault', fault, reason)
+        with self.lab.log_of('nova-compute') as log:
+            server = self.lab.boot('failing', flavor)
+            self.checks.equal('status', server.status, 'ERROR')
+            self._contains('fault', self.lab.fault(server), REFUSED)
+            self.checks.holds('log of nova-compute', bool(log.lines(reason)),
+                              reason)
         self.checks.equal('allocations', self.lab.allocations(server), {})
         self.nothing_left(but=foreign)
         self.lab.delete(server)
 
     def _names_resctrl(self, server: Any) -> None:
-        """The fault tells an admin what is missing.
+        """The fault says which keys cannot be held.
 
         Either the host says it, or it was reported to Placement in time and
-        the scheduler says which key no host can hold.
+        the scheduler does.
         """
-        self._contains('fault', self.lab.fault(server), 'resctrl',
+        self._contains('fault', self.lab.fault(server), REFUSED,
                        'no host can hold ghsched:mem_bw_min')
 
     @contextlib.contextmanager
