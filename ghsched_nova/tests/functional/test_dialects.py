@@ -68,13 +68,16 @@ class OwnGroupTestCase(testtools.TestCase):
         wanted = model.Wanted(
             (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'ghsched'),), (domain,),
-            others=resolve.other_domains(host), lossy=host.dialect.lossy)
+            others=resolve.other_domains(host), lossy=host.dialect.lossy,
+            writes=host.writes)
         place = reconcile.Place(root, self.top)
         first = reconcile.reconcile(place, wanted)
         self.assertEqual((), first.problems)
+        # A line that a new group has by itself is not written.
         self.assertEqual(
-            ['make group', *['write line'] * len(desired), 'move threads'],
-            [action.kind for action in first.actions])
+            ['make group', 'write line', 'move threads'],
+            list(dict.fromkeys(action.kind for action in first.actions)))
+        self.assertLessEqual(len(first.actions), len(desired) + 2)
         self.assertEqual(set(threads.tids.values()),
                          set(first.actions[-1].threads))
         self.assertEqual(reconcile.Report(),

@@ -469,6 +469,10 @@ class IntelTestCase(_OnEmulator):
         self.assertEqual(0xf, self.held().values('L3', 16)[0])
 
 
+#: f_type of statfs(2) of the emulator.
+FUSE = 0x65735546
+
+
 class EngineTestCase(_OnEmulator):
     """What nova-compute does after a fault, and what its log says of it."""
 
@@ -477,14 +481,14 @@ class EngineTestCase(_OnEmulator):
         self.log = self.useFixture(FakeLogger(level=20, format='%(message)s'))
         privsep.context.set_client_mode(False)
         self.addCleanup(privsep.context.set_client_mode, True)
-        options = cfg.ConfigOpts()
-        options([], project='nova', default_config_files=[],
-                default_config_dirs=[])
+        # The helper is in this process and reads the configuration of it.
+        options = cfg.CONF
         conf.register(options)
-        for name, value in (('resctrl_path', self.root),
-                            ('sysfs_path', self.sysfs),
-                            ('libvirt_run_path', self.sysfs)):
-            options.set_override(name, str(value), 'ghsched')
+        for name, value in (('resctrl_path', str(self.root)),
+                            ('sysfs_path', str(self.sysfs)),
+                            ('libvirt_run_path', str(self.sysfs)),
+                            ('resctrl_magic', str(FUSE))):
+            options.set_override(name, value, 'ghsched')
             self.addCleanup(options.clear_override, name, 'ghsched')
         self.engine = engine.HostEngine(options.ghsched)
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
@@ -541,10 +545,6 @@ class EngineTestCase(_OnEmulator):
         self.assertEqual(UUID, problem.guest)
 
 
-#: f_type of statfs(2) of the emulator.
-FUSE = 0x65735546
-
-
 class PrivsepTestCase(_OnEmulator):
     """Through a real daemon, which has no capability."""
 
@@ -554,7 +554,7 @@ class PrivsepTestCase(_OnEmulator):
         if not helper.exists():
             self.skipTest(f'there is no {helper}')
         section = privsep.context.cfg_section
-        config = self.root.parent / 'nova.conf'
+        self.config = config = self.root.parent / 'nova.conf'
         config.write_text('[ghsched]\n'
                           f'resctrl_path = {self.root}\n'
                           f'libvirt_run_path = {self.sysfs}\n'
@@ -594,7 +594,8 @@ class PrivsepTestCase(_OnEmulator):
         for path in Path('/proc').glob('[0-9]*/cmdline'):
             with contextlib.suppress(OSError):
                 words = path.read_bytes().split(b'\0')
-                if b'ghsched_nova.privsep.context' in words:
+                if (b'ghsched_nova.privsep.context' in words
+                        and str(self.config).encode() in words):
                     found.add(int(path.parent.name))
         return found
 

@@ -357,10 +357,15 @@ class SharedGroupTest(LiveChangeBase):
         self.assertEqual((1, 30, 60), self.told(self.change(mem_bw_min=30)))
 
     def test_a_refusal_leaves_it_in_the_group(self):
-        self.kernel.error = apply.EnforcementError(
-            'there is no control group left')
+        enforce = self.kernel._enforce
+
+        def no_other_group(domain, guest):
+            self.kernel.error = None if guest.group == self.group else (
+                apply.EnforcementError('there is no control group left'))
+            return enforce(domain, guest)
+
+        self.kernel._enforce = no_other_group
         self.refused('no control group left', mem_bw_min=20)
-        self.kernel.error = None
         self._run_periodics()
         self.assert_as_before()
         self.assertEqual([self.group], self.kernel.own_groups())
@@ -405,7 +410,7 @@ class RefusedTest(LiveChangeBase):
 
     def test_libvirt_is_not_there(self):
         with fixtures.MockPatch(
-                'nova.virt.libvirt.host.Host.get_guest',
+                'nova.virt.libvirt.host.Host._get_domain',
                 side_effect=exception.HypervisorUnavailable(host='host_a')):
             self.refused('Connection to the hypervisor is broken on host',
                          mem_bw_min=40)
