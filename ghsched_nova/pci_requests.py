@@ -119,8 +119,8 @@ def vfs_of(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
         policies.check_topology(extra_specs)
         if not _asks(extra_specs):
             return ()
-        # Nova has checked this key, or will.
-        nodes = extra_specs[keys.NUMA_NODES]
+        # Nova has checked this key, or will. A locality alone needs none.
+        nodes = extra_specs.get(keys.NUMA_NODES, '1')
         return policies.parse_vfs(extra_specs,
                                   int(nodes) if nodes.isdecimal() else 1)
     except policies.PolicyError as error:

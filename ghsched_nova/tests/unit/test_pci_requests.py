@@ -87,6 +87,12 @@ class WithVfsTest(base.BaseTestCase):
         self.assertEqual(
             [], nova_request.get_pci_requests_from_flavor(flavor).requests)
 
+    def test_a_locality_alone_asks_for_nothing(self):
+        flavor = {'extra_specs': {'ghsched:vfs_locality': 'node'}}
+        policy.check_flavor(flavor['extra_specs'], flavor['extra_specs'])
+        self.assertEqual(
+            [], nova_request.get_pci_requests_from_flavor(flavor).requests)
+
     def test_bad_keys_are_bad_requests(self):
         error = self.assertRaises(exception.PciInvalidAlias, self.requests,
                                   ghsched__vfs='nic')
