@@ -320,7 +320,7 @@ class FlavorTest(openstack_base.CommandTestCase):
         self.assertIn('is for admins', error)
 
     def test_everything_that_is_wrong_is_told(self):
-        made = self.flavor(nodes=1, mem_bw_min=60, mem_bw_max=50)
+        made = self.unchecked_flavor(nodes=1, mem_bw_min=60, mem_bw_max=50)
         error = self.said(1, flavor.CheckFlavor, made)
         self.assertIn('ghsched:mem_bw_min: 60 is more than', error)
 
