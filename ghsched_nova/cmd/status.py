@@ -45,9 +45,18 @@ def result(found: Iterable[checks.Check]) -> upgradecheck.Result:
 def _check(judge: Callable[[checks.Facts], Iterator[checks.Check]]
            ) -> Callable[['Checks'], upgradecheck.Result]:
     def check(commands: 'Checks') -> upgradecheck.Result:
-        return result(judge(node.read(
-            commands.options.config_file or None)))
+        return result(judge(node.read(_named(commands.options))))
     return check
+
+
+def _named(options: cfg.ConfigOpts) -> list[str] | None:
+    """Files of the command line; None: nova-compute reads more than these.
+
+    oslo.config finds nova.conf by itself, but no nova-compute.conf.
+    """
+    found = options.get_location('config_file')
+    by_user = found is not None and found.location.is_user_controlled
+    return list(options.config_file) if by_user else None
 
 
 class Checks(upgradecheck.UpgradeCommands):

@@ -20,6 +20,7 @@ import os
 from pathlib import Path
 import tempfile
 
+import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 from oslo_upgradecheck import upgradecheck
@@ -151,6 +152,18 @@ class CommandTest(testtools.TestCase):
         with contextlib.redirect_stdout(out):
             self.assertEqual(2, status.main([
                 '--config-file', str(self.file), 'upgrade', 'check']))
+        self.assertIn('compute_driver is', out.getvalue())
+
+    def test_upgrade_check_reads_what_nova_compute_reads(self):
+        self.useFixture(fixtures.EnvironmentVariable('HOME', str(self.top)))
+        os.mkdir(self.top / '.nova')
+        for name, text in (('nova', ''), (
+                'nova-compute', 'compute_driver = libvirt.LibvirtDriver\n')):
+            (self.top / '.nova' / f'{name}.conf').write_text(
+                '[DEFAULT]\n' + text)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(2, status.main(['upgrade', 'check']))
         self.assertIn('compute_driver is', out.getvalue())
 
 
