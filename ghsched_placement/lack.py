@@ -24,7 +24,6 @@ of the cloud; an operator is shown all of it (``str``).
 """
 
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -310,6 +309,16 @@ def find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
         return [Lack(
             None, 'host', reason='Placement has no host where the request '
             'may go (availability zone, aggregates or destination)')]
+    found = _find(policy, accounting, replace(cloud, ask=ask), rest)
+    # Others may have it.
+    return [replace(one, reason=f'{one.reason} where the request may go')
+            for one in found] if bounds else found
+
+
+def _find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
+          rest: Sequence[tuple[str, str]]) -> list[Lack]:
+    """The same among the hosts that ``cloud.ask`` asks about."""
+    ask = cloud.ask
     missing = list(_capabilities(policy, ask))
     if missing:
         return missing
@@ -322,7 +331,7 @@ def find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
                 '[ghsched]reserved_control_groups, or move some away')))
         elif not missing:
             missing += _not_joined(policy, accounting, ask)
-    return (missing or [*_others(rest, bounds, ask)]
+    return (missing or [*_others(rest, ask)]
             or [_together(policy, ask, rest)])
 
 
@@ -521,10 +530,9 @@ def without_ours(query: Iterable[tuple[str, str]],
     return found
 
 
-def _others(rest: Sequence[tuple[str, str]],
-            bounds: Collection[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
+def _others(rest: Sequence[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
     """What no host has that no key of ours asks for; nothing when one has."""
-    if not rest or ask([item for item in rest if item not in bounds]):
+    if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
         return
     found = [*_resources(rest, ask), *_root_traits(rest, ask)]
     yield from found or [Lack(
