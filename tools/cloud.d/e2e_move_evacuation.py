@@ -19,6 +19,7 @@ from aio import cli
 from aio import host
 from aio import process
 from e2e_move_room import MoveRoom
+from openstack import exceptions
 
 
 class Evacuation(MoveRoom):
@@ -93,6 +94,21 @@ class Evacuation(MoveRoom):
             self._service(number), forced=True)
 
     def _comes_back(self, number: int) -> None:
-        self.lab.cloud.compute.update_service_forced_down(
-            self._service(number), forced=False)
+        """A host is there again, and nova-compute clears up at its start.
+
+        Until it has, nova-api does not let it be forced up.
+        """
+        settings = self._host(number)
+        host.up(settings)
+        self.services.compute(settings).start()
+        self.lab.until(lambda: self._is_let_up(number), 120,
+                       'nova-api does not let the host be forced up')
         cli.up(self.settings)
+
+    def _is_let_up(self, number: int) -> bool:
+        try:
+            self.lab.cloud.compute.update_service_forced_down(
+                self._service(number), forced=False)
+        except exceptions.BadRequestException:
+            return False
+        return True

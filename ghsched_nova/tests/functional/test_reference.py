@@ -111,9 +111,10 @@ class ReferenceTest(test_vfs.VfsTestCase):
         self.assert_local(self.boot(flavor))
         server = self.boot(flavor, state='ERROR')
         self.assertEqual({}, self.allocated(server))
-        self.assertIn('on the right NUMA nodes', self.fault(server))
-        self.assertIn('host NUMA node 0 has the memory bandwidth and '
-                      'VFs, but not the CPUs, memory', self.logger.output)
+        self.assertIn('nodes with the memory bandwidth and VFs lack the CPUs',
+                      self.fault(server))
+        self.assertIn('refused on 1 host (host_a): ', self.logger.output)
+        self.assertIn('; NUMA nodes 0', self.logger.output)
 
     def test_a_nic_on_each_socket_serves_two_if_near_is_a_must(self):
         self.start_described('kunpeng920-2nic')
