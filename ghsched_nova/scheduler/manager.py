@@ -87,6 +87,11 @@ class _Seen(threading.local):
     def note(self, name: str, before: int, after: int) -> None:
         self.filtered.append(lack.Filtered(name, before, after))
 
+    @property
+    def removed_by(self) -> set[str]:
+        """The filters that removed hosts."""
+        return {one.name for one in self.filtered if one.after < one.before}
+
 
 class _NotingClient:
     """A Placement client that notes what is asked and claimed.
@@ -309,6 +314,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             return ''
         try:
             found = why or self._lacks(spec, policy)
+            if why and self._seen.removed_by == {_OUR_FILTER}:
+                # What no host has says more than what one candidate lacked.
+                found = [one for one in self._lacks(spec, policy)
+                         if one.resource != lack.COMBINATION] or why
         except Exception:
             # The refusal stands whether or not its reason can be had.
             LOG.exception('ghsched: cannot find out why flavor %s was '

@@ -464,7 +464,8 @@ class ProviderTest(nova_base.GhschedTestCase):
             self.refused({key: '10', 'hw:numa_nodes': '1'}, key)
         self.refused({'gsched:mem_bw_mim.1': '10', 'hw:numa_nodes': '2'},
                      'do you mean ghsched:mem_bw_min.1?')
-        for key in ('sched:x', 'hw:mem_page_size', 'quota:vif_inbound_average'):
+        for key in ('sched:x', 'hw:mem_page_size',
+                    'quota:vif_inbound_average'):
             self.api.post_extra_spec(
                 self._create_flavor(vcpu=1), {'extra_specs': {key: '1'}}
                 if key != 'hw:mem_page_size' else
