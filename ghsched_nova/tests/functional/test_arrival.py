@@ -114,5 +114,5 @@ class ArrivalTest(openstack_base.CommandTestCase):
         self.useFixture(fixtures.MockPatchObject(
             self.dest.driver, 'check_source_migrate_data_at_dest',
             then_lost))
-        self._live_migrate(self.server, 'error')
+        self._live_migrate(self.server, 'failed')
         self.assert_it_stays('lost since')
