@@ -154,7 +154,7 @@ class Vfs(Room):
         return any((one.updated_at or '') > since for one
                    in self.lab.cloud.compute.services(host=machine.NAME))
 
-    def _nothing_left(self) -> None:
+    def nothing_left(self) -> None:
         self.checks.equal('domains', self.lab.domains(), [])
         self.checks.equal('control groups', self.lab.groups(), [])
         used = {one.name: amounts for one in self.lab.providers()
