@@ -67,7 +67,7 @@ def apply(tid: int, start: int, scheduling: Scheduling) -> str:
     path = f'/proc/{tid}/stat'
     try:
         with open(path, errors='replace') as file:
-            now = int(file.read().rpartition(')')[2].split()[19])
+            now = survey.start_of(file.read())
         if now != start:
             return f'thread {tid} has ended'
         flag = os.sched_getscheduler(tid) & survey.RESET_ON_FORK

@@ -72,13 +72,21 @@ def threads(process: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
 
 def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
     try:
-        # "4711 (CPU 0/KVM) S 1 ...": the name may hold anything.
         text = (path / 'stat').read_text(errors='replace')
-        start = int(text.rpartition(')')[2].split()[19])
         return (text.partition('(')[2].rpartition(')')[0],
-                Thread(tid, start, scheduling(tid)))
+                Thread(tid, start_of(text), scheduling(tid)))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def start_of(stat: str) -> int:
+    """The start time in the text of a ``stat`` file, see :class:`Thread`.
+
+    :raises ValueError: when it is no such text.
+    :raises IndexError: likewise.
+    """
+    # "4711 (CPU 0/KVM) S 1 ...": the name may hold anything.
+    return int(stat.rpartition(')')[2].split()[19])
 
 
 def scheduling(tid: int) -> Scheduling:
