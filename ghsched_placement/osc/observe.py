@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
-from dataclasses import field
 import functools
 from typing import Any
 
@@ -56,7 +55,6 @@ class Observed:
     :param told: what the host itself reports about its nodes; empty when it
         was not asked, or has no guest to report about.
     :param unchecked: what could not be compared, where the host was asked.
-    :param elsewhere: consumers of this host that are servers of another.
     """
 
     host: capacity.Host
@@ -67,7 +65,6 @@ class Observed:
     status: str | None = None
     told: tuple[diagnostics.HostNode, ...] = ()
     unchecked: tuple[Finding, ...] = ()
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def guests(self) -> tuple[Server, ...]:
@@ -158,8 +155,7 @@ def _observed(client: clients.Client, host: capacity.Host,
          *audit_host.left(host, servers, reports)),
         state, node.get('status'),
         max((report.host for report in reports), key=len, default=()),
-        tuple(audit_host.unchecked(host, servers, state)) if ask_host else (),
-        others.servers)
+        tuple(audit_host.unchecked(host, servers, state)) if ask_host else ())
 
 
 def with_findings_of(seen: Observed, before: Observed) -> Observed:
