@@ -138,10 +138,13 @@ def child(mode: str, urls: dict[str, str], pipe: Any) -> None:
 
 @contextlib.contextmanager
 def children(urls: dict[str, str], modes: list[str]) -> Iterator[list[Child]]:
-    found = [Child(urls, mode) for mode in modes]
+    found: list[Child] = []
     try:
-        for one in found:
-            one.receive()
+        for mode in modes:
+            # One after the other: each Placement writes traits when it
+            # starts, and SQLite refuses a second writer.
+            found.append(Child(urls, mode))
+            found[-1].receive()
         yield found
     finally:
         for one in found:
