@@ -1,0 +1,232 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Load and waiting of the NUMA nodes of a host, as one record (pure).
+
+Load is the part of a period in which a resource was busy, waiting the part in
+which somebody wanted it and did not get it; both are shares, 1 is all of the
+period. Loads of what cannot be asked for beyond its capacity end at 1, others
+may be above. What is not known is None, and None is never 0.
+
+Nova keeps a text for each key in the stats of a compute node, 64 KiB for all
+of them, so only the host's nodes go there; guests are told of one by one.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+import json
+import math
+from typing import Any
+from typing import TypeVar
+
+KEY = 'ghsched_load'
+#: Raised when a field changes its meaning; a new field does not raise it.
+VERSION = 1
+
+#: What a host NUMA node is judged by: fields of :class:`HostNode`.
+RESOURCES = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait',
+             'io_load', 'io_wait')
+
+_Node = TypeVar('_Node', 'HostNode', 'GuestNode')
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A NUMA node of the host.
+
+    :param node: its number.
+    :param cpus: how many it has online.
+    :param memory: MiB.
+    :param memory_free: MiB that nobody uses.
+    :param cpu_load: busy time of its CPUs.
+    :param cpu_wait: time that vCPUs of guests there were ready and did not
+        run; the mean of vCPUs, each counted by how long it wanted to run.
+    :param bandwidth: bytes per second that were used.
+    :param capacity: bytes per second that the node can deliver.
+    :param memory_load: bandwidth by capacity.
+    :param memory_wait: time that some thread of the guests there waited for
+        memory to be reclaimed, read back or swapped in (PSI).
+    :param reclaim: pages per second that the kernel took back.
+    :param refaults: pages per second that were read again after that.
+    :param remote: part of the memory of guests on its CPUs that is on other
+        nodes.
+    :param io_load: time that the busiest of its block devices was busy.
+    :param io_wait: requests that waited at it, the mean over the period.
+    :param bottlenecks: names of RESOURCES at which it is one; None when
+        nobody has judged it.
+    """
+
+    node: int
+    cpus: int | None = None
+    memory: int | None = None
+    memory_free: int | None = None
+    cpu_load: float | None = None
+    cpu_wait: float | None = None
+    bandwidth: float | None = None
+    capacity: float | None = None
+    memory_load: float | None = None
+    memory_wait: float | None = None
+    reclaim: float | None = None
+    refaults: float | None = None
+    remote: float | None = None
+    io_load: float | None = None
+    io_wait: float | None = None
+    bottlenecks: tuple[str, ...] | None = None
+
+    def figures(self) -> dict[str, float]:
+        """What is known of RESOURCES, by name."""
+        found = {name: getattr(self, name) for name in RESOURCES}
+        return {name: value for name, value in found.items()
+                if value is not None}
+
+
+@dataclass(frozen=True)
+class GuestNode:
+    """A NUMA node of a running guest; one without a topology has node 0.
+
+    :param guest: UUID.
+    :param node: its number in the guest.
+    :param host_node: that it is on; None for a guest that floats over
+        several.
+    :param vcpus: how many it has.
+    :param memory: MiB.
+    :param cpu_load: busy time of its vCPUs, the mean of them.
+    :param cpu_wait: as of a host node.
+    :param bandwidth: bytes per second that were used.
+    :param memory_wait: as of a host node; one figure for all of the guest.
+    :param remote: part of its memory that is on no node that its vCPUs ran
+        on.
+    """
+
+    guest: str
+    node: int = 0
+    host_node: int | None = None
+    vcpus: int | None = None
+    memory: int | None = None
+    cpu_load: float | None = None
+    cpu_wait: float | None = None
+    bandwidth: float | None = None
+    memory_wait: float | None = None
+    remote: float | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a host has measured.
+
+    :param time: seconds since 1970, of the host's clock.
+    :param period: seconds over which it was measured.
+    """
+
+    time: float
+    period: float
+    nodes: tuple[HostNode, ...] = ()
+    guests: tuple[GuestNode, ...] = ()
+
+    def by_node(self) -> dict[int, HostNode]:
+        """The host's nodes by number."""
+        return {node.node: node for node in self.nodes}
+
+
+def write(load: Load) -> dict[str, str]:
+    """The stats to report: the host's nodes alone."""
+    return {KEY: to_json(dataclasses.replace(load, guests=()))}
+
+
+def read(stats: Mapping[str, str | None]) -> Load | None:
+    """What a host has reported; None where that makes no sense."""
+    return from_json(stats.get(KEY) or 'null')
+
+
+def to_json(load: Load) -> str:
+    """The record as text; what is not known is left out."""
+    return json.dumps(
+        {'version': VERSION, 'time': round(load.time, 1),
+         'period': round(load.period, 3),
+         'nodes': [_packed(node) for node in load.nodes],
+         'guests': [_packed(guest) for guest in load.guests]},
+        separators=(',', ':'))
+
+
+def from_json(text: str) -> Load | None:
+    """The record of any release that gives its fields the same meaning.
+
+    Fields that are not known here are dropped, a node that makes no sense
+    is left out, and a value that makes none is not known.
+
+    :returns: None where the text is no such record.
+    """
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict) or found['version'] != VERSION:
+            return None
+        when, period = float(found['time']), float(found['period'])
+        if not (math.isfinite(when) and math.isfinite(period)):
+            return None
+        return Load(when, period, _all(HostNode, found.get('nodes')),
+                    _all(GuestNode, found.get('guests')))
+    except (KeyError, OverflowError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _packed(node: HostNode | GuestNode) -> dict[str, Any]:
+    return {name: round(value, 4) if isinstance(value, float) else value
+            for name, value in dataclasses.asdict(node).items()
+            if value is not None}
+
+
+def _all(kind: type[_Node], found: Any) -> tuple[_Node, ...]:
+    made = [_made(kind, one) for one in found or ()
+            if isinstance(one, Mapping)]
+    return tuple(one for one in made if one is not None)
+
+
+def _made(kind: type[_Node], found: Mapping[str, Any]) -> _Node | None:
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        values[field.name] = _READ[field.type](found.get(field.name))
+    if values['node'] is None or values.get('guest', '') is None:
+        return None
+    return kind(**values)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        value = float(value)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _count(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None or number != int(number) else int(number)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    if not isinstance(value, (list, tuple)):
+        return None
+    return tuple(one for one in value if isinstance(one, str))
+
+
+#: What is read of a value, by the type of its field.
+_READ: Mapping[Any, Any] = {
+    int: _count, int | None: _count, str: _text, float | None: _number,
+    tuple[str, ...] | None: _names}
