@@ -32,9 +32,9 @@ class Key:
     """One extra spec.
 
     :param name: the word after ``ghsched:``.
-    :param kind: ``int``, ``bool``, ``enum``, ``vcpus`` (a list of vCPUs, as
-        ``2-3`` or ``^0-1``) or ``devices`` (how many devices of which PCI
-        alias, as ``ALIAS:COUNT,ALIAS:COUNT``).
+    :param kind: ``int``, ``bool``, ``enum``, ``name``, ``vcpus`` (a list of
+        vCPUs, as ``2-3`` or ``^0-1``) or ``devices`` (how many devices of
+        which PCI alias, as ``ALIAS:COUNT,ALIAS:COUNT``).
     :param per_node: whether ``ghsched:<name>.N`` sets it for guest NUMA node N
         alone.
     :param summary: one sentence, shown by the API and in the reference.
@@ -46,7 +46,7 @@ class Key:
     """
 
     name: str
-    kind: Literal['int', 'bool', 'enum', 'vcpus', 'devices']
+    kind: Literal['int', 'bool', 'enum', 'name', 'vcpus', 'devices']
     per_node: bool
     summary: str
     default_text: str
@@ -205,11 +205,24 @@ LOCK_MEMORY = Key(
     details='The whole of QEMU is locked, which is more than the memory of '
             'the flavor; keep some in reserved_host_memory_mb.')
 
+AFFINITY_GROUP = Key(
+    name='affinity_group', kind='name', per_node=False,
+    default_text='none; guests that talk to each other are still found by '
+                 'what is measured',
+    summary='Name of a group of guests of one project that should be on the '
+            'same host NUMA node.',
+    details='A wish, for the rebalancing of guests that run: it is followed '
+            'as long as the node has room and is no bottleneck, and never '
+            'against what Placement has allocated. Groups of different '
+            'projects with the same name are different groups. 1 to 63 '
+            'letters, digits, dots, hyphens and underscores.')
+
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR,
     DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
     VCPU_SCHEDULER_MASK, EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
-    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY)
+    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY,
+    AFFINITY_GROUP)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 

@@ -41,6 +41,7 @@ _PREFIX = keys.NAMESPACE + ':'
 _KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
 _NODE = re.compile(r'0|[1-9][0-9]{0,3}')
 _INT = re.compile(r'[+-]?[0-9]{1,9}')
+_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
 _DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
                       r'\s*([1-9][0-9]{0,3})\s*')
 
@@ -107,6 +108,7 @@ class GuestPolicy:
     :param vfs_locality: how far a VF may be at most: ``node``, ``socket`` or
         ``any``.
     :param threads: how the threads of the guest are scheduled on the host.
+    :param affinity_group: which guests it should be near; empty for none.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
@@ -115,6 +117,7 @@ class GuestPolicy:
     vfs: tuple[Vfs, ...] = ()
     vfs_locality: str = 'any'
     threads: ThreadPolicy = scheduling.NONE
+    affinity_group: str = ''
 
     @property
     def controlled(self) -> bool:
@@ -248,6 +251,7 @@ def parse(extra_specs: Mapping[str, str],
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
     monitor = bool(general.pop(keys.MONITOR.name, False))
+    group = str(general.pop(keys.AFFINITY_GROUP.name, ''))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
         raise PolicyError(keys.DEVICE_NUMA.extra_spec, _NEEDS_TOPOLOGY)
@@ -258,7 +262,8 @@ def parse(extra_specs: Mapping[str, str],
         nodes = tuple(_node_policy(general, special, node)
                       for node in range(guest_nodes))
     return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa,
-                       vfs=vfs, vfs_locality=locality, threads=threads)
+                       vfs=vfs, vfs_locality=locality, threads=threads,
+                       affinity_group=group)
 
 
 def problems(extra_specs: Mapping[str, str],
@@ -416,12 +421,23 @@ def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
                 extra_spec,
                 f'{text!r} is not one of {", ".join(key.choices)}')
         return text
+    if key.kind == 'name':
+        return _name(extra_spec, text)
     if key.kind == 'devices':
         return _devices(extra_spec, text)
     if key.kind == 'vcpus':
         scheduling.listed(text)
         return text
     return _number(extra_spec, key, text)
+
+
+def _name(extra_spec: str, text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise PolicyError(
+            extra_spec, f'{text!r} is not a name of 1 to 63 letters, digits, '
+                        'dots, hyphens and underscores that begins with a '
+                        'letter or a digit')
+    return text
 
 
 def _number(extra_spec: str, key: keys.Key, text: str) -> int:

@@ -47,6 +47,8 @@ def _values(key: keys.Key) -> str:
         return '``true`` or ``false``'
     if key.kind == 'enum':
         return ', '.join(f'``{choice}``' for choice in key.choices)
+    if key.kind == 'name':
+        return 'a name'
     if key.kind == 'devices':
         return '``ALIAS:COUNT``, or several separated by commas'
     if key.kind == 'vcpus':

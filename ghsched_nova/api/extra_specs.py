@@ -106,7 +106,7 @@ def _validator(key: keys.Key, name: str,
 def _value(key: keys.Key) -> dict[str, Any]:
     if key.kind == 'bool':
         return {'type': bool}
-    if key.kind in ('devices', 'vcpus'):
+    if key.kind in ('devices', 'name', 'vcpus'):
         return {'type': str}
     if key.kind == 'enum':
         return {'type': str, 'enum': list(key.choices)}

@@ -27,6 +27,9 @@ def _texts(key):
         return st.sampled_from(['true', 'False', '1', '0', 'yes', 'Off'])
     if key.kind == 'enum':
         return st.sampled_from(key.choices)
+    if key.kind == 'name':
+        return st.from_regex(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}',
+                             fullmatch=True)
     if key.kind == 'vcpus':
         return st.sampled_from(['0', '^0', '1-2', '^0, ^1'])
     if key.kind == 'devices':
@@ -68,6 +71,20 @@ class RefusalTestCase(unittest.TestCase):
         self.assertRegex(raised.exception.reason, reason)
         self.assertEqual(f'{key}: {raised.exception.reason}',
                          str(raised.exception))
+
+
+class AffinityGroupTest(RefusalTestCase):
+
+    def test_a_group_needs_no_numa_topology_and_no_control_group(self):
+        found = parsed({'ghsched:affinity_group': 'web-1.a'}, 0)
+        self.assertEqual('web-1.a', found.affinity_group)
+        self.assertFalse(found.controlled)
+        self.assertEqual(frozenset(), found.capabilities())
+
+    def test_a_name_is_short_and_plain(self):
+        for name in ('', ' ', '-web', 'a b', 'web\n1', 'w' * 64, 'ä'):
+            self.refused({'ghsched:affinity_group': name}, 1,
+                         'ghsched:affinity_group', 'is not a name of 1 to 63')
 
 
 class ParseTest(unittest.TestCase):

@@ -147,7 +147,8 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
                 ('emulator', policy.threads.emulator),
                 ('iothreads', policy.threads.iothreads))
                 if value is not None},
-            'lock_memory': policy.threads.lock_memory}
+            'lock_memory': policy.threads.lock_memory,
+            'affinity_group': policy.affinity_group}
 
 
 def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:

@@ -67,6 +67,7 @@ class ValidateTest(LoadedTestCase):
                 'bool': ('true', 'false'), 'enum': key.choices,
                 'int': (str(key.minimum), str(key.maximum)),
                 'devices': ('nic:1', 'nic:9999,x:1'),
+                'name': ('a', 'a' * 63),
                 'vcpus': ('0', '^0-1')}[key.kind]
             names = [key.extra_spec]
             if key.per_node:
