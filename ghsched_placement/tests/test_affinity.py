@@ -1,0 +1,229 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import random
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import affinity
+from ghsched_placement.affinity import Level
+from ghsched_placement.affinity import Member
+
+SETTINGS = affinity.Settings(half_life=60, least=1, delay=120)
+_NAMES = 'abcdefgh'
+_LOADS = st.integers(0, 64).map(lambda eighths: eighths / 8)
+
+
+@st.composite
+def clouds(draw):
+    """Members, what they said in a minute, and bounds."""
+    names = draw(st.lists(st.sampled_from(_NAMES), unique=True, min_size=1))
+    members = [Member(name, draw(_LOADS), draw(st.integers(0, 64)),
+                      draw(st.sampled_from(['', '', 'web', 'db'])))
+               for name in names]
+    sent = draw(st.dictionaries(
+        st.tuples(st.sampled_from(_NAMES), st.sampled_from(_NAMES)),
+        st.integers(0, 10 ** 6)))
+    bounds = affinity.Bounds(draw(_LOADS), draw(st.integers(1, 8)),
+                             draw(st.integers(0, 128)))
+    return members, sent, bounds
+
+
+def tied(sent, now=60.0, settings=SETTINGS):
+    return affinity.observed(affinity.Ties(), sent, now, settings)
+
+
+def held(found):
+    return {group.members for group in found}
+
+
+class TiesTest(unittest.TestCase):
+
+    @given(clouds())
+    def test_who_talks_to_whom_does_not_matter(self, cloud):
+        _members, sent, _bounds = cloud
+        turned = {(other, one): count for (one, other), count in sent.items()}
+        ties = tied(sent)
+        self.assertEqual(ties, tied(turned))
+        for one, other in sent:
+            self.assertEqual(ties.strength(one, other),
+                             ties.strength(other, one))
+
+    @given(st.floats(1, 1e12), st.floats(0.1, 600), st.floats(0.1, 600))
+    def test_decay_does_not_depend_on_how_often_one_looks(
+            self, strength, first, second):
+        settings = affinity.Settings(half_life=60, least=0, delay=1)
+        before = affinity.Ties(0, {('a', 'b'): affinity.Tie(strength, 0)})
+        once = affinity.observed(before, {}, first + second, settings)
+        twice = affinity.observed(
+            affinity.observed(before, {}, first, settings), {},
+            first + second, settings)
+        self.assertAlmostEqual(
+            1, once.by_pair['a', 'b'].strength
+            / twice.by_pair['a', 'b'].strength)
+
+    def test_what_is_not_used_halves_with_each_half_life(self):
+        before = affinity.Ties(0, {('a', 'b'): affinity.Tie(40.0, 0)})
+        for half_lives, expected in ((1, 20.0), (2, 10.0), (3, 5.0)):
+            found = affinity.observed(before, {}, 60.0 * half_lives, SETTINGS)
+            self.assertEqual(expected, found.strength('b', 'a'))
+
+    @given(st.lists(st.integers(0, 1000), min_size=1))
+    def test_strength_stays_between_the_rates_that_were_seen(self, rates):
+        ties = affinity.Ties()
+        for turn, rate in enumerate(rates, 1):
+            ties = affinity.observed(ties, {('a', 'b'): rate * 10},
+                                     turn * 10.0, SETTINGS)
+        self.assertLessEqual(ties.strength('a', 'b'), max(rates) + 1e-9)
+
+    def test_a_tie_ends_a_while_after_it_has_decayed(self):
+        ties = tied({('a', 'b'): 240})          # 2 bytes per second by now
+        ties = affinity.observed(ties, {}, 121, SETTINGS)   # 1, or just below
+        self.assertEqual(0.0, ties.strength('a', 'b'))
+        self.assertEqual({('a', 'b')}, set(ties.by_pair))
+        self.assertEqual(60, ties.by_pair['a', 'b'].alive)
+        self.assertEqual(
+            {}, affinity.observed(ties, {}, 180, SETTINGS).by_pair)
+
+    def test_a_clock_that_stands_still_changes_nothing(self):
+        ties = tied({('a', 'b'): 240})
+        self.assertIs(ties, affinity.observed(ties, {('a', 'b'): 9}, 60,
+                                              SETTINGS))
+
+
+class GroupsTest(unittest.TestCase):
+
+    @given(clouds(), st.randoms(use_true_random=False))
+    def test_order_does_not_matter(self, cloud, order: random.Random):
+        members, sent, bounds = cloud
+        shuffled, items = list(members), list(sent.items())
+        order.shuffle(shuffled)
+        order.shuffle(items)
+        self.assertEqual(
+            affinity.groups(members, tied(sent), bounds),
+            affinity.groups(shuffled, tied(dict(items)), bounds))
+
+    @given(clouds())
+    def test_every_guest_is_in_one_group_within_bounds(self, cloud):
+        members, sent, bounds = cloud
+        found = affinity.groups(members, tied(sent), bounds)
+        self.assertEqual(
+            sorted(member.uuid for member in members),
+            sorted(uuid for group in found for uuid in group.members))
+        loads = {member.uuid: member.load for member in members}
+        for group in found:
+            self.assertIn(group.lead, group.members)
+            self.assertEqual(group.load, sum(map(loads.get, group.members)))
+            if len(group.members) > 1:
+                self.assertTrue(bounds.hold(group))
+
+    @given(clouds())
+    def test_nobody_is_with_others_without_a_tie_or_a_name(self, cloud):
+        members, sent, bounds = cloud
+        ties = tied(sent)
+        names = {member.uuid: member.declared for member in members}
+        for group in affinity.groups(members, ties, bounds):
+            for one in group.members:
+                self.assertTrue(len(group.members) == 1 or any(
+                    names[one] and names[one] == names[other]
+                    or affinity.pair(one, other) in ties.by_pair
+                    for other in group.members - {one}))
+
+    def test_small_goes_to_large(self):
+        members = [Member('a', 1, 8), Member('b', 4, 4), Member('c', 1, 9)]
+        found, = affinity.groups(
+            members, tied({('a', 'c'): 600, ('a', 'b'): 300}),
+            affinity.Bounds())
+        self.assertEqual('b', found.lead)
+        self.assertEqual((6, 21), (found.load, found.memory))
+
+    def test_a_bound_keeps_groups_apart_and_the_strongest_together(self):
+        members = [Member(name, 1, 1) for name in 'abc']
+        ties = tied({('a', 'b'): 600, ('b', 'c'): 900, ('a', 'c'): 300})
+        for bounds in (affinity.Bounds(members=2), affinity.Bounds(load=2),
+                       affinity.Bounds(memory=2)):
+            self.assertEqual(
+                {frozenset('bc'), frozenset('a')},
+                held(affinity.groups(members, ties, bounds)))
+
+    def test_declared_members_need_not_say_a_word(self):
+        members = [Member('a', declared='one web'),
+                   Member('b', declared='two web'),
+                   Member('c', declared='one web')]
+        self.assertEqual(
+            {frozenset('ac'), frozenset('b')},
+            held(affinity.groups(members, affinity.Ties(),
+                                 affinity.Bounds())))
+
+    def test_members_part_when_their_tie_is_gone(self):
+        members = [Member('a'), Member('b')]
+        ties = tied({('a', 'b'): 240})
+        for seconds, groups in ((121, 1), (180, 2)):
+            self.assertEqual(groups, len(affinity.groups(
+                members, affinity.observed(ties, {}, seconds, SETTINGS),
+                affinity.Bounds())))
+
+
+class ExampleTest(unittest.TestCase):
+    """The example of numa-icon: how often three threads communicate.
+
+    It gives 20 for t1 and t2, 30 for t1 and t3, 40 for t2 and t3, and below
+    it one strength for each *thread*: weak, medium, strong. The strength of
+    a thread is read as the sum of its row, 50, 60 and 70: what it says to
+    its whole group. That is also what decides who leaves first. Read by
+    pairs, in the order of the table, the same thirds give the same words.
+    """
+
+    def setUp(self):
+        super().setUp()
+        settings = affinity.Settings(half_life=1e-3, least=1)
+        self.ties = affinity.observed(affinity.Ties(), {
+            ('t1', 't2'): 20, ('t1', 't3'): 30, ('t2', 't3'): 40}, 1,
+            settings)
+        self.group, = affinity.groups(
+            map(Member, ('t1', 't2', 't3')), self.ties, affinity.Bounds())
+
+    def test_a_thread_is_as_strong_as_its_row(self):
+        found = affinity.belonging(self.group, self.ties)
+        self.assertEqual({'t1': 50, 't2': 60, 't3': 70}, found)
+        self.assertEqual(
+            {'t1': Level.WEAK, 't2': Level.MEDIUM, 't3': Level.STRONG},
+            affinity.levels(found))
+
+    def test_the_weakest_leaves_first(self):
+        self.assertEqual(['t1', 't2', 't3'],
+                         affinity.weakest_first(self.group, self.ties))
+
+    def test_pairs_have_the_same_three_words(self):
+        self.assertEqual(
+            [Level.WEAK, Level.MEDIUM, Level.STRONG],
+            list(affinity.levels({'t1 t2': 20, 't1 t3': 30,
+                                  't2 t3': 40}).values()))
+
+
+class LevelsTest(unittest.TestCase):
+
+    @given(st.dictionaries(st.text(), st.floats(0, 1e12)))
+    def test_the_stronger_is_never_the_weaker(self, strengths):
+        found = affinity.levels(strengths)
+        self.assertEqual(strengths.keys(), found.keys())
+        ordered = sorted(strengths, key=strengths.__getitem__)
+        self.assertEqual(sorted(found.values()),
+                         [found[name] for name in ordered])
+
+    def test_equals_are_strong_unless_they_are_silent(self):
+        self.assertEqual({}, affinity.levels({}))
+        self.assertEqual({'a': Level.STRONG}, affinity.levels({'a': 5}))
+        self.assertEqual({'a': Level.WEAK}, affinity.levels({'a': 0}))
