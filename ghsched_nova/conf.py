@@ -188,6 +188,12 @@ OPTS: list[cfg.Opt] = [
              'finds nothing for, and what it is not for, is searched for in '
              'the whole cloud, so no request is refused by it. Used by '
              'nova-scheduler, when it is started as ghsched-nova-scheduler.'),
+    cfg.StrOpt(
+        'scheduler_metrics_directory', default='',
+        help='Where each nova-scheduler process writes a file of Prometheus '
+             'metrics of the index, for the textfile collector of '
+             'node_exporter. Empty for no files. Used by nova-scheduler with '
+             'scheduler_index.'),
     cfg.FloatOpt(
         'fragmentation_weight_multiplier', default=1.0,
         help='How much GhschedFragmentationWeigher counts beside other '

@@ -16,6 +16,7 @@ It proposes hosts, and Placement decides: whatever is wrong in here costs time
 and nothing else. What is not known of a host is taken to be enough.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Hashable
@@ -25,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+import itertools
 import random
 from typing import Any
 
@@ -42,6 +44,9 @@ REFUSAL_AGE = 60.0
 
 #: Guests that are remembered, with their hosts.
 _PLACED = 10000
+
+#: Gains that are remembered.
+_GAINS = 10000
 
 #: Vendor and product of a device, as Nova's PCI pools have them.
 Device = tuple[str, str]
@@ -303,12 +308,14 @@ def _more(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
 class Index:
     """All hosts of a cloud.
 
-    :ivar gains: goes up when a host may have more than before.
+    :ivar gains: how often a host had, or may have had, more than before.
     """
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self.hosts: dict[str, Host] = {}
         self.gains = 0
+        self._gained: collections.deque[str] = collections.deque(
+            maxlen=_GAINS)
         self._order: list[str] = []
         self._placed: dict[str, str] = {}    # consumer -> host
         self._unavailable: frozenset[str] = frozenset()
@@ -322,18 +329,37 @@ class Index:
             if known is None:
                 self.hosts[row.uuid] = Host(row)
                 self._order.append(row.uuid)
-                self.gains += 1
-            elif known.row.updated != row.updated:
-                self.gains += known.report(row, now)
+                self._gain(row.uuid)
+            elif (known.row.updated != row.updated
+                    and known.report(row, now)):
+                self._gain(row.uuid)
         lost = {uuid for uuid in gone if self.hosts.pop(uuid, None)}
         if lost:
             self._order = [uuid for uuid in self._order if uuid not in lost]
 
     def set_unavailable(self, names: Collection[str]) -> None:
         """Which hosts are disabled or down."""
-        if self._unavailable - set(names):
-            self.gains += 1
+        back = self._unavailable - set(names)
         self._unavailable = frozenset(names)
+        for uuid, host in self.hosts.items() if back else ():
+            if host.row.name in back:
+                self._gain(uuid)
+
+    def _gain(self, uuid: str) -> None:
+        self.gains += 1
+        self._gained.append(uuid)
+
+    def may_fit_since(self, need: Need, gains: int) -> bool:
+        """Whether a host that has more now seems to have room.
+
+        :param gains: as the index had them then.
+        """
+        count = self.gains - gains
+        if count > len(self._gained):
+            return True
+        gained = set(itertools.islice(reversed(self._gained), count))
+        return any(host.fit(need) is not None for host in map(
+            self.hosts.get, gained) if host is not None)
 
     def propose(self, need: Need, allowed: Callable[[Row], bool],
                 tried: Collection[str], now: float) -> list[Host]:

@@ -17,6 +17,7 @@ whole cloud as before; so a refusal always comes from a whole search.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 import hashlib
 import threading
 import time
@@ -30,6 +31,7 @@ from ghsched_nova import compat
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler import index_feed
+from ghsched_nova.scheduler import index_metrics
 from ghsched_nova.scheduler import index_search
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import policy as policies
@@ -40,8 +42,13 @@ LOG = logging.getLogger(__name__)
 #: Parsed NUMA topologies of hosts that are kept.
 _TOPOLOGIES = 512
 
-#: Seconds for which a refusal holds, if no host has got more meanwhile.
-REFUSAL_AGE = 5.0
+#: Seconds for which a refusal holds at least and at most, while no host that
+#: seems to have room has got more.
+REFUSAL_AGE = 5.0, 300.0
+
+#: How many times as long as its search took a refusal holds: refusing the
+#: same again and again takes no more than this part of a scheduler's time.
+REFUSAL_TIMES = 30
 
 #: Refusals that are kept.
 _REFUSALS = 256
@@ -52,6 +59,19 @@ _LOG_EVERY = 60.0
 #: What differs between two requests for the same.
 _OF_ONE_REQUEST = frozenset({'instance_uuid', 'request_id', 'requester_id',
                              'id', 'nova_object.changes'})
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A whole search that was in vain.
+
+    :ivar until: when it is forgotten, of the monotonic clock.
+    :ivar gains: of the index when the search began.
+    """
+
+    until: float
+    gains: int
+    reason: str
 
 
 class _Current(threading.local):
@@ -72,10 +92,12 @@ class IndexedScheduler:
         self.feed = index_feed.Feed(self.index)
         self._manager = manager
         self._current = _Current()
-        self._refusals: dict[str, tuple[float, int, str]] = {}
+        self._refusals: dict[str, _Refusal] = {}
         self._counts = {'hits': 0, 'fallbacks': 0, 'others': 0,
                         'remembered': 0}
         self._logged = time.monotonic()
+        self._metrics = index_metrics.Writer(
+            compat.config().ghsched.scheduler_metrics_directory)
 
     @property
     def search(self) -> index_search.Search | None:
@@ -162,27 +184,30 @@ class IndexedScheduler:
 
     # -- refusals -------------------------------------------------------------
 
-    def check(self, spec: Any) -> None:
+    def check(self, spec: Any, need: Need) -> None:
         """Refuse at once what has just been refused.
 
         :raises nova.exception.NoValidHost: with the reason of then.
         """
         known = self._refusals.get(signature(spec))
-        if known is None:
+        if known is None or time.monotonic() > known.until:
             return
-        when, gains, reason = known
-        if (time.monotonic() - when < REFUSAL_AGE
-                and gains == self.index.gains):
+        if not self.index.may_fit_since(need, known.gains):
             self._count('remembered')
-            raise exception.NoValidHost(reason=reason)
+            raise exception.NoValidHost(reason=known.reason)
 
-    def refused(self, spec: Any, gains: int, reason: str) -> None:
+    def refused(self, spec: Any, gains: int, took: float,
+                reason: str) -> None:
         """Keep a refusal of the whole search.
 
         :param gains: of the index when the search began.
+        :param took: seconds of the search.
         """
+        least, most = REFUSAL_AGE
         self._refusals.pop(signature(spec), None)
-        self._refusals[signature(spec)] = time.monotonic(), gains, reason
+        self._refusals[signature(spec)] = _Refusal(
+            time.monotonic() + min(max(least, REFUSAL_TIMES * took), most),
+            gains, reason)
         if len(self._refusals) > _REFUSALS:
             del self._refusals[next(iter(self._refusals))]
 
@@ -195,6 +220,7 @@ class IndexedScheduler:
     def _count(self, what: str) -> None:
         self._counts[what] += 1
         now = time.monotonic()
+        self._write_metrics()
         if now - self._logged >= _LOG_EVERY:
             self._logged = now
             LOG.info(
@@ -204,6 +230,13 @@ class IndexedScheduler:
                 '%(others)d, refused from memory %(remembered)d',
                 {'hosts': len(self.index.hosts), 'age': self.feed.age,
                  'rebuilt': self.feed.rebuilt, **self._counts})
+
+    def _write_metrics(self) -> None:
+        figures = self._metrics.figures
+        figures.counts, figures.hosts = self._counts, len(self.index.hosts)
+        figures.rebuilt = self.feed.rebuilt
+        figures.looked = time.time() - self.feed.age
+        self._metrics.write()
 
 
 def signature(spec: Any) -> str:

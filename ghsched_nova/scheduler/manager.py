@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import itertools
 import threading
+import time
 from typing import Any
 from urllib import parse
 
@@ -37,6 +38,7 @@ import oslo_messaging as messaging
 from ghsched_nova import compat
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.scheduler import filters
+from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
@@ -162,22 +164,24 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         found = indexed.select(spec, need, lambda tried: self._select(
             context, *args, **{**kwargs, 'spec_obj': tried}))
         if found is None:
-            found = self._search_once(indexed, context, *args, **kwargs)
+            found = self._search_once(indexed, need, context, *args,
+                                      **kwargs)
         if kwargs.get('return_objects'):
             indexed.claimed(found, spec, need)
         return found
 
-    def _search_once(self, indexed: IndexedScheduler, context: Any,
-                     *args: Any, **kwargs: Any) -> Any:
+    def _search_once(self, indexed: IndexedScheduler, need: Need,
+                     context: Any, *args: Any, **kwargs: Any) -> Any:
         """The whole search, unless it has just been in vain."""
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
-        indexed.check(spec)
+        indexed.check(spec, need)
+        began = time.monotonic()
         self._seen.start()
         try:
             return self._search(context, *args, **kwargs)
         except exception.NoValidHost as error:
             if not self._seen.lost:
-                indexed.refused(spec, gains,
+                indexed.refused(spec, gains, time.monotonic() - began,
                                 error.kwargs.get('reason', ''))
             raise
 

@@ -12,14 +12,19 @@
 
 """Which requests go by the index of hosts, with Nova's real services."""
 
+import functools
+from unittest import mock
+
 import fixtures
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import indexed
 from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.virt.driver import GhschedLibvirtDriver
 from ghsched_placement import headroom
 
 
@@ -153,6 +158,54 @@ class PlacesTest(IndexTestCase):
             self.assertEqual('host_b', self.host(server))
         self.assertEqual((3, 0, 0), self.ways())
 
+    def test_an_aggregate_of_a_project(self):
+        """Asked of Placement as ``member_of``."""
+        self.flags(limit_tenants_to_placement_aggregate=True,
+                   group='scheduler')
+        self.aggregate('host_b', metadata={
+            'filter_tenant_id': self.api.project_id})
+        for _number in range(3):
+            server = self.boot(self.flavor(mem_bw_min=20))
+            self.assertEqual('host_b', self.host(server))
+        self.assertEqual((3, 0, 0), self.ways())
+
+    def test_a_host_that_is_down(self):
+        self.computes['host_a'].stop()
+        service = self.admin_api.get_services(
+            host='host_a', binary='nova-compute')[0]
+        self.admin_api.put_service(service['id'], {'forced_down': True})
+        for _number in range(3):
+            server = self.boot(self.flavor(mem_bw_min=20))
+            self.assertEqual('host_b', self.host(server))
+        self.assertEqual((3, 0, 0), self.ways())
+
+    def test_a_host_that_fails_to_start_a_guest_is_not_tried_again(self):
+        self.boot_that_fails_once()
+        # The alternate takes it, without another search.
+        self.assertEqual((1, 0, 0), self.ways())
+
+    def boot_that_fails_once(self):
+        spawn, tried = GhschedLibvirtDriver.spawn, []
+
+        def fail_once(driver, *args, **kwargs):
+            tried.append(driver._host.get_hostname())
+            if len(tried) == 1:
+                raise exception.ComputeResourcesUnavailable(reason='a test')
+            return spawn(driver, *args, **kwargs)
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.virt.driver.GhschedLibvirtDriver.spawn',
+            fail_once))
+        server = self.boot(self.flavor(mem_bw_min=20))
+        self.assertEqual(2, len(set(tried)))
+        self.assertEqual(tried[1], self.host(server))
+
+    def test_a_resize_is_by_the_index(self):
+        server = self.boot(self.flavor(mem_bw_min=20), host='host_a')
+        before = self.ways()[0]
+        self._resize_server(server, self.flavor(mem_bw_min=40))
+        self.assertEqual((before + 1, 'host_b'),
+                         (self.ways()[0], self.host(server)))
+
     def test_a_host_that_is_disabled(self):
         service = self.admin_api.get_services(
             host='host_a', binary='nova-compute')[0]
@@ -173,6 +226,30 @@ class PlacesTest(IndexTestCase):
         self._wait_for_server_parameter(
             server, {'OS-EXT-SRV-ATTR:host': 'host_b', 'status': 'SHUTOFF'})
         self.assertEqual(before + 1, self.ways()[0])
+
+
+class CellsTest(IndexTestCase):
+    """Hosts in two cells."""
+
+    NUMBER_OF_CELLS = 2
+
+    def setUp(self):
+        super().setUp()
+        for number, name in enumerate(('host_a', 'host_b'), 1):
+            with mock.patch.object(
+                    self, 'start_compute', functools.partial(
+                        self.start_compute, cell_name=f'cell{number}')):
+                self.start_host(name)
+
+    def test_hosts_of_all_cells_are_in_the_index(self):
+        found = {self.host(self.boot(self.flavor(vcpus=4, nodes=2,
+                                                 mem_bw_min=60)))
+                 for _number in range(2)}
+        self.assertEqual({'host_a', 'host_b'}, found)
+        self.assertEqual((2, 0, 0), self.ways())
+        cells = {host.row.cell for host in
+                 self.scheduler.manager._indexed.index.hosts.values()}
+        self.assertEqual(2, len(cells))
 
 
 class ReportTest(IndexTestCase):

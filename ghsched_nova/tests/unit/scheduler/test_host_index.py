@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import random
 
+import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 import testtools
@@ -204,6 +205,34 @@ class IndexTest(testtools.TestCase):
         self.index.set_unavailable([])
         self.index.report([row('d')], (), 0)
         self.assertEqual(before + 2, self.index.gains)
+
+    def test_a_gain_of_a_host_without_room_changes_no_refusal(self):
+        big = need(NodeNeed(pinned=8, memory=1024))
+        self.index.report([row(name, [node(0, 1)], updated=2)
+                           for name in 'abc'], (), 0)
+        before = self.index.gains
+        self.index.report([row('a', [node(0, 7)], updated=3)], (), 0)
+        self.assertFalse(self.index.may_fit_since(big, before))
+        self.assertTrue(self.index.may_fit_since(need(), before))
+        self.index.report([row('b', [node(0, 8)], updated=3)], (), 0)
+        self.assertTrue(self.index.may_fit_since(big, before))
+        self.assertFalse(self.index.may_fit_since(big, self.index.gains))
+
+    def test_a_host_that_is_back_changes_a_refusal(self):
+        self.index.set_unavailable(['a'])
+        before = self.index.gains
+        self.index.set_unavailable([])
+        self.assertTrue(self.index.may_fit_since(need(), before))
+
+    def test_more_gains_than_are_remembered_change_any_refusal(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{host_index.__name__}._GAINS', 2))
+        index = host_index.Index()
+        big = need(NodeNeed(pinned=99, memory=1024))
+        index.report([row('a'), row('b')], (), 0)
+        self.assertFalse(index.may_fit_since(big, 0))
+        index.report([row('c')], (), 0)
+        self.assertTrue(index.may_fit_since(big, 0))
 
     def test_a_guest_that_is_scheduled_again_is_on_one_host(self):
         self.index.claim('a', 'x', need(), 0)

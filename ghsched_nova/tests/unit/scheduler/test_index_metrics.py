@@ -1,0 +1,68 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import os
+from pathlib import Path
+
+import fixtures
+from prometheus_client import parser
+import testtools
+
+from ghsched_nova.scheduler import index_metrics
+
+
+class WriterTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.directory = Path(self.useFixture(fixtures.TempDir()).path)
+        self.file = self.directory / f'ghsched_scheduler_{os.getpid()}.prom'
+        self.writer = index_metrics.Writer(str(self.directory))
+
+    def samples(self):
+        return {(sample.name, sample.labels.get('way')): sample.value
+                for family in parser.text_string_to_metric_families(
+                    self.file.read_text()) for sample in family.samples}
+
+    def test_what_became_of_requests(self):
+        self.writer.figures.counts = {'hits': 3, 'fallbacks': 1}
+        self.writer.figures.hosts = 7
+        self.writer.write()
+        found = self.samples()
+        self.assertEqual(
+            {'index': 3, 'index_in_vain': 1, 'whole': 0,
+             'refused_from_memory': 0},
+            {way: value for (name, way), value in found.items()
+             if name == 'ghsched_scheduler_requests_total'})
+        self.assertEqual(7, found['ghsched_scheduler_index_hosts', None])
+
+    def test_not_with_each_request(self):
+        self.writer.write()
+        self.writer.figures.hosts = 7
+        self.writer.write()
+        self.assertEqual(
+            0, self.samples()['ghsched_scheduler_index_hosts', None])
+
+    def test_files_of_processes_that_have_ended_go(self):
+        stale = self.directory / 'ghsched_scheduler_99999999.prom'
+        other = self.directory / 'ghsched_scheduler_x.prom'
+        stale.touch()
+        other.touch()
+        self.writer.write()
+        self.assertEqual({self.file, other}, set(self.directory.iterdir()))
+
+    def test_a_directory_that_is_not_there_is_no_error(self):
+        index_metrics.Writer('/nonexistent').write()
+
+    def test_no_directory_no_file(self):
+        index_metrics.Writer('').write()
+        self.assertEqual([], list(self.directory.iterdir()))
