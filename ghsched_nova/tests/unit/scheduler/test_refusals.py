@@ -18,11 +18,11 @@ from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 import testtools
 
-from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler.host_index import NodeRoom
 from ghsched_nova.scheduler.host_index import Row
+from ghsched_nova.scheduler import indexed
 
 NEED = Need((NodeNeed(pinned=4),))
 
