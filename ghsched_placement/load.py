@@ -47,6 +47,7 @@ class HostNode:
 
     :param node: its number.
     :param cpus: how many it has online.
+    :param vcpus: how many of guests that are bound to it.
     :param memory: MiB.
     :param memory_free: MiB that nobody uses.
     :param cpu_load: busy time of its CPUs.
@@ -69,6 +70,7 @@ class HostNode:
 
     node: int
     cpus: int | None = None
+    vcpus: int | None = None
     memory: int | None = None
     memory_free: int | None = None
     cpu_load: float | None = None

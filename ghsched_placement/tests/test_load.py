@@ -25,7 +25,7 @@ SHARES = st.none() | st.integers(0, 10 ** 9).map(lambda ten: ten / 10 ** 4)
 HOST_NODES = st.builds(
     load.HostNode, node=st.integers(0, 64),
     **{field.name: COUNTS for field in dataclasses.fields(load.HostNode)
-       if field.name in ('cpus', 'memory', 'memory_free')},
+       if field.name in ('cpus', 'vcpus', 'memory', 'memory_free')},
     **{field.name: SHARES for field in dataclasses.fields(load.HostNode)
        if field.type == float | None},
     bottlenecks=st.none() | st.lists(

@@ -1,0 +1,373 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Load and waiting between two samples of a host (pure).
+
+A figure needs what it is made of in both samples. A counter that went back
+has begun again, so its figure is not known this time.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+from dataclasses import field
+import math
+from typing import Any
+from typing import TypeVar
+
+from ghsched_nova.guest import cells
+from ghsched_nova.monitor import load_files
+from ghsched_placement.load import GuestNode
+from ghsched_placement.load import HostNode
+from ghsched_placement.load import Load
+
+_Node = TypeVar('_Node', bound=HostNode | GuestNode)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host NUMA node as it is.
+
+    :param memory: KiB in all and free.
+    :param vmstat: counters by name.
+    """
+
+    cpus: frozenset[int]
+    memory: tuple[int, int] | None = None
+    vmstat: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A vCPU thread.
+
+    :param cpu: that it ran on last.
+    """
+
+    times: load_files.Run
+    cpu: int | None
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A running guest.
+
+    :param id: libvirt's number; a new one with each start.
+    :param threads: by vCPU.
+    :param memory: bytes by host NUMA node; None when not known.
+    :param stalled: microseconds that some thread waited for memory.
+    """
+
+    uuid: str
+    id: int
+    cells: tuple[cells.Cell, ...]
+    threads: Mapping[int, Thread] = field(default_factory=dict)
+    memory: Mapping[int, int] | None = None
+    stalled: int | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A host at one moment.
+
+    :param when: seconds of a clock that never goes back.
+    :param cpus: times by CPU.
+    :param disks: block devices by name; those of which the node is known.
+    :param disk_node: host NUMA node by name.
+    :param stalled: microseconds that some task of the host waited for
+        memory.
+    """
+
+    when: float
+    nodes: Mapping[int, Node]
+    cpus: Mapping[int, load_files.Times] = field(default_factory=dict)
+    disks: Mapping[str, load_files.Device] = field(default_factory=dict)
+    disk_node: Mapping[str, int] = field(default_factory=dict)
+    stalled: int | None = None
+    guests: tuple[Guest, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """What resctrl measured; only what is known in full.
+
+    :param used: bytes per second by host NUMA node.
+    :param capacity: bytes per second by host NUMA node.
+    :param guests: bytes per second by UUID and host NUMA node.
+    """
+
+    used: Mapping[int, float] = field(default_factory=dict)
+    capacity: Mapping[int, float] = field(default_factory=dict)
+    guests: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What a vCPU did between the samples, seconds, and where."""
+
+    node: int | None
+    running: float
+    waiting: float
+
+
+@dataclass(frozen=True)
+class _Between:
+    """What a guest did between the samples.
+
+    :param on: host NUMA nodes on which its vCPUs ran.
+    """
+
+    guest: Guest
+    demands: Mapping[int, _Demand]
+    on: frozenset[int]
+    stalled: float | None
+
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes in all, and off the nodes on which it ran."""
+        found = self.guest.memory
+        if not found or not self.on:
+            return None
+        return sum(found.values()), sum(
+            amount for node, amount in found.items() if node not in self.on)
+
+
+def load(before: Sample, now: Sample, wall: float,
+         bandwidth: Bandwidth | None = None) -> Load | None:
+    """What a host did between two samples.
+
+    :param wall: seconds since 1970 at the later of the two.
+    :returns: None when no time has gone by.
+    """
+    period = now.when - before.when
+    if period <= 0:
+        return None
+    bandwidth = bandwidth or Bandwidth()
+    guests = list(_between(before, now, period))
+    nodes = tuple(_host_node(node, before, now, guests, bandwidth)
+                  for node in sorted(now.nodes))
+    return Load(wall, period, nodes, tuple(
+        _guest_node(one, cell, period, bandwidth)
+        for one in guests for cell in one.guest.cells))
+
+
+# -- guests -------------------------------------------------------------------
+
+
+def _between(before: Sample, now: Sample,
+             period: float) -> Iterator[_Between]:
+    earlier = {(guest.uuid, guest.id): guest for guest in before.guests}
+    node_of = {cpu: number for number, node in now.nodes.items()
+               for cpu in node.cpus}
+    for guest in now.guests:
+        old = earlier.get((guest.uuid, guest.id))
+        demands = {}
+        on: set[int] = set()
+        for cell in guest.cells:
+            for vcpu in cell.vcpus & guest.threads.keys():
+                thread = guest.threads[vcpu]
+                node = cell.host_node
+                if node is None and thread.cpu is not None:
+                    node = node_of.get(thread.cpu)
+                if node is not None:
+                    on.add(node)
+                demand = _demand(old, vcpu, thread, node)
+                if demand is not None:
+                    demands[vcpu] = demand
+        yield _Between(guest, demands, frozenset(on), _rate(
+            old.stalled if old else None, guest.stalled, period * 1e6))
+
+
+def _demand(old: Guest | None, vcpu: int, thread: Thread,
+            node: int | None) -> _Demand | None:
+    then = old.threads.get(vcpu) if old else None
+    if then is None:
+        return None
+    running = thread.times.running - then.times.running
+    waiting = thread.times.waiting - then.times.waiting
+    if running < 0 or waiting < 0:
+        return None     # another thread has the vCPU now
+    return _Demand(node, running / 1e9, waiting / 1e9)
+
+
+def _waiting(demands: Iterable[_Demand], period: float) -> float | None:
+    """The mean of vCPUs, each counted by how long it wanted to run.
+
+    A mean of all alike would hide two that fight for a CPU among many that
+    sleep; the part of what was wanted alone would show a bottleneck where
+    next to nothing ran.
+    """
+    wanted = waited = 0.0
+    known = False
+    for one in demands:
+        known = True
+        wanted += one.running + one.waiting
+        waited += (one.running + one.waiting) * one.waiting
+    if not known:
+        return None
+    return waited / wanted / period if wanted else 0.0
+
+
+def _guest_node(one: _Between, cell: cells.Cell, period: float,
+                bandwidth: Bandwidth) -> GuestNode:
+    mine = [one.demands[vcpu] for vcpu in cell.vcpus & one.demands.keys()]
+    complete = len(mine) == len(cell.vcpus) > 0
+    node = cell.host_node
+    return GuestNode(
+        one.guest.uuid, cell.node, node, len(cell.vcpus),
+        cell.memory // 1024,
+        cpu_load=sum(demand.running for demand in mine) / period / len(mine)
+        if complete else None,
+        cpu_wait=_waiting(mine, period) if complete else None,
+        bandwidth=None if node is None else bandwidth.guests.get(
+            (one.guest.uuid, node)),
+        memory_wait=one.stalled,
+        remote=_remote([one]))
+
+
+def _remote(guests: Iterable[_Between]) -> float | None:
+    amounts = [one.memory for one in guests]
+    known = [amount for amount in amounts if amount is not None]
+    total = sum(whole for whole, _far in known)
+    return sum(far for _whole, far in known) / total if total else None
+
+
+# -- the host's nodes ---------------------------------------------------------
+
+
+def _host_node(number: int, before: Sample, now: Sample,
+               guests: Iterable[_Between],
+               bandwidth: Bandwidth) -> HostNode:
+    node, old = now.nodes[number], before.nodes.get(number, Node(frozenset()))
+    period = now.when - before.when
+    here = [one for one in guests if number in one.on]
+    used, capacity = (bandwidth.used.get(number),
+                      bandwidth.capacity.get(number))
+    io_load, io_wait = _io(number, before, now)
+    total, free = node.memory or (None, None)
+    return HostNode(
+        number, cpus=len(node.cpus), vcpus=_placed(number, now.guests),
+        memory=None if total is None else total // 1024,
+        memory_free=None if free is None else free // 1024,
+        cpu_load=_busy(node.cpus, before, now),
+        cpu_wait=_waiting((demand for one in here
+                           for demand in one.demands.values()
+                           if demand.node == number), period),
+        bandwidth=used, capacity=capacity,
+        memory_load=used / capacity if used is not None and capacity
+        else None,
+        memory_wait=_stalled(here, before, now),
+        reclaim=_rate(load_files.reclaimed(old.vmstat),
+                      load_files.reclaimed(node.vmstat), period),
+        refaults=_rate(load_files.refaults(old.vmstat),
+                       load_files.refaults(node.vmstat), period),
+        remote=_remote(here), io_load=io_load, io_wait=io_wait)
+
+
+def _placed(number: int, guests: Iterable[Guest]) -> int:
+    return sum(len(cell.vcpus) for guest in guests for cell in guest.cells
+               if cell.host_node == number)
+
+
+def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
+    busy = total = 0
+    for cpu in cpus:
+        then, since = before.cpus.get(cpu), now.cpus.get(cpu)
+        # A CPU that was offline meanwhile begins again.
+        if then and since and since.total > then.total:
+            busy += max(0, since.busy - then.busy)
+            total += since.total - then.total
+    return min(1.0, busy / total) if total else None
+
+
+def _stalled(here: Iterable[_Between], before: Sample,
+             now: Sample) -> float | None:
+    """The guest that waited longest.
+
+    What the kernel counts of the host is of no node; where nobody waited,
+    though, nobody did so on this one.
+    """
+    known = [one.stalled for one in here if one.stalled is not None]
+    if known:
+        return max(known)
+    of_host = _rate(before.stalled, now.stalled,
+                    (now.when - before.when) * 1e6)
+    return of_host if of_host == 0 or len(now.nodes) == 1 else None
+
+
+def _io(number: int, before: Sample,
+        now: Sample) -> tuple[float | None, float | None]:
+    """The busiest device, and the longest queue behind what it served."""
+    period = (now.when - before.when) * 1e3
+    found = []
+    for name, since in now.disks.items():
+        then = before.disks.get(name)
+        if then is None or now.disk_node.get(name) != number:
+            continue
+        busy = _rate(then.busy, since.busy, period)
+        queued = _rate(then.queued, since.queued, period)
+        if busy is not None and queued is not None:
+            found.append((min(1.0, busy), max(0.0, queued - busy)))
+    if not found:
+        return None, None
+    return (max(busy for busy, _wait in found),
+            max(wait for _busy, wait in found))
+
+
+def _rate(then: int | None, now: int | None, period: float) -> float | None:
+    if then is None or now is None or now < then:
+        return None
+    return (now - then) / period
+
+
+# -- smoothing ----------------------------------------------------------------
+
+#: Figures that are no rates, and are shown as they are.
+_AS_IS = frozenset({'capacity'})
+
+
+def smooth(before: Load | None, now: Load, seconds: float) -> Load:
+    """Figures in which what was before counts less with each second.
+
+    An exponential mean: after ``seconds`` the old counts for 1/e. It goes by
+    the time, so that an irregular period makes no difference. What is not
+    known stays so; what was not known before begins with what it is now.
+
+    :param seconds: 0 smooths nothing.
+    """
+    if before is None or seconds <= 0:
+        return now
+    part = 1 - math.exp(-now.period / seconds)
+    nodes = before.by_node()
+    guests = {(one.guest, one.node): one for one in before.guests}
+    return dataclasses.replace(
+        now,
+        nodes=tuple(_mean(nodes.get(one.node), one, part)
+                    for one in now.nodes),
+        guests=tuple(_mean(guests.get((one.guest, one.node)), one, part)
+                     for one in now.guests))
+
+
+def _mean(before: _Node | None, now: _Node, part: float) -> _Node:
+    if before is None or (getattr(now, 'host_node', None)
+                          != getattr(before, 'host_node', None)):
+        return now      # a guest that was moved begins again
+    values: dict[str, Any] = {}
+    for one in dataclasses.fields(now):
+        old, new = getattr(before, one.name), getattr(now, one.name)
+        if (isinstance(new, float) and isinstance(old, float)
+                and one.name not in _AS_IS):
+            values[one.name] = old + part * (new - old)
+    return dataclasses.replace(now, **values)
