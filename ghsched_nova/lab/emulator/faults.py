@@ -43,6 +43,7 @@ often the fault strikes before it is gone), ``delay`` (seconds that the
 operation takes) and ``status`` (for ``last_cmd_status``).
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ import fnmatch
 from typing import Any
 
 from ghsched_nova.lab.emulator import control_file
+from ghsched_nova.lab.emulator import staging
 
 OPERATIONS = (
     'mkdir', 'rmdir', 'schemata', 'tasks', 'cpus', 'mode', 'read', 'mon',
@@ -106,6 +108,50 @@ class Faults:
             if fault.times is not None:
                 fault.times -= 1
         return struck
+
+
+class Injector:
+    """Makes operations suffer the faults that are in force.
+
+    :param faults: those of now.
+    :param sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self, faults: Callable[[], Faults], sleep: Callable[[float], None]
+    ):
+        self._faults = faults
+        self._sleep = sleep
+
+    def strike(self, operation: str, subject: str) -> list[Fault]:
+        """Wait and fail as the faults say that strike this operation.
+
+        :raises ResctrlError: the injected error.
+        """
+        subject = subject.lstrip('/')
+        struck = self._faults().take(operation, [subject], subject)
+        self._suffer(struck)
+        return struck
+
+    def strike_lines(self, names: Iterable[str], group: str) -> set[str]:
+        """The same of a write to ``schemata``; the lines to be ignored.
+
+        :param names: of the lines that it carries.
+        :raises ResctrlError: the injected error.
+        """
+        struck = [
+            (name, fault) for name in dict.fromkeys(names)
+            for fault in self._faults().take('schemata', [name], group)
+        ]
+        self._suffer([fault for _, fault in struck])
+        return {name for name, fault in struck if fault.ignore}
+
+    def _suffer(self, struck: Iterable[Fault]) -> None:
+        for fault in struck:
+            if fault.delay:
+                self._sleep(fault.delay)
+            if fault.error:
+                raise staging.ResctrlError(fault.error, fault.status)
 
 
 def parse(spec: Mapping[str, Any]) -> Faults:

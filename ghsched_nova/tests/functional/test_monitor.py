@@ -27,9 +27,9 @@ import time
 import testtools
 
 from ghsched_nova.lab.emulator import fixtures
-from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
+from ghsched_nova.lab.emulator import traffic
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import view
 
@@ -89,9 +89,9 @@ class BusyGuestTest(testtools.TestCase):
         used = {row.nodes: row.used.rate for row in guest.nodes}
         self.assertEqual(0, used[0,])
         # Another source: the kernel's own account of the thread's time.
-        expected = busy * part * kernel.FULL_RATE
+        expected = busy * part * traffic.FULL_RATE
         self.assertTrue(
-            abs(used[1,] - expected) <= 0.15 * part * kernel.FULL_RATE,
+            abs(used[1,] - expected) <= 0.15 * part * traffic.FULL_RATE,
             f'{used[1,]:.3g} bytes/s are seen, {expected:.3g} are expected')
         by_node = {node.nodes: node for node in shown.nodes}
         self.assertEqual(used[1,], by_node[1,].guests.rate)

@@ -27,7 +27,7 @@ from aio.settings import CloudError
 from aio.settings import ComputeHost
 from aio.settings import Settings
 from aio import ssh
-from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import traffic
 
 DIALECT = ComputeHost.dialect
 
@@ -41,7 +41,7 @@ def node_bandwidth(cpus: int | None = None,
     :param nodes: how many nodes there are.
     """
     total = cpus or os.cpu_count() or nodes
-    of_one = int(kernel.FULL_RATE / 10 ** 6)
+    of_one = int(traffic.FULL_RATE / 10 ** 6)
     bounds = [total * node // nodes for node in range(nodes + 1)]
     return ','.join(f'{node}:{of_one * (bounds[node + 1] - bounds[node])}'
                     for node in range(nodes))

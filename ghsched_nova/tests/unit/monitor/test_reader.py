@@ -24,8 +24,8 @@ from unittest import mock
 
 import testtools
 
-from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import traffic
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
@@ -69,8 +69,8 @@ class DialectsTestCase(_Case):
                     if 1 in node.nodes]
             self.assertEqual((State.OK, (1,)), (row.used.state, row.nodes),
                              dialect)
-            share = (kernel.FULL_RATE if shown.unit == 'counter_bytes'
-                     else kernel.FULL_RATE // 1e6 * 1e6)
+            share = (traffic.FULL_RATE if shown.unit == 'counter_bytes'
+                     else traffic.FULL_RATE // 1e6 * 1e6)
             self.assertAlmostEqual(share / 2, row.used.rate, delta=2e6)
             by_node = {node.nodes: node for node in shown.nodes}
             self.assertEqual(row.used, by_node[1,].guests)
@@ -105,7 +105,7 @@ class DialectsTestCase(_Case):
         host.reader.usage()
         host.run(1.0)
         group = host.reader.usage().groups[1]
-        self.assertAlmostEqual(2 * kernel.FULL_RATE, group.used[1,].rate,
+        self.assertAlmostEqual(2 * traffic.FULL_RATE, group.used[1,].rate,
                                delta=1e3)
         places = topology.places(host.root, host.reader.host())
         self.assertEqual(2, len([one for one in places
@@ -116,7 +116,7 @@ class DialectsTestCase(_Case):
         used = host.reader.usage().groups[1].used
         self.assertEqual({(0,), (1,)}, set(used))
         self.assertEqual(0, used[0,].rate)
-        self.assertAlmostEqual(kernel.FULL_RATE / 2, used[1,].rate,
+        self.assertAlmostEqual(traffic.FULL_RATE / 2, used[1,].rate,
                                delta=1e3)
 
     def test_older_kernels_have_one_figure_of_both(self):
@@ -164,7 +164,7 @@ class StatesTestCase(_Case):
         self.host.model.write(f'/{QEMU}/mbm_L3_assignments',
                               'mbm_total_bytes:*=e\n')
         self.assertEqual(State.FIRST, self.figure().state)
-        self.assertAlmostEqual(kernel.FULL_RATE, self.figure().rate,
+        self.assertAlmostEqual(traffic.FULL_RATE, self.figure().rate,
                                delta=1e3)
 
     def test_words_and_errors(self):

@@ -13,7 +13,7 @@
 
 """Emulated machines with threads that are as busy as a test says.
 
-All figures are simulated, see ghsched_nova.lab.emulator.kernel.
+All figures are simulated, see ghsched_nova.lab.emulator.traffic.
 """
 
 import contextlib

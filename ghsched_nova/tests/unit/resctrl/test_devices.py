@@ -129,7 +129,7 @@ class DevicesTestCase(_Base):
 
     def test_one_that_has_just_gone_stops_nobody(self):
         self.has(0, 17, 4)
-        self.world.model._iommu_groups = {4}
+        self.world.model._tasks._iommu_groups = {4}
         report = self.world.reconcile(devices=True)
         problem, = report.problems
         self.assertIn('still needed', problem.reason)

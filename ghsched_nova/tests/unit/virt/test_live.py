@@ -130,7 +130,7 @@ class LiveTestCase(testtools.TestCase):
 
     def fault(self, fault):
         told = faults.parse(fault)
-        self.world.model._faults = lambda: told
+        self.world.model._injector._faults = lambda: told
 
     def packed(self, **values):
         node, = self.world.policy().nodes

@@ -18,6 +18,7 @@ import testtools
 from ghsched_nova.lab.emulator import faults as faultlib
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import traffic
 
 
 class FakeThreads:
@@ -335,7 +336,7 @@ class TasksTest(ModelTestCase):
         self.assertNotIn('iommu', self.model.read('/tasks'))
 
     def test_iommu_group_that_is_not_there(self):
-        self.model._iommu_groups = {3}
+        self.model._tasks._iommu_groups = {3}
         self.refused(errno.ESRCH, self.model.write, '/a/tasks',
                      'iommu_group:17\n')
         self.assertEqual('No matching iommu group\n', self.status)
@@ -468,7 +469,7 @@ class RateTest(ModelTestCase):
 
     def test_occupancy(self):
         path = '/a/mon_data/mon_L3_122/llc_occupancy'
-        self.assertEqual(f'{kernel.OCCUPANCY}\n', self.model.read(path))
+        self.assertEqual(f'{traffic.OCCUPANCY}\n', self.model.read(path))
 
 
 class CounterTest(ModelTestCase):

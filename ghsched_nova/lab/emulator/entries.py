@@ -1,0 +1,45 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the paths of the emulated file system name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ghsched_nova.lab.emulator import groups as grouplib
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a path names: a directory has ``children``, a file ``read``.
+
+    :param operation: name of a read in the fault file.
+    """
+
+    mode: int
+    children: 'Callable[[], dict[str, Entry]] | None' = None
+    read: Callable[[], str] | None = None
+    write: Callable[[str, int], None] | None = None
+    group: grouplib.Group | None = None
+    role: Literal['group', 'mon_groups', 'other'] = 'other'
+    operation: str = 'read'
+
+
+def directory(children: Callable[[], dict[str, Entry]]) -> Entry:
+    """A directory in which nothing can be made."""
+    return Entry(0o555, children=children)
+
+
+def constant(text: str) -> Entry:
+    """A file that says the same always."""
+    return Entry(0o444, read=lambda: text)

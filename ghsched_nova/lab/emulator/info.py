@@ -1,0 +1,142 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The directory ``info/`` of the emulated kernel."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import errno
+import re
+
+from ghsched_nova.lab.emulator import counters as counterlib
+from ghsched_nova.lab.emulator import entries
+from ghsched_nova.lab.emulator import groups as grouplib
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.lab.emulator import staging
+
+Entry = entries.Entry
+
+
+class Info:
+    """What the kernel says of the machine, and lets be set.
+
+    :param counters: by monitor resource.
+    :param status: what last_cmd_status says.
+    """
+
+    def __init__(
+        self,
+        machine: machines.Machine,
+        groups: grouplib.Groups,
+        counters: Mapping[str, counterlib.Counters],
+        status: Callable[[], str],
+    ):
+        self._machine = machine
+        self._groups = groups
+        self._counters = counters
+        self._status = status
+        self._threshold = 65536
+
+    def children(self) -> dict[str, Entry]:
+        """What is in ``info/``."""
+        files: dict[str, dict[str, str]] = {}
+        for line in self._machine.lines:
+            if line.info is not None:
+                files[line.info] = self._line_info(line)
+        for monitor in self._machine.monitors:
+            files[f'{monitor.resource}_MON'] = self._monitor_info(monitor)
+        for path, text in self._machine.info_files:
+            above, _, name = path.rpartition('/')
+            files.setdefault(above, {})[name] = text
+        found = {name: self._info_dir(name, x) for name, x in files.items()}
+        found['last_cmd_status'] = Entry(0o444, read=self._status)
+        return found
+
+    def _monitor_info(self, monitor: machines.Monitor) -> dict[str, str]:
+        files = {'num_rmids': f'{self._machine.num_rmids}\n'}
+        if self._machine.old_layout:
+            return files | {'num_monitors': '8\n'}
+        return files | {
+            'mon_features': ''.join(f'{x}\n' for x in monitor.features)
+        }
+
+    def _counter_info(
+        self, counters: counterlib.Counters
+    ) -> dict[str, Entry]:
+        return {
+            'mbm_assign_mode': Entry(
+                0o644, read=counters.show_mode,
+                write=lambda text, _caller: counters.write_mode(text)),
+            'num_mbm_cntrs': Entry(0o444, read=counters.show_all),
+            'available_mbm_cntrs': Entry(0o444, read=counters.show_free),
+            counterlib.ON_MKDIR: Entry(
+                0o644, read=counters.show_on_mkdir,
+                write=lambda text, _caller: counters.write_on_mkdir(text)),
+        }
+
+    def _info_dir(self, name: str, files: dict[str, str]) -> Entry:
+        found = {
+            file: entries.constant(text) for file, text in files.items()
+        }
+        if name == 'L3_MON' and not self._machine.old_layout:
+            found['max_threshold_occupancy'] = Entry(
+                0o644, read=lambda: f'{self._threshold}\n',
+                write=self._write_threshold,
+            )
+        counters = self._counters.get(name.removesuffix('_MON'))
+        if counters and name.endswith('_MON'):
+            found |= self._counter_info(counters)
+        return entries.directory(lambda: found)
+
+    def _line_info(self, line: machines.Line) -> dict[str, str]:
+        closids = line.closids or self._machine.num_closids
+        files = {'num_closids': f'{closids}\n'}
+        old = self._machine.old_layout
+        if line.base == 10:
+            lowest, step = line.info_minimum, line.info_granularity
+            files |= {
+                'bandwidth_gran': f'{step or line.granularity}\n',
+                'min_bandwidth':
+                    f'{line.minimum if lowest is None else lowest}\n',
+            }
+            return files if old else files | {
+                'delay_linear': f'{line.linear}\n'}
+        files |= {
+            'cbm_mask': f'{line.maximum:x}\n',
+            'min_cbm_bits': '1\n',
+            'shareable_bits': f'{line.maximum if old else 0:x}\n',
+        }
+        return files if old else files | {
+            'bit_usage': self._bit_usage(line),
+            'sparse_masks': f'{int(line.sparse_masks)}\n',
+        }
+
+    def _bit_usage(self, line: machines.Line) -> str:
+        def letter(domain: int, bit: int) -> str:
+            users = {
+                group.mode for group in self._groups.controls()
+                if group.values[line.name][domain] >> bit & 1
+            }
+            return 'S' if 'shareable' in users else 'E' if users else '0'
+
+        return ';'.join(
+            f'{domain}=' + ''.join(
+                letter(domain, bit)
+                for bit in reversed(range(line.maximum.bit_length()))
+            )
+            for domain in self._machine.domains(line.scope)
+        ) + '\n'
+
+    def _write_threshold(self, text: str, _caller: int) -> None:
+        if not re.fullmatch(r'[0-9]+\n?', text):
+            raise staging.ResctrlError(errno.EINVAL, None)
+        self._threshold = int(text)
