@@ -243,7 +243,8 @@ def _vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
         yield Finding(
             host.name, 'vfs-missing', server.uuid,
             f'{server.name} holds {total} VFs, its flavor needs '
-            f'{want.total()}', _MOVE_IT)
+            f'{want.total()}', f'{_NEXT_REPORT}, if it has the VFs; else '
+            + _MOVE_IT)
     elif policy.vfs_locality == 'node' and server.nodes:
         for guest, count in sorted(want.items()):
             node = server.nodes[guest]

@@ -95,6 +95,8 @@ class Report:
     :param left: names of the control groups there whose guest does not run.
     :param uncounted: why Placement did not count what the guest is promised
         at the last report; empty when it did.
+    :param accounting: ``min`` or ``max``, what nova-compute counts in
+        Placement; empty where it does not tell.
     """
 
     guest: tuple[GuestNode, ...] = ()
@@ -104,6 +106,7 @@ class Report:
     domains: tuple[str, ...] | None = None
     left: tuple[str, ...] = ()
     uncounted: str = ''
+    accounting: str = ''
 
     def by_node(self) -> dict[int, GuestNode]:
         """What is set for the guest, by host NUMA node."""
@@ -129,7 +132,8 @@ def read(diagnostics: Mapping[str, Any]) -> Report | None:
             str(found.get('problem') or ''), str(found.get('not_held') or ''),
             None if domains is None else tuple(map(str, domains)),
             tuple(map(str, found.get('left') or ())),
-            str(found.get('uncounted') or ''))
+            str(found.get('uncounted') or ''),
+            str(found.get('accounting') or ''))
     except (AttributeError, TypeError):
         return Report(problem='it is told in a way that is not known here')
 

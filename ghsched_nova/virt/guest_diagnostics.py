@@ -26,6 +26,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -85,7 +86,8 @@ class GuestDiagnostics:
         """With what was found when nova-compute last reported."""
         return diagnostics.write(dataclasses.replace(
             told, not_held=self._host.not_held.get(uuid, ''),
-            uncounted=self._host.uncounted.get(uuid, '')))
+            uncounted=self._host.uncounted.get(uuid, ''),
+            accounting=compat.config().ghsched.bandwidth_accounting))
 
     def _report(self, guest: view.Guest,
                 told: metadata.DomainPolicy) -> diagnostics.Report:

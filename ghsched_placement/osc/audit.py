@@ -62,7 +62,7 @@ class Audit(base.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.of(self.app)
         seen = lasting(client, parsed_args)
-        plans = [one for each in seen for one in planned(each, parsed_args)]
+        plans = [one for each in seen for one in planned(each)]
         if parsed_args.fix and plans:
             self._agreed(plans, parsed_args.yes)
             self._fix(client, plans, parsed_args)
@@ -71,7 +71,7 @@ class Audit(base.Lister):
         unchecked = [finding for one in seen for finding in one.unchecked]
         self.status = status(found, unchecked)
         return COLUMNS, list(rows((*found, *unchecked), [
-            one for each in seen for one in planned(each, parsed_args)]))
+            one for each in seen for one in planned(each)]))
 
     def _agreed(self, plans: Iterable[repair.Repair], yes: bool) -> None:
         """Show what is to be done.
@@ -94,7 +94,7 @@ class Audit(base.Lister):
         """Do what still is to be done."""
         again = look(client, sorted({one.host for one in plans}), parsed_args)
         current = [one for each in again
-                   for one in planned(each, parsed_args)]
+                   for one in planned(each)]
         for one in plans:
             if one not in current:
                 self.log.warning('%s: %s: needed no more', one.host,
@@ -129,12 +129,11 @@ def lasting(client: clients.Client, parsed_args: argparse.Namespace
     return [again.get(one.host.name, one) for one in first]
 
 
-def planned(seen: observe.Observed, parsed_args: argparse.Namespace
-            ) -> list[repair.Repair]:
+def planned(seen: observe.Observed) -> list[repair.Repair]:
     """What --fix does on a host."""
     return list(repair.plan(
         seen.host, seen.servers, seen.holdings, seen.findings,
-        seen.state == 'up', parsed_args.accounting))
+        seen.state == 'up', seen.accounting))
 
 
 def status(found: Sequence[Finding], unchecked: Sequence[Finding]) -> int:

@@ -34,8 +34,8 @@ LIST = ('Host', 'State', 'Status', 'NUMA Nodes', 'BW Used (%)',
 def add_accounting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--accounting', choices=('min', 'max'), default='min',
-        help='The setting [ghsched]bandwidth_accounting of the cloud '
-             '(default: %(default)s)')
+        help='The setting [ghsched]bandwidth_accounting of hosts that do '
+             'not tell (default: %(default)s)')
 
 
 class ListHosts(base.Lister):

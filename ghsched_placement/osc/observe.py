@@ -55,6 +55,7 @@ class Observed:
     :param told: what the host itself reports about its nodes; empty when it
         was not asked, or has no guest to report about.
     :param unchecked: what could not be compared, where the host was asked.
+    :param accounting: what it counts, as it says itself where it was asked.
     """
 
     host: capacity.Host
@@ -65,6 +66,7 @@ class Observed:
     status: str | None = None
     told: tuple[diagnostics.HostNode, ...] = ()
     unchecked: tuple[Finding, ...] = ()
+    accounting: policies.Accounting = 'min'
 
     @property
     def guests(self) -> tuple[Server, ...]:
@@ -120,6 +122,7 @@ def observe(client: clients.Client, wanted: Sequence[str] = (),
     :param wanted: names of hosts; empty: all.
     :param ask_hosts: whether to ask each host what it has set for its
         guests, which takes a call to nova-compute for each guest.
+    :param accounting: of hosts that do not tell.
     """
     # What holds something and is not among the servers is looked at again,
     # because it may have come or gone meanwhile.
@@ -147,6 +150,7 @@ def _observed(client: clients.Client, host: capacity.Host,
     reports: list[diagnostics.Report] = []
     if ask_host and state == 'up':
         servers, reports = _ask(client, servers)
+    accounting = counted(reports, accounting)
     holdings = client.holdings(host)
     others = _others(client, host, servers, holdings, migrations)
     return Observed(
@@ -155,7 +159,23 @@ def _observed(client: clients.Client, host: capacity.Host,
          *audit_host.left(host, servers, reports)),
         state, node.get('status'),
         max((report.host for report in reports), key=len, default=()),
-        tuple(audit_host.unchecked(host, servers, state)) if ask_host else ())
+        tuple(audit_host.unchecked(host, servers, state)) if ask_host else (),
+        accounting)
+
+
+def counted(reports: Iterable[diagnostics.Report],
+            given: policies.Accounting) -> policies.Accounting:
+    """What a host counts in Placement (pure).
+
+    It knows better than whoever asks: allocations that are made again by the
+    other one would give out too much, or refuse what fits.
+
+    :param given: for a host that does not tell.
+    """
+    told = {report.accounting for report in reports}
+    if 'max' in told:
+        return 'max'
+    return 'min' if 'min' in told else given
 
 
 def with_findings_of(seen: Observed, before: Observed) -> Observed:

@@ -33,7 +33,8 @@ REPORTS = st.builds(
                        RATE), max_size=3).map(tuple),
     st.text(max_size=10), st.text(max_size=10),
     st.none() | st.lists(st.text(max_size=5), max_size=2).map(tuple),
-    st.lists(st.text(max_size=5), max_size=2).map(tuple))
+    st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    st.text(max_size=5), st.sampled_from(['', 'min', 'max']))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(

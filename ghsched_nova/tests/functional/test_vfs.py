@@ -19,6 +19,7 @@ from unittest import mock
 
 import fixtures
 from lxml import etree
+from nova.cmd import manage
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
@@ -203,6 +204,16 @@ class NodeTest(VfsTestCase):
         before = self.claimed_addresses(server)
         self._rebuild_server(server, 'a2459075-d96c-40d5-893e-577ff92e721c')
         self.assertEqual(before, self.claimed_addresses(server))
+
+    def test_what_heal_allocations_drops_is_back_with_the_next_report(self):
+        self.start((0, 4), nodes=2, sockets=1)
+        server = self.boot(self.flavor(vfs='nic:2'))
+        before = self.allocated(server)
+        manage.PlacementCommands().heal_allocations(
+            instance_uuid=server['id'], force=True)
+        self.assertEqual({}, self.allocated(server))
+        self._run_periodics()
+        self.assertEqual(before, self.allocated(server))
 
     def test_full_nodes_do_not_hide_the_others(self):
         # 256 candidates, all with the VFs on a node without a free CPU.

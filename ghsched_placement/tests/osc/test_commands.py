@@ -102,6 +102,14 @@ class ServersTest(unittest.TestCase):
         self.assertIn(uuid, seen.holdings)
         self.assertEqual((), seen.findings)
 
+    def test_a_host_knows_best_what_it_counts(self):
+        for told, said, counted in (
+                ((), 'min', 'min'), ((), 'max', 'max'),
+                (('max',), 'min', 'max'), (('min',), 'max', 'min'),
+                (('',), 'max', 'max'), (('', 'max'), 'min', 'max')):
+            self.assertEqual(counted, observe.counted(
+                [diagnostics.Report(accounting=one) for one in told], said))
+
     def test_a_policy_that_makes_no_sense(self):
         found = observe.read_server(record(mem_bw_min='x'), (0,))
         self.assertIn('not a whole number', found.problem)
