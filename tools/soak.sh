@@ -16,7 +16,10 @@
 # two hosts, which is brought up if needed. After each step all records of the
 # guests must agree; the first disagreement ends it, with all logs collected.
 #
-# usage: tools/soak.sh [--seed N] [--minutes M]    60 minutes by default
+# usage: tools/soak.sh [--seed N] [--minutes M] [--steps K]
+#
+# It ends after 60 minutes by default, or after K steps. A step is an operation
+# on a guest; up to three are done at the same time.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -52,6 +52,9 @@ _REFUSED = (exceptions.SDKException, keystone.ClientException)
 class Soak:
     """One run.
 
+    A step is an operation on a guest. Up to three are done at the same time,
+    in a round, with one fault in the middle.
+
     :param seed: two runs with the same one draw the same steps, as long as
         the guests fare alike.
     """
@@ -63,46 +66,57 @@ class Soak:
         self.steps = 0
         self.counts: collections.Counter[str] = collections.Counter()
 
-    def run(self, seconds: float) -> list[str]:
-        """Take steps until time is up.
+    def run(self, seconds: float, steps: int = 0) -> list[str]:
+        """Take steps until time is up, or so many have been taken.
 
+        :param steps: 0: as many as there is time for.
         :returns: the disagreements that ended the run, if any did.
         """
         end = time.monotonic() + seconds
         found: list[str] = []
-        while not found and time.monotonic() < end:
-            self.steps += 1
+        while not found and time.monotonic() < end and (
+                not steps or self.steps < steps):
             begin = time.monotonic()
-            self._step()
+            self._round()
+            settled = time.monotonic()
             found = self._disagreements()
-            print(f'      {time.monotonic() - begin:.0f} s: '
+            print(f'      {settled - begin:.0f} s, checked in '
+                  f'{time.monotonic() - settled:.0f} s: '
                   + ', '.join(self._states()), flush=True)
         return found
 
-    def _step(self) -> None:
+    def _round(self) -> None:
+        """Some steps at the same time, and a fault in the middle or none."""
         fault = self.rng.choice((None, *soak_faults.FAULTS))
-        servers = self.lab.servers()
-        boots = not servers or (len(servers) < _GUESTS
-                                and self.rng.random() < 0.3)
-        server = None if boots else self.rng.choice(servers)
-        operation = (self.rng.choice(OPERATIONS[server.status])
-                     if server else None)
-        what = f'{operation.name} {server.name}' if operation else 'boot'
-        print(f'{self.steps:4} {what}'
-              + (f', {fault.name}' if fault else ''), flush=True)
-        self.counts[what.partition(' ')[0]] += 1
-        with contextlib.ExitStack() as stack:
+        for operation, server in self._drawn():
+            self.steps += 1
+            what = f'{operation.name} {server.name}' if operation else 'boot'
+            print(f'{self.steps:4} {what}', flush=True)
+            self.counts[what.partition(' ')[0]] += 1
             try:
                 self._request(operation, server)
             except _REFUSED as error:
-                # Such as: no host for the guest; a service that is away.
+                # Such as: no host for the guest.
                 print(f'      {str(error)[:160]}')
-            time.sleep(self.rng.uniform(0, 6))
-            if fault:
-                self.counts[fault.name] += 1
-                stack.enter_context(
-                    soak_faults.happening(fault, self.lab, self.rng))
+        time.sleep(self.rng.uniform(0, 4))
+        if fault:
+            print(f'     {fault.name}', flush=True)
+            self.counts[fault.name] += 1
+            with soak_faults.happening(fault, self.lab, self.rng):
+                pass
         self._settle()
+
+    def _drawn(self) -> list[tuple[Operation | None, Any]]:
+        """Up to three operations, each on another guest; None: a boot."""
+        servers = self.lab.servers()
+        wanted = self.rng.randint(1, 3)
+        drawn: list[tuple[Operation | None, Any]] = [
+            (self.rng.choice(OPERATIONS[one.status]), one)
+            for one in self.rng.sample(servers, min(len(servers), wanted))]
+        if len(servers) < _GUESTS and (
+                not servers or self.rng.random() < 0.5):
+            drawn[:1] = [(None, None)]
+        return drawn
 
     def _request(self, operation: Operation | None, server: Any) -> None:
         if operation:
@@ -129,7 +143,7 @@ class Soak:
                         self.lab.cloud.compute.reset_server_state(one, 'error')
                 self.lab.delete(*busy, seconds=120)
                 return
-            time.sleep(2)
+            time.sleep(1)
 
     def _disagreements(self) -> list[str]:
         end = time.monotonic() + _AGREE
@@ -137,7 +151,7 @@ class Soak:
             found = records.disagreements(self.lab)
             if not found or time.monotonic() > end:
                 return found
-            time.sleep(5)
+            time.sleep(2)
 
     def _states(self) -> list[str]:
         return sorted(f'{one.name} {one.status}'
@@ -160,22 +174,27 @@ def main() -> int:
     parser.add_argument('--seed', type=int, default=int.from_bytes(
         os.urandom(3)))
     parser.add_argument('--minutes', type=float, default=60)
+    parser.add_argument('--steps', type=int, default=0)
     given = parser.parse_args()
-    print(f'seed {given.seed}', flush=True)
     lab = Lab(read(), 'soak')
+    soak = Soak(lab, given.seed)
+    sharing = soak.rng.choice(('off', 'on'))
+    print(f'seed {given.seed}, group_sharing {sharing}', flush=True)
     lab.clean()
     prepare(lab)
-    soak = Soak(lab, given.seed)
+    soak_faults.prepare_hosts(lab, sharing)
     try:
-        found = soak.run(given.minutes * 60)
+        found = soak.run(given.minutes * 60, given.steps)
     except (CloudError, *_REFUSED) as error:
         found = [str(error)]
     for text in found:
         print(f'FAIL  {text}')
     if found:
+        # All stays as it is, to be looked at.
         print('logs: ' + collect(lab, f'soak-{soak.seed}-{soak.steps}'))
     else:
         lab.clean()
+        soak_faults.restore_hosts(lab)
     print('; '.join(f'{name}: {count}'
                     for name, count in sorted(soak.counts.items())))
     print(f'seed {soak.seed}\n'

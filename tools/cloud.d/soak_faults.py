@@ -28,7 +28,10 @@ from aio import host
 from aio.lab import Lab
 from aio import process
 from aio import services
+from aio.settings import CloudError
 from aio.settings import Settings
+import host_failure
+from openstack import exceptions
 
 #: Seconds for which a service of the control plane is away.
 _AWAY = 20.0
@@ -143,6 +146,34 @@ def _privsep_daemons(compute: int | None) -> list[int]:
 
 
 @contextlib.contextmanager
+def _disk_full(lab: Lab, rng: random.Random) -> Iterator[None]:
+    settings = _any_host(lab, rng)
+    host.fill(settings)
+    yield
+    time.sleep(_AWAY)
+    host.unfill(settings)
+
+
+@contextlib.contextmanager
+def _lost(lab: Lab, rng: random.Random) -> Iterator[None]:
+    """A host fails, its guests are evacuated, and then it is back."""
+    settings = _any_host(lab, rng)
+    host_failure.fails(lab, settings)
+    for one in lab.servers():
+        if one.compute_host == settings.host.name:
+            try:
+                lab.cloud.compute.evacuate_server(one)
+            except exceptions.SDKException as error:
+                print(f'      {one.name}: {str(error)[:120]}')
+    yield
+    # A host must not come back while its guests are evacuated.
+    with contextlib.suppress(CloudError):
+        lab.until(lambda: not any(one.task_state for one in lab.servers()),
+                  60, 'the evacuation takes too long')
+    host_failure.comes_back(lab, settings)
+
+
+@contextlib.contextmanager
 def _reboot(lab: Lab, rng: random.Random) -> Iterator[None]:
     settings = _any_host(lab, rng)
     process.kill(services.cloud(settings).compute(settings))
@@ -156,7 +187,31 @@ FAULTS = (
     _away('placement'), Fault('restart libvirtd', _libvirtd),
     Fault('kill QEMU', _qemu), Fault('unmount resctrl', _resctrl),
     Fault('no control groups', _no_groups),
-    Fault('kill privsep', _privsep), Fault('reboot', _reboot))
+    Fault('kill privsep', _privsep), Fault('reboot', _reboot),
+    Fault('fill disk', _disk_full), Fault('lose host', _lost))
+
+
+def prepare_hosts(lab: Lab, sharing: str) -> None:
+    """Hosts whose disks can be filled without harm to this machine.
+
+    :param sharing: their ``[ghsched]group_sharing``.
+    """
+    cli.set_option(lab.settings, 'ghsched', 'group_sharing', sharing)
+    _on_hosts(lab, lambda one: host.small_disk(one, '256m'))
+
+
+def restore_hosts(lab: Lab) -> None:
+    cli.set_option(lab.settings, 'ghsched', 'group_sharing', None)
+    _on_hosts(lab, host.no_small_disk)
+
+
+def _on_hosts(lab: Lab, work: Callable[[Settings], None]) -> None:
+    """Do something to hosts that are down meanwhile."""
+    for one in lab.settings.each_host:
+        cli.host_down(one)
+        work(one)
+    with contextlib.redirect_stdout(None):
+        cli.up(lab.settings)
 
 
 @contextlib.contextmanager

@@ -17,12 +17,15 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import dataclass
 import random
+import time
 from typing import Any
 
 from aio import database
 from aio.lab import Lab
 from aio.settings import CloudError
+from openstack import exceptions
 
+_SNAPSHOT = 'soak-snapshot'
 FLAVORS = ('soak30', 'soak60', 'soak-wide')
 
 
@@ -55,6 +58,27 @@ def _live(lab: Lab, server: Any, _rng: random.Random) -> None:
                                           block_migration='auto')
 
 
+def _abort(lab: Lab, server: Any, rng: random.Random) -> None:
+    """A live migration that the admin cancels."""
+    _live(lab, server, rng)
+    end = time.monotonic() + 20
+    while time.monotonic() < end and lab.server(server).task_state:
+        for one in lab.cloud.compute.server_migrations(server):
+            try:
+                lab.cloud.compute.abort_server_migration(one, server)
+                return
+            except exceptions.HttpException:    # not yet, or no more
+                time.sleep(0.2)
+        time.sleep(0.2)
+
+
+def _snapshot(lab: Lab, server: Any, _rng: random.Random) -> None:
+    """Only the snapshot of before is kept."""
+    for one in lab.cloud.image.images(name=_SNAPSHOT):
+        lab.cloud.image.delete_image(one)
+    lab.cloud.compute.create_server_image(server, _SNAPSHOT)
+
+
 def _resize(lab: Lab, server: Any, rng: random.Random) -> None:
     other = rng.choice([one for one in FLAVORS[:2]
                         if one != server.flavor.name])
@@ -83,7 +107,8 @@ _HARD_REBOOT = _call('reboot_server', reboot_type='HARD')
 
 OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
     'ACTIVE': (
-        Operation('live-migrate', _live), _call('migrate_server'),
+        Operation('live-migrate', _live), Operation('abort', _abort),
+        _call('migrate_server'), Operation('snapshot', _snapshot),
         Operation('resize', _resize), _call('shelve_server'),
         Operation('rebuild', _rebuild), _call('rescue_server'),
         _call('suspend_server'), _call('pause_server'), _call('stop_server'),

@@ -69,7 +69,7 @@ def up_with(settings: Settings, hosts: tuple[ComputeHost, ...]) -> None:
     for one in settings.each_host:
         if one.host not in hosts:
             # A host with other hardware is another host: it is booted.
-            step(f'take down {one.host.name}', lambda one=one: _host_down(one))
+            step(f'take down {one.host.name}', lambda one=one: host_down(one))
     gone = {one.name for one in settings.hosts} - {one.name for one in hosts}
     settings.save_hosts(hosts)
     up(settings)
@@ -80,7 +80,8 @@ def up_with(settings: Settings, hosts: tuple[ComputeHost, ...]) -> None:
         shutil.rmtree(settings.state / f'nova-{number}', ignore_errors=True)
 
 
-def _host_down(settings: Settings) -> None:
+def host_down(settings: Settings) -> None:
+    """Stop a host and what runs on it."""
     cloud = services.cloud(settings)
     process.stop(one for name, one in cloud.processes.items() if name in (
         services.COMPUTE + settings.host.suffix,
@@ -260,6 +261,8 @@ def down(settings: Settings) -> None:
 def wipe(settings: Settings) -> None:
     """Stop everything and forget the data; caches stay."""
     down(settings)
+    for one in settings.each_host:
+        host.no_small_disk(one)    # of a soak that was ended
     shutil.rmtree(settings.state, ignore_errors=True)
     settings.local_conf.unlink(missing_ok=True)
     print(f'{settings.state} is removed.')
@@ -357,12 +360,15 @@ def options(settings: Settings) -> list[str]:
 
 
 def set_option(settings: Settings, section: str, key: str,
-               value: str | None) -> None:
+               value: str | None) -> str | None:
     """Set an option of Nova's services, or unset it.
 
     It holds from the next start of a service.
+
+    :returns: what it was set to.
     """
     parser = _read_options(settings)
+    before = parser.get(section, key, fallback=None)
     if not parser.has_section(section):
         parser.add_section(section)
     if value is None:
@@ -372,6 +378,7 @@ def set_option(settings: Settings, section: str, key: str,
     settings.local_conf.parent.mkdir(parents=True, exist_ok=True)
     with settings.local_conf.open('w') as out:
         parser.write(out)
+    return before
 
 
 def execute(settings: Settings, command: list[str]) -> None:
@@ -453,6 +460,11 @@ def _execute(settings: Settings, number: int, words: list[str]) -> None:
     execute(settings, words[1:] if words[:1] == ['--'] else words)
 
 
+def _set(settings: Settings, given: argparse.Namespace,
+         value: str | None) -> None:
+    set_option(settings, given.section, given.key, value)
+
+
 def _run(settings: Settings, given: argparse.Namespace) -> int:
     """Call the command; one without a status of its own has succeeded."""
     calls: dict[str, Callable[[], int | None]] = {
@@ -463,10 +475,8 @@ def _run(settings: Settings, given: argparse.Namespace) -> int:
         'openrc': lambda: _openrc(settings),
         'restart': lambda: restart(settings, given.service),
         'logs': lambda: logs(settings, given.service),
-        'set-option': lambda: set_option(settings, given.section, given.key,
-                                         given.value),
-        'unset-option': lambda: set_option(settings, given.section,
-                                           given.key, None),
+        'set-option': lambda: _set(settings, given, given.value),
+        'unset-option': lambda: _set(settings, given, None),
         'exec': lambda: _execute(settings, given.host, given.words),
     }
     with _alone(settings, given.command):

@@ -21,12 +21,14 @@ host is meant is part of the settings.
 from collections.abc import Mapping, Sequence
 import json
 import os
+from pathlib import Path
 import subprocess
 
 from aio.settings import CloudError
 from aio.settings import ComputeHost
 from aio.settings import Settings
 from aio import ssh
+from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.lab.emulator import traffic
 
 DIALECT = ComputeHost.dialect
@@ -103,6 +105,49 @@ def _of_another(settings: Settings) -> tuple[str, ...]:
             '--bind', f'{settings.own_instances}:{settings.instances}')
 
 
+def small_disk(settings: Settings, size: str) -> None:
+    """Give the instances a disk of their own, which :func:`fill` can fill.
+
+    The host must be down: it sees the disks that there are when it comes up.
+
+    :param size: as tmpfs(5) takes it.
+    """
+    settings.own_instances.mkdir(parents=True, exist_ok=True)
+    if not settings.own_instances.is_mount():
+        _mount('mount', '-t', 'tmpfs', '-o', f'size={size}', 'instances',
+               str(settings.own_instances))
+
+
+def no_small_disk(settings: Settings) -> None:
+    """Give it back, with all that is on it; the host must be down."""
+    while settings.own_instances.is_mount():
+        _mount('umount', str(settings.own_instances))
+
+
+def _mount(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
+                          capture_output=True, check=False)
+    if done.returncode:
+        raise CloudError(f'{" ".join(command)}: {done.stderr.strip()}')
+
+
+def fill(settings: Settings) -> None:
+    """Leave nothing free on the disk of the instances."""
+    with _filler(settings).open('wb') as out:
+        free = os.statvfs(settings.own_instances)
+        os.posix_fallocate(out.fileno(), 0, free.f_bavail * free.f_bsize)
+
+
+def unfill(settings: Settings) -> None:
+    _filler(settings).unlink(missing_ok=True)
+
+
+def _filler(settings: Settings) -> Path:
+    if not settings.own_instances.is_mount():
+        raise CloudError(f'{settings.own_instances} is not a disk of its own')
+    return settings.own_instances / 'filler'
+
+
 def set_faults(settings: Settings, faults: Mapping[str, object]) -> None:
     """What resctrl does wrong from now on; see emulator.faults."""
     new = settings.faults.with_suffix('.new')
@@ -112,10 +157,9 @@ def set_faults(settings: Settings, faults: Mapping[str, object]) -> None:
 
 def is_up(settings: Settings) -> bool:
     try:
-        control(settings, 'status')
-    except CloudError:
+        return bool(testhost.Host(str(settings.host_state)).status()['up'])
+    except (OSError, testhost.HostError):    # it is going down
         return False
-    return True
 
 
 def down(settings: Settings) -> None:
@@ -123,9 +167,15 @@ def down(settings: Settings) -> None:
 
 
 def run(settings: Settings, command: Sequence[str]) -> str:
-    """Run a command on the host and return its output."""
-    result = subprocess.run(inside(settings, command), capture_output=True,
-                            stdin=subprocess.DEVNULL, text=True, check=False)
+    """Run a command on the host and return its output.
+
+    :raises CloudError: when it fails, or the host is not up.
+    """
+    try:
+        result = testhost.Host(str(settings.host_state)).run(
+            command, stdin=subprocess.DEVNULL)
+    except testhost.HostError as error:
+        raise CloudError(str(error)) from error
     if result.returncode:
         raise CloudError(f'on the simulated host, {" ".join(command)}: '
                          + (result.stderr or result.stdout).strip())

@@ -17,7 +17,9 @@ The side of the API and of Placement is asked through openstacksdk; the
 simulated host is read with virsh and cat, as an admin would.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 import json
@@ -252,7 +254,10 @@ class Lab:
 
     def providers(self) -> list[Provider]:
         """The host's root, and its nodes."""
-        every = self.every_provider()
+        return self.own(self.every_provider())
+
+    def own(self, every: Sequence[Provider]) -> list[Provider]:
+        """Those of the host."""
         name = self.settings.host.hypervisor
         roots = [one.uuid for one in every if one.name == name]
         return [one for one in every
@@ -338,9 +343,17 @@ class Lab:
 
     def vcpu_threads(self, server: Any) -> dict[int, str]:
         """Thread ids and names of a guest's vCPUs, from /proc."""
-        name = self.domain_name(server)
-        pid = int(self.on_host(
-            'cat', f'/run/libvirt/qemu/{name}.pid'))
+        found = self.threads_of(self.domain_name(server))
+        if not found:
+            raise CloudError(f'no QEMU runs for {server.name}')
+        return found
+
+    def threads_of(self, domain: str) -> dict[int, str]:
+        """Those of a domain; none where no QEMU runs."""
+        pid = self.on_host('sh', '-c', 'cat "$0" 2>&- || true',
+                           f'/run/libvirt/qemu/{domain}.pid').strip()
+        if not pid:
+            return {}
         threads = {
             int(task.name): _thread_name(int(task.name))
             for task in Path(f'/proc/{pid}/task').iterdir()}
@@ -359,9 +372,12 @@ class Lab:
         In the XML of the running domain libvirt names the other NUMA nodes
         too, with the values it has copied from the default group.
         """
+        return self.xml_of(self.domain_name(server))
+
+    def xml_of(self, domain: str) -> ElementTree.Element:
+        """The same by the domain's name."""
         return ElementTree.fromstring(  # noqa: S314 - libvirt's own
-            self.on_host('virsh', 'dumpxml', '--inactive',
-                         self.domain_name(server)))
+            self.on_host('virsh', 'dumpxml', '--inactive', domain))
 
     @staticmethod
     def policy_nodes(xml: ElementTree.Element) -> list[int]:

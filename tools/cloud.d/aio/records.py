@@ -17,15 +17,21 @@ They are Placement's allocations, Nova's claim, the domain's XML, and the
 control groups of the hosts.
 """
 
+import argparse
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
-import json
-import os
-import subprocess
+from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
+from aio.lab import Group
 from aio.lab import Lab
+from aio.lab import Provider
 from aio.settings import CloudError
+from ghsched_placement.osc import audit
+from ghsched_placement.osc import client
+from osc_lib import exceptions
 
 _BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 _DEFAULT_GROUP = 'ghsched-default'
@@ -39,53 +45,78 @@ _GONE = ('SHELVED_OFFLOADED', 'BUILD', 'ERROR', 'DELETED')
 Shares = dict[int, int]
 
 
+@dataclass(frozen=True)
+class _Host:
+    """What a host has of its guests, read at once.
+
+    :param domains: the XML that Nova has defined, by name.
+    :param threads: ids of vCPU threads, by the domain's name.
+    """
+
+    lab: Lab
+    domains: Mapping[str, ElementTree.Element]
+    threads: Mapping[str, set[int]]
+    groups: Sequence[Group]
+
+    @property
+    def name(self) -> str:
+        return self.lab.settings.host.name
+
+
 def disagreements(lab: Lab) -> list[str]:
     """Every disagreement of the records, on all hosts of the cloud."""
-    servers = [lab.server(one) for one in lab.cloud.compute.servers(
-        all_projects=True)]
-    labs = [lab.on(host) for host in lab.settings.hosts]
+    servers = list(lab.cloud.compute.servers(all_projects=True))
+    try:
+        hosts = [_read(lab.on(host)) for host in lab.settings.hosts]
+    except (CloudError, OSError) as error:
+        return [str(error)]
+    providers = lab.every_provider()
+    names = {one.uuid: one.name for one in providers}
     found: list[str] = []
     for server in servers:
         found += [f'{server.name} ({server.status}): {text}'
-                  for text in _or_error(_of_server(labs, server))]
-    for one in labs:
-        found += [f'{one.settings.host.name}: {text}'
-                  for text in _of_host(one, servers)]
+                  for text in _of_server(hosts, server, names)]
+    for one in hosts:
+        found += [f'{one.name}: {text}'
+                  for text in (*_of_host(one, servers),
+                               *_of_consumers(lab, providers, one, servers))]
     return found or _of_audit(lab)
+
+
+def _read(lab: Lab) -> _Host:
+    domains = {name: lab.xml_of(name) for name in lab.domains()}
+    return _Host(lab, domains, {name: set(lab.threads_of(name))
+                                for name in domains}, lab.groups())
 
 
 def _of_audit(lab: Lab) -> list[str]:
     """What an operator is told; see ``openstack ghsched audit --help``."""
-    done = subprocess.run(
-        [f'{lab.settings.venv}/bin/openstack', 'ghsched', 'audit',
-         '-f', 'json'], env={**os.environ, **lab.settings.admin},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False)
-    if not done.returncode:
-        return []
+    asked = argparse.Namespace(hosts=[], no_effective=False,
+                               accounting='min')
     try:
-        return [f'audit: {row}' for row in json.loads(done.stdout)]
-    except ValueError:
-        return [f'audit: {done.stderr.strip()}']
+        seen = audit.lasting(client.Client(lab.cloud), asked)
+    except exceptions.CommandError as error:
+        return [f'audit: {error}']
+    return [f'audit: {one}' for host in seen
+            for one in (*host.findings, *host.unchecked)]
 
 
-def _or_error(texts: Iterator[str]) -> Iterator[str]:
-    """A record that cannot be read does not agree, either."""
-    try:
-        yield from texts
-    except (CloudError, OSError) as error:
-        yield str(error)
-
-
-def _of_server(labs: Sequence[Lab], server: Any) -> Iterator[str]:
-    held = labs[0].allocations(server)
+def _of_server(hosts: Sequence[_Host], server: Any,
+               names: Mapping[str, str]) -> Iterator[str]:
+    lab = hosts[0].lab
+    held = {names.get(uuid, uuid): entry['resources']
+            for uuid, entry in lab.placement(
+                f'/allocations/{server.id}')['allocations'].items()}
     if server.status in _GONE:
         if held and server.status in ('SHELVED_OFFLOADED', 'DELETED'):
             yield f'holds {held} and is on no host'
         return
-    here = next(one for one in labs
-                if one.settings.host.name == server.compute_host)
-    name = here.settings.host.hypervisor
+    here = next((one for one in hosts if one.name == server.compute_host),
+                None)
+    if here is None:
+        yield f'is on {server.compute_host}'
+        return
+    name = here.lab.settings.host.hypervisor
     shares = {}
     for provider, resources in held.items():
         if provider.partition('_NUMA')[0] != name:
@@ -93,7 +124,7 @@ def _of_server(labs: Sequence[Lab], server: Any) -> Iterator[str]:
         elif resources.get(_BANDWIDTH):
             shares[int(provider.rpartition('_NUMA')[2])] = (
                 resources[_BANDWIDTH])
-    claimed = [cell['host_node'] for cell in here.topology(server)
+    claimed = [cell['host_node'] for cell in lab.topology(server)
                if 'host_node' in cell]
     if not set(shares) <= set(claimed):
         yield f'holds shares {shares}, but Nova claims the nodes {claimed}'
@@ -104,20 +135,21 @@ def _of_server(labs: Sequence[Lab], server: Any) -> Iterator[str]:
         yield from _of_group(here, server, shares)
 
 
-def _policy(lab: Lab, server: Any) -> Shares:
+def _policy(host: _Host, server: Any) -> Shares:
     """The guarantees that the XML of a guest says."""
-    if lab.domain_name(server) not in lab.domains():
+    xml = host.domains.get(server.instance_name)
+    if xml is None:
         return {}
-    found = lab.domain_xml(server).iterfind('metadata/{*}policy/{*}node')
     return {int(node.get('host', -1)): int(node.get('min', 0))
-            for node in found if int(node.get('min', 0))}
+            for node in xml.iterfind('metadata/{*}policy/{*}node')
+            if int(node.get('min', 0))}
 
 
-def _of_group(lab: Lab, server: Any, shares: Shares) -> Iterator[str]:
+def _of_group(host: _Host, server: Any, shares: Shares) -> Iterator[str]:
     if not shares:
         return
-    mine = set(lab.vcpu_threads(server))
-    holding = [one for one in lab.groups() if mine & set(one.threads)]
+    mine = host.threads.get(server.instance_name, set())
+    holding = [one for one in host.groups if mine & set(one.threads)]
     if len(holding) != 1 or not mine <= set(holding[0].threads):
         yield f'its vCPUs are in {[one.name for one in holding]}'
         return
@@ -132,30 +164,29 @@ def _of_group(lab: Lab, server: Any, shares: Shares) -> Iterator[str]:
         yield f'holds shares {shares}, and its group has {values}'
 
 
-def _of_host(lab: Lab, servers: Sequence[Any]) -> Iterator[str]:
-    name = lab.settings.host.name
+def _of_host(host: _Host, servers: Sequence[Any]) -> Iterator[str]:
     # The host that a resize has left keeps the domain until it is confirmed.
     known = {one.instance_name for one in servers
-             if one.compute_host == name or one.status == 'VERIFY_RESIZE'}
-    stray = sorted(set(lab.domains()) - known)
+             if one.compute_host == host.name
+             or one.status == 'VERIFY_RESIZE'}
+    stray = sorted(set(host.domains) - known)
     if stray:
         yield f'domains of no server here: {stray}'
-    empty = [one.name for one in lab.groups()
+    empty = [one.name for one in host.groups
              if not one.threads and one.name != _DEFAULT_GROUP]
     if empty:
         yield f'control groups without a guest: {empty}'
-    yield from _of_consumers(lab, {one.id for one in servers},
-                             any(one.status in ('VERIFY_RESIZE', 'RESIZE')
-                                 for one in servers))
 
 
-def _of_consumers(lab: Lab, servers: set[str], moving: bool
-                  ) -> Iterator[str]:
+def _of_consumers(lab: Lab, providers: Sequence[Provider], host: _Host,
+                  servers: Sequence[Any]) -> Iterator[str]:
     """Consumers that are neither a server nor, if one moves, a migration."""
-    for provider in lab.providers():
+    known = {one.id for one in servers}
+    moving = any(one.status in ('VERIFY_RESIZE', 'RESIZE') for one in servers)
+    for provider in host.lab.own(providers):
         held = lab.placement(
             f'/resource_providers/{provider.uuid}/allocations')['allocations']
-        stray = set(held) - servers
+        stray = set(held) - known
         if stray and not moving:
             yield f'{provider.name} is held by {sorted(stray)}'
         total = sum(one['resources'].get(_BANDWIDTH, 0)
