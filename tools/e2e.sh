@@ -16,7 +16,9 @@
 #
 # usage: tools/e2e.sh [TEST...]          all tests by default
 #        tools/e2e.sh --vfs [TEST...]    those of the virtual compute node
-#        tools/e2e.sh --moves [TEST...]  moves between two hosts
+#        tools/e2e.sh --moves [--sharing] [TEST...]
+#                                        moves between two hosts; with guests
+#                                        that share control groups
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -43,7 +45,9 @@ if [ "${1:-}" = --vfs ]; then
 fi
 if [ "${1:-}" = --moves ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_moves.py
-    check_names "${tests%s.py}_*.py" "${@:2}"
+    names=("${@:2}")
+    [ "${names[0]:-}" != --sharing ] || names=("${names[@]:1}")
+    check_names "${tests%s.py}_*.py" "${names[@]}"
     need_root "$@"
     [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
         "$GHSCHED_TOP/tools/vnode" down

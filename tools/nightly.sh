@@ -36,5 +36,7 @@ for bench in tools/bench/*_bench.py; do
         "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" "$bench"
 done
 stage 'moves between two hosts' 90 bash tools/e2e.sh --moves
+stage 'moves of guests that share groups' 90 \
+    bash tools/e2e.sh --moves --sharing
 stage 'soak' $((minutes + 30)) bash tools/soak.sh --minutes "$minutes"
 count_stages

@@ -15,15 +15,37 @@
 
 import sys
 
+from aio import cli
 from aio.lab import Lab
 from aio.settings import read
 from e2e_move_cold import ColdMoves
 from e2e_move_evacuation import Evacuation
 from e2e_move_live import LiveMigration
 from e2e_move_none import InPlace
+from e2e_move_races import Races
+from e2e_move_slow import SlowMigration
 from e2e_room import main
 
-ROOMS = (LiveMigration, ColdMoves, Evacuation, InPlace)
+ROOMS = (LiveMigration, SlowMigration, ColdMoves, Evacuation, InPlace,
+         Races)
+
+_SHARING = ('ghsched', 'group_sharing')
+
+
+def run(arguments: list[str]) -> int:
+    """All tests or some, with ``--sharing`` on hosts that share groups."""
+    lab = Lab(read(), 'e2e-moves')
+    if arguments[:1] != ['--sharing']:
+        return main(ROOMS, lab, arguments)
+    computes = [f'nova-compute{host.suffix}' for host in lab.settings.hosts]
+    cli.set_option(lab.settings, *_SHARING, 'on')
+    try:
+        cli.restart(lab.settings, computes)
+        return main(ROOMS, lab, arguments[1:])
+    finally:
+        cli.set_option(lab.settings, *_SHARING, None)
+        cli.restart(lab.settings, computes)
+
 
 if __name__ == '__main__':
-    sys.exit(main(ROOMS, Lab(read(), 'e2e-moves'), sys.argv[1:]))
+    sys.exit(run(sys.argv[1:]))

@@ -124,15 +124,16 @@ class Room:
     def _with(self, services: Sequence[str], *options: tuple[str, str, str]
               ) -> Iterator[None]:
         """Services of Nova's with other options, for a while."""
-        for section, key, value in options:
-            cli.set_option(self.settings, section, key, value)
+        before = [(section, key, cli.set_option(
+            self.settings, section, key, value))
+            for section, key, value in options]
         try:
             self._restart(*services)
             yield
         finally:
             self.lab.clean()
-            for section, key, _value in options:
-                cli.set_option(self.settings, section, key, None)
+            for section, key, value in before:
+                cli.set_option(self.settings, section, key, value)
             self._restart(*services)
 
 
