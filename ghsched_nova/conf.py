@@ -218,6 +218,22 @@ OPTS: list[cfg.Opt] = [
              'any more. Hosts report every '
              '[DEFAULT]update_resources_interval, a minute by default. Used '
              'by nova-scheduler.'),
+    cfg.StrOpt(
+        'affinity_source',
+        help='What counts the bytes that guests of the host send to each '
+             'other, for guests to be brought near each other: the name of '
+             'an entry point of the group ghsched.affinity_sources. '
+             'conntrack reads the kernel\'s table of connections, which '
+             'counts with net.netfilter.nf_conntrack_acct=1. Nothing is '
+             'counted without it, nor what VFs send. Used by nova-compute.'),
+    cfg.FloatOpt(
+        'affinity_half_life', default=300.0, min=1.0,
+        help='Seconds in which what guests have said to each other counts '
+             'half, when they are silent. Used by nova-compute.'),
+    cfg.FloatOpt(
+        'affinity_delay', default=900.0, min=0.0,
+        help='Seconds for which guests that say less than 1 MB/s to each '
+             'other still belong together. Used by nova-compute.'),
 ]
 
 

@@ -63,6 +63,7 @@ from ghsched_nova.virt import providers
 from ghsched_nova.virt import refusal
 from ghsched_nova.virt import rpc
 from ghsched_nova.virt import scheduling
+from ghsched_nova.virt import traffic
 from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
@@ -106,6 +107,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(compat.config().ghsched),
             self._ghsched)
+        self._traffic = traffic.GuestTraffic(compat.config().ghsched)
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
         self._policy_endpoint = rpc.PolicyEndpoint(
@@ -210,8 +212,9 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 self._running(guest) for guest
                 in self._host.list_guests(only_running=False)
                 if guest.uuid not in known)]
-            found = left.of(self._offered, self._numa_nodes,
-                            [guest.xml for guest in guests],
+            xmls = [guest.xml for guest in guests]
+            self._traffic.look(xmls)
+            found = left.of(self._offered, self._numa_nodes, xmls,
                             compat.config().ghsched.bandwidth_accounting,
                             time.time())
             if found is not None:
@@ -223,9 +226,9 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
 
     def get_diagnostics(self, instance: Any) -> Any:
         """With what the host has set for the guest."""
-        return self._diagnostics.added_to(
-            super().get_diagnostics(instance),
-            self._host.get_guest(instance))
+        guest = self._host.get_guest(instance)
+        return self._traffic.added_to(self._diagnostics.added_to(
+            super().get_diagnostics(instance), guest), guest)
 
     # -- before anything starts -----------------------------------------------
 

@@ -1,0 +1,39 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The addresses that Nova has given a guest, from its domain (pure)."""
+
+from collections.abc import Iterator
+import ipaddress
+
+from lxml import etree
+
+#: Nova's own part of the metadata (nova.virt.libvirt.config.NOVA_NS).
+_NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
+
+
+def fixed(xml: str) -> frozenset[str]:
+    """Fixed IP addresses, in their shortest form.
+
+    Those of when the guest was started: Nova writes them then.
+    """
+    return frozenset(_fixed(etree.fromstring(xml)))
+
+
+def _fixed(domain: etree._Element) -> Iterator[str]:
+    for found in domain.iterfind(
+            f'metadata/{{{_NOVA}}}instance/{{{_NOVA}}}ports/{{{_NOVA}}}port/'
+            f'{{{_NOVA}}}ip[@type="fixed"]'):
+        try:
+            yield str(ipaddress.ip_address(found.get('address', '')))
+        except ValueError:
+            continue

@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What guests say to each other, as a host counts it.
+
+A source is a plug-in: a class of the entry point group
+:data:`SOURCES` that is called without arguments. What it counts goes up as
+long as a flow lives, so two looks give what was sent between them.
+"""
+
+import abc
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ghsched_placement import affinity
+
+#: Entry points of sources, loaded by the name in [ghsched]affinity_source.
+SOURCES = 'ghsched.affinity_sources'
+
+
+class SourceError(Exception):
+    """A source cannot count, and why."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A connection between two addresses.
+
+    :param key: the same each time that it is seen, and of no other.
+    :param source: IP address in its shortest form.
+    :param destination: likewise.
+    :param count: bytes in both directions since it began.
+    """
+
+    key: str
+    source: str
+    destination: str
+    count: int
+
+
+class Source(abc.ABC):
+    """Counts flows on this host."""
+
+    @abc.abstractmethod
+    def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
+        """All flows that have one of some addresses at an end.
+
+        :param addresses: of guests of this host, in their shortest form.
+        :raises SourceError: when they are not known; no flow at all is an
+            answer.
+        """
+
+
+def sent(before: Mapping[str, Flow], flows: Iterable[Flow]
+         ) -> dict[affinity.Pair, float]:
+    """Bytes between two addresses since an earlier look (pure).
+
+    A flow that counts less than before has ended, and another has its key.
+    """
+    found: dict[affinity.Pair, float] = {}
+    for flow in flows:
+        last = before.get(flow.key)
+        base = last.count if last and last.count <= flow.count else 0
+        pair = affinity.pair(flow.source, flow.destination)
+        found[pair] = found.get(pair, 0) + flow.count - base
+    return found
+
+
+class Meter:
+    """Ties between addresses, from look to look.
+
+    What flows had counted before the first look, or before an address was
+    asked for, is of another time.
+    """
+
+    def __init__(self, source: Source,
+                 settings: affinity.Settings) -> None:
+        self._source = source
+        self._settings = settings
+        self._before: dict[str, Flow] = {}
+        self._addresses: frozenset[str] = frozenset()
+        self.ties: affinity.Ties | None = None
+
+    def look(self, addresses: frozenset[str], now: float) -> None:
+        """Look once more.
+
+        :param now: seconds of a clock that only goes forward.
+        :raises SourceError: when nothing can be counted now.
+        """
+        flows = {flow.key: flow for flow in self._source.flows(addresses)}
+        if self.ties is None:
+            self.ties = affinity.Ties(now)
+        else:
+            known = [flow for flow in flows.values()
+                     if {flow.source, flow.destination} & self._addresses]
+            self.ties = affinity.observed(
+                self.ties, sent(self._before, known), now, self._settings)
+        self._before, self._addresses = flows, addresses

@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import json
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import affinity
+from ghsched_placement import traffic
+from ghsched_placement.traffic import Port
+from ghsched_placement.traffic import Talk
+
+SERVER = {
+    'id': 'one', 'tenant_id': 'p', 'addresses': {'net': [
+        {'addr': '10.0.0.5', 'version': 4, 'OS-EXT-IPS:type': 'fixed'},
+        {'addr': '192.0.2.5', 'version': 4, 'OS-EXT-IPS:type': 'floating'},
+        {'addr': 'fd00:0::5', 'version': 6, 'OS-EXT-IPS:type': 'fixed'}]}}
+
+
+class RecordTest(unittest.TestCase):
+
+    def test_what_is_written_is_read(self):
+        ties = affinity.Ties(0, {
+            ('10.0.0.5', '10.0.0.6'): affinity.Tie(50.4, 0),
+            ('10.0.0.4', '10.0.0.5'): affinity.Tie(70, 0),
+            ('10.0.0.4', '10.0.0.6'): affinity.Tie(90, 0)})
+        found = traffic.read(json.loads(json.dumps(
+            traffic.write(ties, ['10.0.0.5']))))
+        self.assertEqual((Talk('10.0.0.5', '10.0.0.4', 70),
+                          Talk('10.0.0.5', '10.0.0.6', 50)), found)
+
+    def test_no_record_is_not_silence(self):
+        self.assertIsNone(traffic.read({}))
+        self.assertEqual((), traffic.read({traffic.KEY: []}))
+
+    @given(st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: st.lists(inner)))
+    def test_what_makes_no_sense_is_left_out(self, found):
+        traffic.read({traffic.KEY: found})
+        traffic.read({traffic.KEY: [found, ['::1', '::2', found]]})
+
+
+class BetweenTest(unittest.TestCase):
+
+    def ties(self, talks, *known):
+        return {pair: tie.strength for pair, tie in traffic.between(
+            talks, [Port(*port.split()) for port in known]).by_pair.items()}
+
+    def test_fixed_addresses_of_a_server(self):
+        self.assertEqual(
+            (Port('one', 'p net', '10.0.0.5'),
+             Port('one', 'p net', 'fd00::5')), traffic.ports(SERVER))
+        self.assertEqual((), traffic.ports({'id': 'one'}))
+
+    def test_two_hosts_count_the_same_bytes(self):
+        self.assertEqual({('a', 'b'): 60}, self.ties(
+            {'b': [Talk('2', '1', 60)], 'a': [Talk('1', '2', 50)]},
+            'a n 1', 'b n 2'))
+
+    def test_addresses_of_a_guest_add_up(self):
+        self.assertEqual({('a', 'b'): 70}, self.ties(
+            {'a': [Talk('1', '2', 50), Talk('1', '3', 20)]},
+            'a n 1', 'b n 2', 'b m 3'))
+
+    def test_an_address_of_two_networks_is_that_of_the_own_one(self):
+        self.assertEqual({('a', 'b'): 50}, self.ties(
+            {'a': [Talk('1', '2', 50)]}, 'a n 1', 'b n 2', 'c m 2'))
+
+    def test_what_is_not_clear_is_left_out(self):
+        talks = {'a': [Talk('1', '2', 50), Talk('1', '1', 5),
+                       Talk('1', '9', 7)]}
+        self.assertEqual({}, self.ties(talks, 'a n 1', 'b m 2', 'c o 2'))
+        self.assertEqual({}, self.ties(talks, 'a n 1', 'b n 2', 'c n 2'))

@@ -1,0 +1,144 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a host tells of the traffic of a guest, and whose it is (pure).
+
+A host knows addresses. Which guest has one is known to Nova, and two networks
+may have the same one; what is not clear is left out.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+import ipaddress
+from typing import Any
+
+from ghsched_placement import affinity
+
+KEY = 'ghsched_traffic'
+#: Of a guest: the busiest of its peers.
+MOST = 32
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What an address of a guest and another address say to each other.
+
+    :param rate: bytes per second, decayed as a tie is.
+    """
+
+    address: str
+    peer: str
+    rate: float
+
+
+@dataclass(frozen=True)
+class Port:
+    """An address of a guest.
+
+    :param network: with whose it is.
+    """
+
+    guest: str
+    network: str
+    address: str
+
+
+def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
+    """To be added to the diagnostics of the guest with some addresses."""
+    mine = set(addresses)
+    found = [Talk(*_mine_first(pair, mine), tie.strength)
+             for pair, tie in ties.by_pair.items() if mine & set(pair)]
+    found.sort(key=lambda talk: (-talk.rate, talk.address, talk.peer))
+    return {KEY: [[talk.address, talk.peer, round(talk.rate)]
+                  for talk in found[:MOST]]}
+
+
+def _mine_first(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
+    one, other = pair
+    return (one, other) if one in mine else (other, one)
+
+
+def read(diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
+    """What is in the diagnostics of a guest; None where nobody measures."""
+    found = diagnostics.get(KEY)
+    if not isinstance(found, list):
+        return None
+    return tuple(talk for talk in map(_talk, found) if talk is not None)
+
+
+def _talk(found: Any) -> Talk | None:
+    try:
+        address, peer, rate = found
+        talk = Talk(str(ipaddress.ip_address(address)),
+                    str(ipaddress.ip_address(peer)), float(rate))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return talk if 0 <= talk.rate < float('inf') else None
+
+
+def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
+    """The fixed addresses of a server of Nova's API.
+
+    Its ``addresses`` have names of networks, which are unique within a
+    project at best.
+    """
+    found = []
+    for name, entries in (server.get('addresses') or {}).items():
+        for entry in entries:
+            if entry.get('OS-EXT-IPS:type', 'fixed') == 'fixed':
+                found.append(Port(
+                    server['id'], f'{server.get("tenant_id", "")} {name}',
+                    str(ipaddress.ip_address(entry['addr']))))
+    return tuple(found)
+
+
+def between(talks: Mapping[str, Iterable[Talk]],
+            known: Iterable[Port]) -> affinity.Ties:
+    """Ties between guests.
+
+    Both hosts of two guests count what they say to each other, so the larger
+    of two figures is the one.
+
+    :param talks: by guest.
+    :param known: all addresses of the cloud.
+    """
+    by_address: dict[str, list[Port]] = {}
+    networks: dict[tuple[str, str], set[str]] = {}
+    for port in known:
+        by_address.setdefault(port.address, []).append(port)
+        networks.setdefault((port.guest, port.address),
+                            set()).add(port.network)
+    found: dict[affinity.Pair, float] = {}
+    for guest, said in talks.items():
+        rates: dict[str, float] = {}
+        for talk in said:
+            peer = _whose(by_address.get(talk.peer, ()),
+                          networks.get((guest, talk.address), set()))
+            if peer and peer != guest:
+                rates[peer] = rates.get(peer, 0.0) + talk.rate
+        for peer, rate in rates.items():
+            pair = affinity.pair(guest, peer)
+            found[pair] = max(found.get(pair, 0.0), rate)
+    return affinity.Ties(0.0, {pair: affinity.Tie(rate, 0.0)
+                               for pair, rate in found.items()})
+
+
+def _whose(having: Iterable[Port], networks: set[str]) -> str:
+    """The guest with an address; empty where that is not clear.
+
+    One on a network of the other is nearer than one on another network.
+    """
+    having = list(having)
+    near = {port.guest for port in having if port.network in networks}
+    found = near or {port.guest for port in having}
+    return found.pop() if len(found) == 1 else ''
