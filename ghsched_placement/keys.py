@@ -217,12 +217,26 @@ AFFINITY_GROUP = Key(
             'projects with the same name are different groups. 1 to 63 '
             'letters, digits, dots, hyphens and underscores.')
 
+GUEST_TOPOLOGY = Key(
+    name='guest_topology', kind='enum', per_node=False,
+    default_text='what Nova gives it', choices=('host',),
+    summary='Whether the guest sees the part of the host that backs it.',
+    details='With host the guest sees the distances of its NUMA nodes, '
+            'latency and bandwidth of their memory where the firmware of the '
+            'host tells (bandwidth is what the guest is guaranteed, or else '
+            'its cap), sockets, dies, clusters, cores and threads as its '
+            'vCPUs are pinned, a CPU cache, and its own policy as an OEM '
+            'string of SMBIOS. Needs a guest NUMA topology, and cannot be '
+            'combined with hw:cpu_sockets, hw:cpu_cores or hw:cpu_threads. '
+            'A guest keeps what it saw at its start until it is started '
+            'again, on whichever host it is.')
+
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR,
     DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
     VCPU_SCHEDULER_MASK, EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
-    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY,
-    AFFINITY_GROUP)
+    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, AFFINITY_GROUP,
+    GUEST_TOPOLOGY)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 

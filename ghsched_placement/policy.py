@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 import hashlib
+import json
 import re
 from typing import Any
 from typing import cast
@@ -109,6 +110,8 @@ class GuestPolicy:
         ``any``.
     :param threads: how the threads of the guest are scheduled on the host.
     :param affinity_group: which guests it should be near; empty for none.
+    :param guest_topology: whether the guest sees the part of the host that
+        backs it.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
@@ -118,6 +121,7 @@ class GuestPolicy:
     vfs_locality: str = 'any'
     threads: ThreadPolicy = scheduling.NONE
     affinity_group: str = ''
+    guest_topology: bool = False
 
     @property
     def controlled(self) -> bool:
@@ -156,7 +160,23 @@ class GuestPolicy:
             needed.add('DEVICE_NUMA')
         if self.threads.realtime:
             needed.add('VCPU_REALTIME')
+        if self.guest_topology:
+            needed.add('GUEST_TOPOLOGY')
         return frozenset(needed)
+
+    def for_guest(self) -> str:
+        """What a guest may know of its own policy, as a line of JSON.
+
+        ``nodes`` has one entry per guest NUMA node, with the words of the
+        flavor; ``scheduler`` has the class and priority of each kind of
+        thread that has one.
+        """
+        nodes = [{'mem_bw_min': node.minimum, 'mem_bw_max': node.maximum,
+                  'mem_bw_hardlimit': node.hardlimit,
+                  'mem_bw_priority': node.priority} for node in self.nodes]
+        return json.dumps({
+            'nodes': nodes, 'scheduler': self.threads.described(),
+            'lock_memory': self.threads.lock_memory}, separators=(',', ':'))
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -255,6 +275,9 @@ def parse(extra_specs: Mapping[str, str],
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
         raise PolicyError(keys.DEVICE_NUMA.extra_spec, _NEEDS_TOPOLOGY)
+    guest_topology = bool(general.pop(keys.GUEST_TOPOLOGY.name, False))
+    if guest_topology:
+        _check_guest_topology(extra_specs, guest_nodes)
     locality = _locality(general, device_numa)
     vfs = _vfs(general, special, guest_nodes)
     nodes: tuple[NodePolicy, ...] = ()
@@ -263,7 +286,8 @@ def parse(extra_specs: Mapping[str, str],
                       for node in range(guest_nodes))
     return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa,
                        vfs=vfs, vfs_locality=locality, threads=threads,
-                       affinity_group=group)
+                       affinity_group=group,
+                       guest_topology=guest_topology)
 
 
 def problems(extra_specs: Mapping[str, str],
@@ -344,6 +368,18 @@ def parse_vfs(extra_specs: Mapping[str, str],
             if key.startswith(keys.VFS.extra_spec)}
     policy = parse(ours, guest_nodes)
     return policy.vfs if policy else ()
+
+
+def _check_guest_topology(extra_specs: Mapping[str, str],
+                          guest_nodes: int) -> None:
+    key = keys.GUEST_TOPOLOGY.extra_spec
+    if not guest_nodes:
+        raise PolicyError(key, _NEEDS_TOPOLOGY)
+    for other in ('hw:cpu_sockets', 'hw:cpu_cores', 'hw:cpu_threads'):
+        if other in extra_specs:
+            raise PolicyError(
+                key, f'host cannot be combined with {other}: the guest has '
+                     'the CPU topology that its vCPUs have on the host')
 
 
 def _locality(general: dict[str, Value], device_numa: str) -> str:

@@ -79,6 +79,12 @@ class ThreadPolicy:
         return tuple(kind for kind in (self.vcpus, self.emulator,
                                        self.iothreads) if kind is not None)
 
+    def described(self) -> dict[str, str]:
+        """Class and priority in words, by kind of thread that has one."""
+        return {kind: str(value) for kind, value in (
+            ('vcpus', self.vcpus), ('emulator', self.emulator),
+            ('iothreads', self.iothreads)) if value is not None}
+
     @property
     def realtime(self) -> bool:
         return any(kind.realtime for kind in self.kinds)

@@ -45,7 +45,7 @@ from ghsched_placement import names
 Inventory = Mapping[str, int | float]
 
 #: Capabilities of every host with our driver, whatever its hardware.
-ANY_HOST = frozenset({'DEVICE_NUMA'})
+ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_TOPOLOGY'})
 
 #: Percent of a node's theoretical bandwidth is what is counted.
 WHOLE_NODE = 100

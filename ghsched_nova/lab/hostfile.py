@@ -57,12 +57,19 @@ class HostNode:
     :param cpus: CPU numbers that guests may use.
     :param memory_mb: MiB that guests may use.
     :param socket: the socket that it is on, None when it is not told.
+    :param distances: SLIT, to each node of the file in its order; empty when
+        it is not told.
+    :param latency_ns: of its memory from its own CPUs, likewise 0.
+    :param bandwidth_mb: what it can deliver in MB/s, likewise 0.
     """
 
     id: int
     cpus: frozenset[int]
     memory_mb: int
     socket: int | None = None
+    distances: tuple[int, ...] = ()
+    latency_ns: int = 0
+    bandwidth_mb: int = 0
 
 
 @dataclass(frozen=True)
@@ -377,12 +384,19 @@ def _nodes(top: _Mapping) -> tuple[tuple[HostNode, ...],
                 f'{entry.name("cpus")}: {cpulist.render(cpus & taken)} is on '
                 'another node already')
         taken |= cpus
+        speeds[number] = entry.take('bandwidth_mb', _number, 0)
         nodes[number] = HostNode(
             number, cpus, entry.take('memory_mb', _number),
-            entry.take('socket', _node_id, None))
+            entry.take('socket', _node_id, None),
+            entry.take('distances', _list(_integer(10, 255)), ()),
+            entry.take('latency_ns', _integer(1, 10 ** 6), 0),
+            speeds[number])
         domains[number] = entry.take('domains', _list(_number), ())
-        speeds[number] = entry.take('bandwidth_mb', _number, 0)
         entry.done()
+    for node in nodes.values():
+        if node.distances and len(node.distances) != len(nodes):
+            raise HostFileError(f'nodes: the distances of node {node.id} must '
+                                f'be one for each of the {len(nodes)} nodes')
     return (tuple(nodes[number] for number in sorted(nodes)),
             dict(sorted(domains.items())), speeds)
 

@@ -23,6 +23,7 @@ import re
 _NUMBER = re.compile(r'[0-9]{1,18}')
 _RANGE = re.compile(r'([0-9]{1,5})(?:-([0-9]{1,5}))?')
 _NODE = re.compile(r'node([0-9]{1,5})')
+_CPU = re.compile(r'cpu([0-9]{1,5})')
 
 #: Bytes per second of the unit of read_bandwidth (MiB/s).
 _BANDWIDTH_UNIT = 2 ** 20
@@ -60,6 +61,41 @@ def rated_bandwidth(node: Path) -> int:
         if _NUMBER.fullmatch(found) and int(found):
             return int(found) * _BANDWIDTH_UNIT
     return 0
+
+
+def rated_latency(node: Path) -> int:
+    """What the firmware says that a read of a node takes, in nanoseconds.
+
+    From the CPUs that are nearest; see :func:`rated_bandwidth`.
+
+    :returns: 0 when it says nothing.
+    """
+    for access in ('access1', 'access0'):
+        found = (text(node / access / 'initiators' / 'read_latency')
+                 or '').strip()
+        if _NUMBER.fullmatch(found) and int(found):
+            return int(found)
+    return 0
+
+
+def places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each CPU, with its socket, die, cluster and core.
+
+    A level that the kernel does not know (-1 or no file) is 0 for all. A CPU
+    without a socket or core, as one that is offline, is left out.
+    """
+    for path in entries(sysfs / 'devices' / 'system' / 'cpu'):
+        match = _CPU.fullmatch(path.name)
+        if not match:
+            continue
+        socket, die, cluster, core = (
+            (text(path / 'topology' / name) or '').strip()
+            for name in ('physical_package_id', 'die_id', 'cluster_id',
+                         'core_id'))
+        if _NUMBER.fullmatch(socket) and _NUMBER.fullmatch(core):
+            yield int(match[1]), (
+                int(socket), *(int(word) if _NUMBER.fullmatch(word) else 0
+                               for word in (die, cluster)), int(core))
 
 
 def distances(sysfs: Path) -> dict[int, dict[int, int]]:

@@ -55,6 +55,7 @@ from ghsched_nova.virt import counted
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
+from ghsched_nova.virt import guest_topology
 from ghsched_nova.virt import left
 from ghsched_nova.virt import live_claim
 from ghsched_nova.virt import migration
@@ -295,12 +296,16 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                     self._ghsched.render(xml, policy, nodes), policy), policy,
                 [device_numa.Device(device.address, device.numa_node)
                  for device in _claimed(instance)], nodes)
-            version = versionutils.convert_version_to_str(
-                self._host.get_connection().getLibVersion())
-            return locked_memory.render_locked_memory(
-                xml, versionutils.convert_version_to_tuple(version))
+            version = self._libvirt_version()
+            return locked_memory.render_locked_memory(guest_topology.show(
+                compat.config().ghsched, xml, policy, nodes, version), version)
         except NOT_HELD as error:
             raise refusal.of(error, instance) from error
+
+    def _libvirt_version(self) -> tuple[int, ...]:
+        text = versionutils.convert_version_to_str(
+            self._host.get_connection().getLibVersion())
+        return tuple(versionutils.convert_version_to_tuple(text))
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:

@@ -113,7 +113,8 @@ class DesiredTreeTest(testtools.TestCase):
     def test_a_host_without_control_has_no_inventory_of_it(self):
         (root,) = self.desired(HostDescription())
         self.assertEqual({}, root.inventories)
-        self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA'}, root.traits)
+        self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA',
+                          'CUSTOM_GHSCHED_GUEST_TOPOLOGY'}, root.traits)
         self.assertEqual(frozenset(), tree.slots(root))
 
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 
+from ghsched_nova.guest import host_topology
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import scheduling
 from ghsched_nova.lab import described
@@ -67,7 +68,7 @@ class Explanation:
     """All that is known; what lies behind a refusal is None or empty.
 
     :param threads: elements of the XML that schedule the guest's threads.
-
+    :param topology: elements of the XML that show the host to the guest.
     :param query: the try that finds the host; the first one when none does.
     :param locality: how near that asks for the VFs.
     """
@@ -85,6 +86,7 @@ class Explanation:
     tune: memorytune.MemoryTune | None = None
     lines: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    topology: tuple[str, ...] = ()
 
 
 def explain(question: Question) -> Explanation:
@@ -146,7 +148,20 @@ def _host(so_far: Explanation) -> dict[str, Any]:
             'tune': _tune(guest, policy, settings),
             'threads': tuple(filter(None, scheduling.fragment(
                 policy.threads, guest.vcpus).split('\n'))),
+            'topology': host_topology.fragment(policy, place.nodes,
+                                               _topology(question.host)),
             **_query(so_far.need, place.locality, place.sizes)}
+
+
+def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
+    """What the file says; it says nothing of single cores."""
+    return host_topology.HostTopology(
+        distances={node.id: dict(zip((other.id for other in host.nodes),
+                                     node.distances, strict=True))
+                   for node in host.nodes if node.distances},
+        latency={node.id: node.latency_ns for node in host.nodes},
+        bandwidth={node.id: node.bandwidth_mb * 10 ** 6
+                   for node in host.nodes})
 
 
 def _tune(guest: topology.Guest, policy: policies.GuestPolicy,

@@ -75,7 +75,8 @@ _KNOBS = ('min', 'max', 'hardlimit', 'priority')
 def as_xml(explanation: Explanation) -> str:
     """The elements that are added to the domain; empty for none."""
     return '\n'.join(filter(None, (
-        _memorytune(explanation), *explanation.threads)))
+        _memorytune(explanation), *explanation.threads,
+        *explanation.topology)))
 
 
 def _memorytune(explanation: Explanation) -> str:
@@ -142,13 +143,10 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
             'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
                      'count': vfs.count} for vfs in policy.vfs],
             'vfs_locality': policy.vfs_locality,
-            'threads': {kind: str(value) for kind, value in (
-                ('vcpus', policy.threads.vcpus),
-                ('emulator', policy.threads.emulator),
-                ('iothreads', policy.threads.iothreads))
-                if value is not None},
+            'threads': policy.threads.described(),
             'lock_memory': policy.threads.lock_memory,
-            'affinity_group': policy.affinity_group}
+            'affinity_group': policy.affinity_group,
+            'guest_topology': policy.guest_topology}
 
 
 def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:

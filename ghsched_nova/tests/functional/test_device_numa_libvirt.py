@@ -32,9 +32,11 @@ from lxml import etree
 import testtools
 
 from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import host_topology
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import nova_guest
+from ghsched_placement import policy
 
 REASON = testhost.missing()
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '../../..'))
@@ -76,6 +78,34 @@ done
 #: An emulated device with an address and no back end.
 STAND_IN = ('<rng model="virtio"><backend model="random">/dev/urandom'
             '</backend></rng>')
+
+
+#: What the host of the guests is to look like: two sockets, the second one
+#: with faster memory.
+HOST = host_topology.HostTopology(
+    distances={0: {0: 10, 1: 24}, 1: {0: 24, 1: 10}},
+    latency={0: 120, 1: 90},
+    bandwidth={0: 100 * 10 ** 9, 1: 200 * 10 ** 9},
+    cpus={cpu: host_topology.Place(cpu // 2, 0, 0, cpu)
+          for cpu in range(4)})
+
+POLICY = policy.parse({'ghsched:guest_topology': 'host',
+                       'ghsched:mem_bw_min.0': '20',
+                       'ghsched:mem_bw_max.1': '50'}, 2)
+
+
+def shown(xml, shape):
+    """The guest of two nodes sees that host, as if it were pinned to it."""
+    if shape.cells != 2 or shape.vcpus != 4:
+        return xml
+    root = etree.fromstring(xml)
+    pins = etree.SubElement(root, 'cputune')
+    for cpu in range(4):
+        etree.SubElement(pins, 'vcpupin', vcpu=str(cpu), cpuset=str(cpu))
+    root = etree.fromstring(host_topology.render(
+        etree.tostring(root, encoding='unicode'), POLICY, (0, 1), HOST))
+    root.remove(root.find('cputune'))
+    return etree.tostring(root, encoding='unicode')
 
 
 def setUpModule():
@@ -142,7 +172,8 @@ class LibvirtTestCase(testtools.TestCase):
             guest.os_loader = f'{firmware}/AAVMF_CODE.fd'
             guest.os_loader_type, guest.os_loader_readonly = 'pflash', True
             guest.os_nvram_template = f'{firmware}/AAVMF_VARS.fd'
-        return device_numa.render_expander(guest.to_xml(), nodes, spares)
+        return device_numa.render_expander(
+            shown(guest.to_xml(), shape), nodes, spares)
 
 
 class DefineTest(LibvirtTestCase):
@@ -329,6 +360,9 @@ class BootTest(LibvirtTestCase):
         nodes = {vfs[0]: 1, vfs[1]: 0, vfs[2]: 1, vfs[3]: None,
                  shape.port_addresses()[0]: 1}
         xml, console = self.boot(shape, nodes, directory, spares=1)
+        self.check_host(console)
+        self.assertRegex(console,
+                         'GUEST-CPU cpu3 socket=1 .*core=1 .*L3=2-3')
         # On no node: Nova's own generator, and the VF without a node.
         self.assertEqual({0: 1, 1: 3, -1: 2},
                          self.check_nodes(xml, console))
@@ -337,6 +371,20 @@ class BootTest(LibvirtTestCase):
             console = self.wait_for('GUEST-ATTACHED', node + 1)
         self.assertEqual({0: 2, 1: 4, -1: 2},
                          self.check_nodes(xml, console))
+
+    def check_host(self, console, memory=True):
+        """The guest has the distances, HMAT figures and policy of its host.
+
+        :param memory: whether its kernel reads HMAT.
+        """
+        for text in ('distance=10 24', 'distance=24 10',
+                     f'GUEST-POLICY {POLICY.for_guest()}'):
+            self.assertIn(text, console)
+        for node, nanoseconds, mib in (0, 120, 19073), (1, 90, 95367):
+            if memory:
+                self.assertRegex(
+                    console, f'GUEST-MEMORY node{node} read_latency='
+                             f'{nanoseconds} read_bandwidth={mib // 2 * 2}')
 
     def attach(self, node):
         """A device goes behind the bus of the node, which is then full."""
@@ -370,5 +418,6 @@ class BootTest(LibvirtTestCase):
         xml, console = self.boot(shape, nodes, directory, 'ttyAMA0',
                                  firmware=directory)
         self.assertIn('GUEST-NUMA online=0-1', console)
+        self.check_host(console)
         self.assertEqual({0: 1, 1: 2, -1: 2},
                          self.check_nodes(xml, console))

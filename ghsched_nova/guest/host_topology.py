@@ -1,0 +1,335 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A guest that sees the part of the host that backs it.
+
+``ghsched:guest_topology=host`` puts into the domain XML what Nova leaves
+out: distances of the NUMA nodes (ACPI SLIT), latency and bandwidth of their
+memory (ACPI HMAT), sockets, dies, clusters, cores and threads as the vCPUs
+are pinned, CPU caches, and the guest's own policy as an OEM string of
+SMBIOS. Everything here is pure.
+
+libvirt's rules are those of src/conf/numa_conf.c and
+src/qemu/qemu_validate.c, QEMU's those of hw/core/numa.c
+(``parse_numa_hmat_lb``), read in 9.0.0 and 7.2.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import itertools
+
+from lxml import etree
+
+from ghsched_nova.guest import document
+from ghsched_placement import cpulist
+from ghsched_placement.policy import GuestPolicy
+
+#: The first libvirt that keeps ``clusters`` in a ``<topology>``.
+KEEPS_CLUSTERS = (10, 1, 0)
+
+#: SLIT has 10 for a node itself, and 255 for one that cannot be reached.
+_LOCAL, _FARTHEST = 10, 254
+
+#: QEMU wants bandwidth in whole MiB/s and keeps multiples of a common power
+#: of two in 16 bits, where 0xffff is reserved.
+_MIB = 2 ** 20
+_ENTRIES = 0xfffe
+
+#: What the OEM string of a guest begins with.
+OEM_PREFIX = 'ghsched='
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a host CPU is; numbers are the kernel's (sysfs topology)."""
+
+    socket: int
+    die: int
+    cluster: int
+    core: int
+
+
+@dataclass(frozen=True)
+class HostTopology:
+    """What is known of a host; what is not known is left out.
+
+    :param distances: SLIT, by node and node.
+    :param latency: of a node's memory from its own CPUs, in nanoseconds.
+    :param bandwidth: likewise, in bytes per second.
+    :param cpus: by CPU.
+    :param clusters: whether libvirt keeps clusters of cores.
+    """
+
+    distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    latency: Mapping[int, int] = field(default_factory=dict)
+    bandwidth: Mapping[int, int] = field(default_factory=dict)
+    cpus: Mapping[int, Place] = field(default_factory=dict)
+    clusters: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A regular CPU topology, as libvirt's <topology> has it."""
+
+    sockets: int
+    dies: int
+    clusters: int
+    cores: int
+    threads: int
+
+
+def render(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
+           host: HostTopology) -> str:
+    """The domain as its part of the host is.
+
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :returns: the same text for a guest that does not ask for it.
+    :raises NotThisDocument: when the document is no domain.
+    """
+    if not policy.guest_topology:
+        return xml
+    root = document.parse(xml)
+    cpu = root.find('cpu')
+    if cpu is not None:
+        _set_shape(root, cpu, host)
+        _set_cache(root, cpu)
+        _set_numa(cpu, policy, host_nodes, host)
+    _set_oem_string(root, policy)
+    return document.text(root)
+
+
+def fragment(policy: GuestPolicy, host_nodes: Sequence[int],
+             host: HostTopology) -> tuple[str, ...]:
+    """What :func:`render` adds whatever the vCPUs are pinned to."""
+    if not policy.guest_topology:
+        return ()
+    found = [one for place in range(len(host_nodes))
+             if (one := _distances(place, host_nodes, host)) is not None]
+    connects = _interconnects(policy, host_nodes, host)
+    if connects is not None:
+        found.append(connects)
+    for one in found:
+        etree.indent(one)
+    found.append(_oem_entry(policy))
+    return tuple(etree.tostring(one, encoding='unicode') for one in found)
+
+
+# -- NUMA ---------------------------------------------------------------------
+
+
+def _set_numa(cpu: etree._Element, policy: GuestPolicy,
+              host_nodes: Sequence[int], host: HostTopology) -> None:
+    numa = cpu.find('numa')
+    cells = [] if numa is None else numa.findall('cell')
+    if numa is None or len(cells) != len(host_nodes):
+        return
+    for place, cell in enumerate(cells):
+        found = _distances(place, host_nodes, host)
+        if found is not None and cell.find('distances') is None:
+            document.insert(cell, [found], 0)
+    found = _interconnects(policy, host_nodes, host)
+    if found is not None and numa.find('interconnects') is None:
+        document.insert(numa, [found], len(numa))
+
+
+def distance(host: HostTopology, one: int, other: int) -> int | None:
+    """From one host node to another as a guest may see it; None: unknown.
+
+    libvirt takes 10 for a node itself alone.
+    """
+    if one == other:
+        return _LOCAL
+    found = host.distances.get(one, {}).get(other)
+    return None if found is None else min(max(found, _LOCAL + 1), _FARTHEST)
+
+
+def _distances(place: int, host_nodes: Sequence[int],
+               host: HostTopology) -> etree._Element | None:
+    """Those of one guest node; None unless each of the guest is known."""
+    known = [[distance(host, one, other) for other in host_nodes]
+             for one in host_nodes]
+    if len(known) < 2 or any(value is None for row in known for value in row):
+        return None
+    found = etree.Element('distances')
+    for sibling, value in enumerate(known[place]):
+        etree.SubElement(found, 'sibling', id=str(sibling), value=str(value))
+    return found
+
+
+def _interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
+                   host: HostTopology) -> etree._Element | None:
+    """Of each node from its own CPUs, which is what Linux shows of it.
+
+    libvirt 9.0 takes the way from one node to another and the way back for
+    the same link, and refuses the second. How far others are is in SLIT.
+    """
+    found = etree.Element('interconnects')
+    for place, node in enumerate(host_nodes):
+        if host.latency.get(node):
+            etree.SubElement(
+                found, 'latency', initiator=str(place), target=str(place),
+                type='access', value=str(host.latency[node]))
+    for node, kib in bandwidths(policy, host_nodes, host).items():
+        etree.SubElement(
+            found, 'bandwidth', initiator=str(node), target=str(node),
+            type='access', value=str(kib), unit='KiB')
+    return found if len(found) else None
+
+
+def bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
+               host: HostTopology) -> dict[int, int]:
+    """KiB/s that a guest may count on, by guest node.
+
+    Its guarantee; where it has none, its cap, which is all of the node for a
+    guest without one. Always rounded down.
+    """
+    found = {}
+    for place, node in enumerate(host_nodes):
+        share = 100
+        if place < len(policy.nodes):
+            mine = policy.nodes[place]
+            share = mine.minimum or mine.maximum
+        if mib := host.bandwidth.get(node, 0) * share // 100 // _MIB:
+            found[place] = mib
+    step = 1
+    while max(found.values(), default=0) // step > _ENTRIES:
+        step *= 2
+    return {place: mib // step * step * 1024
+            for place, mib in found.items() if mib >= step}
+
+
+# -- CPUs ---------------------------------------------------------------------
+
+
+def shape(places: Sequence[Place]) -> Shape:
+    """How CPUs look that are at some places, in the order of the vCPUs.
+
+    A level whose parts are of different size, or lie apart, is left out: all
+    of what is above it then counts as one.
+    """
+    wholes = [_even(places, level) for level in range(1, 5)]
+    sizes, above = [], len(places)
+    for size in wholes[:3]:
+        above = size if size and above % size == 0 else above
+        sizes.append(above)
+    threads = wholes[3] or 1
+    socket, die, cluster = sizes
+    return Shape(len(places) // socket, socket // die, die // cluster,
+                 cluster // threads, threads)
+
+
+def _even(places: Sequence[Place], level: int) -> int:
+    """How many CPUs each part of a level has; 0 when they differ."""
+    keys = [(place.socket, place.die, place.cluster, place.core)[:level]
+            for place in places]
+    runs = [(key, len(list(run))) for key, run in itertools.groupby(keys)]
+    sizes = {size for _key, size in runs}
+    return sizes.pop() if len(sizes) == 1 and len(runs) == len(
+        set(keys)) else 0
+
+
+def _set_shape(root: etree._Element, cpu: etree._Element,
+               host: HostTopology) -> None:
+    """As pinned; a guest whose vCPUs float keeps what Nova gave it."""
+    pinned = _pinned(root)
+    count = (root.findtext('vcpu') or '').strip()
+    if not pinned or count != str(len(pinned)) or any(
+            one not in host.cpus for one in pinned):
+        return
+    found = shape([host.cpus[one] for one in pinned])
+    element = cpu.find('topology')
+    if element is None:
+        element = etree.Element('topology')
+        numa = cpu.find('numa')
+        document.insert(cpu, [element], len(cpu) if numa is None
+                        else cpu.index(numa))
+    arm = _arch(root) == 'aarch64'
+    # QEMU has dies on x86 alone, and clusters on Arm.
+    dies = 1 if arm else found.dies
+    clusters = found.clusters if arm and host.clusters else 1
+    cores = len(pinned) // (found.sockets * dies * clusters * found.threads)
+    element.attrib.clear()
+    values = {'sockets': found.sockets, 'dies': dies, 'clusters': clusters,
+              'cores': cores, 'threads': found.threads}
+    for name, value in values.items():
+        if value > 1 or name not in ('dies', 'clusters'):
+            element.set(name, str(value))
+
+
+def _pinned(root: etree._Element) -> list[int]:
+    """The host CPU of each vCPU; empty unless each has one of its own."""
+    found = {}
+    for pin in root.findall('cputune/vcpupin'):
+        try:
+            cpus = cpulist.parse(pin.get('cpuset', ''))
+        except cpulist.CpuListError:
+            return []
+        if len(cpus) != 1:
+            return []
+        found[int(pin.get('vcpu', '0'))] = min(cpus)
+    ordered = [found[number] for number in sorted(found)]
+    distinct = len(set(ordered)) == len(ordered)
+    return ordered if distinct and set(found) == set(
+        range(len(found))) else []
+
+
+def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
+    """The host's caches, or an L3 cache at all; QEMU has it on x86 alone."""
+    mode = cpu.get('mode')
+    if (mode is None or _arch(root) not in ('x86_64', 'i686')
+            or cpu.find('cache') is not None):
+        return
+    if mode == 'host-passthrough':
+        cache = etree.Element('cache', mode='passthrough')
+    else:
+        cache = etree.Element('cache', level='3', mode='emulate')
+    topology = cpu.find('topology')
+    numa = cpu.find('numa')
+    place = (cpu.index(topology) + 1 if topology is not None else
+             len(cpu) if numa is None else cpu.index(numa))
+    document.insert(cpu, [cache], place)
+
+
+def _arch(root: etree._Element) -> str:
+    kind = root.find('os/type')
+    return '' if kind is None else kind.get('arch', '')
+
+
+# -- the guest's own policy ---------------------------------------------------
+
+
+def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
+    """Nova gives SMBIOS of its own to x86 guests alone."""
+    os = root.find('os')
+    if os is None or _arch(root) not in ('x86_64', 'i686', 'aarch64'):
+        return
+    if os.find('smbios') is None:
+        document.insert(os, [etree.Element('smbios', mode='sysinfo')],
+                        len(os))
+    sysinfo = root.find("sysinfo[@type='smbios']")
+    if sysinfo is None:
+        sysinfo = etree.Element('sysinfo', type='smbios')
+        document.insert(root, [sysinfo], root.index(os))
+    strings = sysinfo.find('oemStrings')
+    if strings is None:
+        strings = etree.Element('oemStrings')
+        document.insert(sysinfo, [strings], len(sysinfo))
+    document.insert(strings, [_oem_entry(policy)], len(strings))
+
+
+def _oem_entry(policy: GuestPolicy) -> etree._Element:
+    entry = etree.Element('entry')
+    entry.text = OEM_PREFIX + policy.for_guest()
+    return entry

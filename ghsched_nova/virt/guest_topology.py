@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the host shows to a guest with ``ghsched:guest_topology=host``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ghsched_nova import conf
+from ghsched_nova.guest import host_topology
+from ghsched_nova.resctrl import sysfs as files
+from ghsched_placement.policy import GuestPolicy
+
+
+def show(section: Any, xml: str, policy: GuestPolicy,
+         host_nodes: Sequence[int], libvirt: tuple[int, ...]) -> str:
+    """The domain XML of a guest that sees the host, if it asks for that.
+
+    :param section: ``conf.ghsched``.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param libvirt: version of libvirt.
+    """
+    if not policy.guest_topology:
+        return xml
+    host = read(Path(section.sysfs_path),
+                conf.by_node(section, 'node_bandwidth'),
+                libvirt >= host_topology.KEEPS_CLUSTERS)
+    return host_topology.render(xml, policy, host_nodes, host)
+
+
+def read(sysfs: Path, told: dict[int, int],
+         clusters: bool) -> host_topology.HostTopology:
+    """The host as the kernel and its firmware have it.
+
+    :param told: bandwidth of a node in MB/s (``[ghsched]node_bandwidth``),
+        which wins over the firmware.
+    :param clusters: whether libvirt keeps clusters of cores.
+    """
+    nodes = dict(files.nodes(sysfs))
+    return host_topology.HostTopology(
+        distances=files.distances(sysfs),
+        latency={node: files.rated_latency(path)
+                 for node, path in nodes.items()},
+        bandwidth={node: told.get(node, 0) * 10 ** 6
+                   or files.rated_bandwidth(path)
+                   for node, path in nodes.items()},
+        cpus={cpu: host_topology.Place(*place)
+              for cpu, place in files.places(sysfs)},
+        clusters=clusters)
