@@ -23,8 +23,12 @@ from typing import Any
 from typing import cast
 from typing import TextIO
 
-#: After an interrupt, or when standard output cannot be written to.
-EXIT_ENDED = 1
+from ghsched_placement import exits
+
+#: What the help of a command says last.
+EXIT_STATUS = ('Exit status: 0 all is well or done, 1 something was found or '
+               'refused, 2 wrong usage, or something could not be done or '
+               'asked.')
 
 
 class _OutputError(Exception):
@@ -97,7 +101,7 @@ def carry_out(name: str, work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         told = 'interrupted'
     print(f'{name}: {told}', file=sys.stderr)
-    return EXIT_ENDED
+    return exits.COULD_NOT
 
 
 def version() -> str:

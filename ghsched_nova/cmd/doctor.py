@@ -10,7 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched doctor``: whether this node is set up for ghsched."""
+"""``ghsched doctor``: whether this node is set up for ghsched.
+
+The JSON is a list of checks. Its keys are stable: none is renamed or removed.
+
+name
+    Of the check.
+status
+    ``ok``, ``warning``, ``error`` or ``skipped``, for what is not about this
+    node.
+text
+    What was found.
+remedy
+    What to do about it; empty when there is nothing to do.
+"""
 
 import argparse
 from collections.abc import Iterable
@@ -22,9 +35,7 @@ from typing import Any
 import prettytable
 
 from ghsched_nova.cmd import checks
-
-#: Nothing is wrong, something is, and it could not be looked.
-EXIT_DONE, EXIT_FOUND, EXIT_COULD_NOT = 0, 1, 2
+from ghsched_placement import exits
 
 
 def add_parser(commands: Any) -> None:
@@ -34,8 +45,8 @@ def add_parser(commands: Any) -> None:
         description='Look at this node: releases of Nova and Placement, '
                     'driver, resctrl, filter and scheduler. Changes nothing. '
                     'What is not about this node is skipped.',
-        epilog='Exit status: 0 nothing is wrong, 1 something is, or wrong '
-               'usage, 2 a configuration that cannot be read.')
+        epilog='Exit status: 0 nothing is wrong, 1 something is, 2 wrong '
+               'usage, or a configuration that cannot be read.')
     parser.add_argument(
         '--config-file', action='append', metavar='FILE',
         help='configuration of the service of Nova on this node, may be '
@@ -58,9 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
         found = checks.checks(node.read(arguments.config_file))
     except cfg.Error as error:
         print(f'ghsched doctor: {error}', file=sys.stderr)
-        return EXIT_COULD_NOT
+        return exits.COULD_NOT
     print(as_json(found) if arguments.format == 'json' else as_table(found))
-    return EXIT_FOUND if checks.failed(found) else EXIT_DONE
+    return exits.FOUND if checks.failed(found) else exits.DONE
 
 
 def as_json(found: Iterable[checks.Check]) -> str:

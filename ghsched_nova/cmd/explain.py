@@ -20,9 +20,7 @@ from typing import Any
 from ghsched_nova.lab.explain import explanation
 from ghsched_nova.lab.explain import output
 from ghsched_nova.lab import hostfile
-
-#: What the host cannot take ends with this; wrong usage ends with 1.
-EXIT_REFUSED = 2
+from ghsched_placement import exits
 
 
 def add_parser(commands: Any) -> None:
@@ -32,8 +30,8 @@ def add_parser(commands: Any) -> None:
         description='Show the policy, the Placement query, the provider tree, '
                     'the guest XML and the schemata lines of a guest on an '
                     'empty host, without any service.',
-        epilog='Exit status: 0 the host can take the guest, 1 wrong usage or '
-               'a bad host file, 2 the guest is refused.')
+        epilog='Exit status: 0 the host can take the guest, 1 the guest is '
+               'refused, 2 wrong usage or a bad host file.')
     parser.add_argument('--host', required=True, metavar='FILE',
                         help='description of the host, as those in '
                              'etc/ghsched/hosts')
@@ -67,12 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
         host = hostfile.load(arguments.host)
     except hostfile.HostFileError as error:
         print(f'ghsched explain: {error}', file=sys.stderr)
-        return 1
+        return exits.COULD_NOT
     specs = dict(arguments.properties)
     if len(specs) < len(arguments.properties):
         print('ghsched explain: --property: a key is given twice',
               file=sys.stderr)
-        return 1
+        return exits.COULD_NOT
     found = explanation.explain(explanation.Question(
         host, arguments.vcpus, arguments.ram, arguments.disk, arguments.swap,
         specs, arguments.node, arguments.accounting))
@@ -80,11 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     if text:
         print(text)
     if found.refusal is None:
-        return 0
+        return exits.DONE
     if not text:
         print(f'ghsched explain: refused: {found.refusal}',
               file=sys.stderr)
-    return EXIT_REFUSED
+    return exits.FOUND
 
 
 def _natural(text: str) -> int:

@@ -35,6 +35,7 @@ import prometheus_client
 from ghsched_nova.cmd import console
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import top_source
+from ghsched_placement import exits
 
 ADDRESS = '127.0.0.1'
 PORT = 9889
@@ -137,13 +138,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)
-        return 1
+        return exits.COULD_NOT
     signal.signal(signal.SIGTERM, _end)
     print(f'ghsched-exporter: {arguments.address} port '
           f'{listening.server_port}, /metrics', file=sys.stderr, flush=True)
     with listening, contextlib.suppress(KeyboardInterrupt):
         listening.serve_forever()
-    return 0
+    return exits.DONE
 
 
 def _end(_number: int, _frame: Any) -> NoReturn:

@@ -45,7 +45,6 @@ import json
 from pathlib import Path
 import sys
 from typing import Any
-from typing import NoReturn
 
 from oslo_config import cfg
 import prettytable
@@ -65,25 +64,14 @@ from ghsched_nova.threads import model as threads_model
 from ghsched_nova.threads.privileged import apply as apply_class
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import scheduling
-
-EXIT_DONE = 0
-EXIT_ERROR = 1
-EXIT_TO_DO = 2
+from ghsched_placement import exits
 
 _URI = 'qemu:///system'
 
 
-class _Parser(argparse.ArgumentParser):
-    """Ends with 1 on wrong usage, because 2 is a host with drift."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_ERROR, f'{self.prog}: {message}\n')
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line of ``ghsched-host``."""
-    top = _Parser(prog='ghsched-host', description=(
+    top = argparse.ArgumentParser(prog='ghsched-host', description=(
         'Compare the control groups of this compute host with the policies '
         'of the guests that run on it.'))
     console.add_version(top)
@@ -91,17 +79,18 @@ def parser() -> argparse.ArgumentParser:
                                   required=True)
     _add(commands, 'plan', _plan,
          'show what reconcile would do, and change nothing; exit status 0: '
-         'nothing, 1: an error or a guest that cannot be helped, 2: '
-         'something')
+         'nothing, 1: something, or there is a guest that cannot be helped, '
+         '2: wrong usage or an error')
     _add(commands, 'reconcile', _reconcile,
          'make the control groups what they should be; exit status 0: they '
-         'are now, 1: an error or a guest that cannot be helped')
+         'are now, 1: there is a guest that cannot be helped, 2: wrong usage '
+         'or an error')
     retire.add_options(_add(
         commands, 'retire', retire.run,
         'give back what this host has reported to Placement, before its '
         'nova-compute starts with the stock driver; exit status 0: nothing '
-        'of it is left, 1: an error, or a guest or an allocation that is '
-        'still there', formats=('table',)))
+        'of it is left, 1: a guest or an allocation is still there, 2: wrong '
+        'usage or an error', formats=('table',)))
     return top
 
 
@@ -131,20 +120,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (domains.HostError, resctrl_host.ResctrlUnavailable,
             apply.EnforcementError, cfg.Error, ValueError) as error:
         print(f'ghsched-host: {error}', file=sys.stderr)
-        return EXIT_ERROR
+        return exits.COULD_NOT
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     groups, classes = _run(arguments, reconcile.look, threads.look)
-    if groups.problems or classes.problems:
-        return EXIT_ERROR
-    return EXIT_TO_DO if groups.actions or classes.actions else EXIT_DONE
+    found = (groups.problems or classes.problems
+             or groups.actions or classes.actions)
+    return exits.FOUND if found else exits.DONE
 
 
 def _reconcile(arguments: argparse.Namespace) -> int:
     groups, classes = _run(arguments, reconcile.reconcile, _set_classes)
     failed = groups.problems or classes.problems
-    return EXIT_ERROR if failed else EXIT_DONE
+    return exits.FOUND if failed else exits.DONE
 
 
 def _set_classes(guests: Sequence[threads_model.Guest],

@@ -16,7 +16,6 @@
 import argparse
 from collections.abc import Sequence
 import sys
-from typing import NoReturn
 
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import doctor
@@ -24,21 +23,13 @@ from ghsched_nova.cmd import explain
 from ghsched_nova.cmd import plan
 from ghsched_nova.cmd import server_set
 
-EXIT_USAGE = 1
-
-
-class _Parser(argparse.ArgumentParser):
-    """Ends with 1 on wrong usage, because 2 is a guest that is refused."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f'{self.prog}: {message}\n')
-
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``ghsched`` with all its sub-commands."""
-    top = _Parser(prog='ghsched', description='Memory bandwidth and NUMA for '
-                                              'OpenStack guests.')
+    top = argparse.ArgumentParser(
+        prog='ghsched',
+        description='Memory bandwidth and NUMA for OpenStack guests.',
+        epilog=console.EXIT_STATUS)
     console.add_version(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)

@@ -42,9 +42,7 @@ from ghsched_nova.lab.planner.predict import predict
 from ghsched_nova.lab.planner.predict import Target
 from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.progress import Bar
-
-#: No guest of any flavor fits; wrong usage ends with 1.
-EXIT_FULL = 2
+from ghsched_placement import exits
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,8 @@ def add_parser(commands: Any) -> None:
         description='Fill hosts with guests in a private Placement and tell '
                     'how many fit, what binds first on which NUMA nodes, what '
                     'one more would buy. A cloud is only read.',
-        epilog='Exit status: 0 a guest fits, 1 wrong usage, a bad file or a '
-               'cloud that does not answer, 2 no guest of any flavor fits.')
+        epilog='Exit status: 0 a guest fits, 1 no guest of any flavor fits, '
+               '2 wrong usage, a bad file or a cloud that does not answer.')
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument('--hosts', nargs='+', metavar='FILE[*N]',
                        help='descriptions of hosts, as those in '
@@ -135,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
     except PlannerError as error:
         bar.clear()
         print(f'ghsched plan: {error}', file=sys.stderr)
-        return 1
+        return exits.COULD_NOT
     finally:
         bar.clear()
     if arguments.format == 'svg':
@@ -144,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(output.FORMATS[arguments.format](answer.plan,
                                                answer.densities))
     fits = any(flavor.guests for flavor in answer.plan.flavors)
-    return 0 if fits else EXIT_FULL
+    return exits.DONE if fits else exits.FOUND
 
 
 def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:

@@ -26,6 +26,7 @@ from ghsched_nova.cmd import server_set
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import own
 from ghsched_nova.virt import desired
+from ghsched_placement import exits
 from ghsched_placement import retire
 
 _OURS = 'ghsched.'
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in kept:
             print(f'ghsched-host: {line}', file=sys.stderr)
         if kept:
-            return 1
+            return exits.FOUND
         for step in retire.steps(providers):
             print(step)
             if not arguments.dry_run:
@@ -110,8 +111,8 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
     The kernel puts what is in them into its default group.
     """
     if not os.path.isdir(root / 'info'):
-        return 0
-    files, status = apply.Files(), 0
+        return exits.DONE
+    files, status = apply.Files(), exits.DONE
     with apply.locked(files, root, apply.LOCK_TIMEOUT):
         for path in _groups(files, root):
             print(f'remove the control group {path}')
@@ -120,7 +121,7 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
                     files.remove_directory(path)
             except OSError as error:
                 print(f'ghsched-host: {error}', file=sys.stderr)
-                status = 1
+                status = exits.FOUND
     return status
 
 

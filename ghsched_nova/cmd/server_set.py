@@ -55,12 +55,9 @@ import prettytable
 
 from ghsched_nova.live import errors
 from ghsched_placement import change as changes
+from ghsched_placement import exits
 from ghsched_placement import keys
 from ghsched_placement import policy as policies
-
-EXIT_DONE = 0
-EXIT_ERROR = 1
-EXIT_REFUSED = 2
 
 HEADER = ('Guest node', 'Host node', 'Key', 'Before', 'After',
           'Held by the host')
@@ -82,8 +79,8 @@ def add_parser(commands: Any) -> None:
     text = 'give a server another memory bandwidth policy, without a restart'
     parser = server.add_parser('set', help=text, description=(
         f'{text[0].upper()}{text[1:]}. Runs where nova-manage runs.'), epilog=(
-        'Exit status: 0 done, or nothing to do; 1 wrong usage, or something '
-        'is left to do by hand; 2 refused, and all is as it was.'))
+        'Exit status: 0 done, or nothing to do; 1 refused, and all is as it '
+        'was; 2 wrong usage, or something is left to do by hand.'))
     add_arguments(parser)
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
@@ -161,11 +158,11 @@ def tell(work: Callable[[], str], program: str) -> int:
         print(work())
     except (policies.PolicyError, errors.Refused) as error:
         print(f'{program}: refused: {error}', file=sys.stderr)
-        return EXIT_REFUSED
+        return exits.FOUND
     except (NotHere, errors.LeftOver) as error:
         print(f'{program}: {error}', file=sys.stderr)
-        return EXIT_ERROR
-    return EXIT_DONE
+        return exits.COULD_NOT
+    return exits.DONE
 
 
 def carry_out(arguments: argparse.Namespace) -> Any:

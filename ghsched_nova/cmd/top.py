@@ -38,6 +38,7 @@ from ghsched_nova.monitor import top_output
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_placement import exits
 
 #: Home, and what is left of a line and of the screen cleared behind the text:
 #: nothing is blank for a moment, so nothing flickers.
@@ -166,13 +167,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             _interactive(top, arguments.delay, arguments.count)
     except topology.MonitorUnavailable as error:
         print(f'ghsched-top: {error}', file=sys.stderr)
-        return 1
+        return exits.COULD_NOT
     except BrokenPipeError:
         # Whoever read has seen enough.
         console.drop_output()
     except KeyboardInterrupt:
         pass
-    return 0
+    return exits.DONE
 
 
 def _prime(source: top_source.Source, delay: float) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from osc_lib import exceptions
 
+from ghsched_placement import exits
 from ghsched_placement.findings import Finding
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
@@ -139,8 +140,8 @@ def planned(seen: observe.Observed) -> list[repair.Repair]:
 def status(found: Sequence[Finding], unchecked: Sequence[Finding]) -> int:
     """Exit status (pure)."""
     if found:
-        return base.EXIT_FOUND
-    return base.EXIT_COULD_NOT if unchecked else base.EXIT_DONE
+        return exits.FOUND
+    return exits.COULD_NOT if unchecked else exits.DONE
 
 
 def rows(found: Iterable[Finding], repairs: Iterable[repair.Repair]

@@ -11,9 +11,6 @@
 # under the License.
 
 """What all commands have in common: how they end, and how they look.
-
-Exit status: 0 all is well, 1 something was found or refused, 2 wrong usage or
-something could not be done or asked. argparse ends with 2 on wrong usage.
 """
 
 import argparse
@@ -27,9 +24,8 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib.command import command
 from osc_lib import exceptions
 
+from ghsched_placement import exits
 from ghsched_placement.osc import columns
-
-EXIT_DONE, EXIT_FOUND, EXIT_COULD_NOT = 0, 1, 2
 
 _COULD_NOT = (exceptions.CommandError, sdk_exceptions.SDKException,
               ksa_exceptions.ClientException)
@@ -48,7 +44,7 @@ class _Ending:
 
     log: logging.Logger
     #: Of a command that did its work.
-    status = EXIT_DONE
+    status = exits.DONE
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         try:
@@ -57,8 +53,8 @@ class _Ending:
         except _COULD_NOT as error:
             self.log.error('%s', said(error))
             self.log.debug('because of:', exc_info=True)
-            return (EXIT_FOUND if isinstance(error, Refused)
-                    else EXIT_COULD_NOT)
+            return (exits.FOUND if isinstance(error, Refused)
+                    else exits.COULD_NOT)
 
 
 def said(error: Exception) -> str:

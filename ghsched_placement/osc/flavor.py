@@ -24,6 +24,7 @@ from typing import Any
 import os_resource_classes as orc
 
 from ghsched_placement import capacity
+from ghsched_placement import exits
 from ghsched_placement import fitting
 from ghsched_placement import images
 from ghsched_placement import lack
@@ -106,7 +107,7 @@ class CheckFlavor(base.Lister):
             lambda host: unable(host, away[host.uuid]) if host.uuid in away
             else judge(client, host, wish, asked, joining), found)
         if not any(verdict.guests for verdict in verdicts):
-            self.status = base.EXIT_FOUND
+            self.status = exits.FOUND
         return COLUMNS, list(rows(verdicts))
 
     def _warn(self, policy: policies.GuestPolicy,

@@ -180,12 +180,12 @@ class ListServers(base.Lister):
         parser.add_argument(
             '--sort', choices=sorted(_SORTED), default='used',
             help='What comes first: the largest, or the first by name '
-                 '(default: %(default)s)')
+                 '(default: used)')
         parser.add_argument('--limit', type=int, metavar='<n>',
                             help='Only the first so many')
         parser.add_argument(
             '--interval', type=float, default=1.0, metavar='<seconds>',
-            help='Time between two questions (default: %(default)s)')
+            help='Time between two questions (default: 1.0)')
         hosts.add_accounting(parser)
         return parser
 

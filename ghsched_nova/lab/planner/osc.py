@@ -34,6 +34,7 @@ from ghsched_nova.lab.planner.predict import Predicted
 from ghsched_nova.lab.planner.predict import Target
 from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.progress import Bar
+from ghsched_placement import exits
 from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement.osc import base
@@ -113,7 +114,7 @@ class PlanDensity(base.Lister):
         finally:
             bar.clear()
         if not any(flavor.guests for flavor in found.flavors):
-            self.status = base.EXIT_FOUND
+            self.status = exits.FOUND
         for note in (*found.notes, *told.reasons, *remarks(told.densities)):
             self.log.warning(note)
         if not targets:

@@ -156,7 +156,7 @@ class HostCommandTest(_HostTestCase):
         self.start('a')
         group, = self.groups()
         self.write(f'{group}/schemata', 'MB:1=10')
-        self.assertEqual((2, [('write line', group)]), self.kinds('plan'))
+        self.assertEqual((1, [('write line', group)]), self.kinds('plan'))
         self.assertEqual((0, [('write line', group)]),
                          self.kinds('reconcile'))
         tid = self.read(f'{group}/tasks').split()[0]

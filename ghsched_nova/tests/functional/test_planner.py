@@ -561,7 +561,7 @@ class SdkTest(PlacementCase):
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
             status, text = self.run_plan()
-        self.assertEqual((1, ''), (status, text))
+        self.assertEqual((2, ''), (status, text))
         self.assertIn('ghsched plan: Placement: ', err.getvalue())
 
 
@@ -628,7 +628,7 @@ class CommandTest(testtools.TestCase):
         other.write_text(pathlib.Path(file).read_text().replace(
             'value: 338', 'value: 339'))
         status, _text, err = self.run_plan(*asked, str(other))
-        self.assertEqual(1, status)
+        self.assertEqual(2, status)
         self.assertIn('two machines are called kunpeng920', err)
 
     def test_what_a_guarantee_costs_in_guests_is_seen(self):
@@ -658,11 +658,11 @@ class CommandTest(testtools.TestCase):
         self.assertEqual((0, ''), (status, err))
         self.assertEqual(64 + 128, json.loads(text)['flavors'][0]['guests'])
 
-    def test_status_2_when_nothing_fits(self):
+    def test_status_1_when_nothing_fits(self):
         status, text, _ = self.run_plan(
             '--hosts', str(HOSTS / 'intel-2s.yaml'), *self.FLAVORS[:2],
             '--no-more')
-        self.assertEqual(2, status)
+        self.assertEqual(1, status)
         self.assertIn('Flavor bw60: 0 more guests', text)
         self.assertIn('trait CUSTOM_GHSCHED_MEM_BW_MIN', text)
 

@@ -92,14 +92,14 @@ class TestCommand(base.BaseTestCase):
                                    side_effect=KeyboardInterrupt):
                 status, _text = self.run_command('run', 'rt-latency', '-o',
                                                  output)
-            self.assertEqual(1, status)
+            self.assertEqual(2, status)
             self.assertEqual([kept] if kept else [], [
                 path.read_text() for path in self.directory.iterdir()])
 
     def test_output_that_can_not_be_written_is_told_before_the_run(self):
         status, _text = self.run_command(
             'run', 'rt-latency', '-o', self.directory / 'no' / 'x.json')
-        self.assertEqual(1, status)
+        self.assertEqual(2, status)
         self.assertEqual(f'ghsched-bench: {self.directory}/no/x.json: No '
                          'such file or directory\n', self.error)
 
@@ -150,17 +150,17 @@ class TestCommand(base.BaseTestCase):
         with mock.patch.dict('sys.modules', {'matplotlib': None}):
             status, _text = self.run_command(
                 'report', self.kept(), '-f', 'html')
-        self.assertEqual(1, status)
+        self.assertEqual(2, status)
         self.assertIn('pip install ghsched[bench]', self.error)
 
     def test_file_that_is_no_report(self):
         path = self.directory / 'x.json'
         path.write_text('{}')
-        self.assertEqual(1, self.run_command('report', path)[0])
+        self.assertEqual(2, self.run_command('report', path)[0])
         self.assertIn(f'{path}: is no report', self.error)
         path.write_bytes(b'\xff')
-        self.assertEqual(1, self.run_command('report', path)[0])
-        self.assertEqual(1, self.run_command(
+        self.assertEqual(2, self.run_command('report', path)[0])
+        self.assertEqual(2, self.run_command(
             'report', self.directory / 'absent')[0])
 
     def test_comparison(self):
@@ -176,7 +176,7 @@ class TestCommand(base.BaseTestCase):
         other = self.kept(record.Report((samples.result(
             curve(1, 1.0), scenario='redis-density', cpus=2),)), 'b.json')
         compare = ('compare', '--kind', 'host-guest', self.kept(), other)
-        self.assertEqual(1, self.run_command(*compare)[0])
+        self.assertEqual(2, self.run_command(*compare)[0])
         self.assertIn('host and guest are not alike: cpus: 8 CPUs against 2 '
                       'CPUs', self.error)
         status, text = self.run_command(*compare, '--allow', 'cpus')

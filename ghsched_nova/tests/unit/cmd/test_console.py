@@ -48,11 +48,11 @@ class CarryOutTest(testtools.TestCase):
         self.assertEqual((5, ''), self.carry_out(lambda: 5))
 
     def test_an_interrupt_is_no_traceback(self):
-        self.assertEqual((1, 'cmd: interrupted\n'),
+        self.assertEqual((2, 'cmd: interrupted\n'),
                          self.fails(KeyboardInterrupt()))
 
     def test_a_file_that_can_not_be_used_is_named(self):
-        self.assertEqual((1, 'cmd: /a: full\n'),
+        self.assertEqual((2, 'cmd: /a: full\n'),
                          self.fails(OSError(28, 'full', '/a')))
 
     def test_an_error_of_the_work_is_none_of_the_output(self):
@@ -62,7 +62,7 @@ class CarryOutTest(testtools.TestCase):
                             (TimeoutError('timed out'), 'timed out'),
                             (TimeoutError(), 'TimeoutError()')):
             with mock.patch.object(console, 'drop_output') as dropped:
-                self.assertEqual((1, f'cmd: {told}\n'), self.fails(error))
+                self.assertEqual((2, f'cmd: {told}\n'), self.fails(error))
             dropped.assert_not_called()
 
     def test_what_was_written_before_an_error_stays(self):
@@ -70,7 +70,7 @@ class CarryOutTest(testtools.TestCase):
             [sys.executable, '-W', 'ignore', '-c', FAILS],
             capture_output=True, text=True, check=False)
         self.assertEqual(
-            (1, 'begun\n', 'cmd: /absent/file: No such file or directory\n'),
+            (2, 'begun\n', 'cmd: /absent/file: No such file or directory\n'),
             (done.returncode, done.stdout, done.stderr))
 
     def test_there_need_be_no_output(self):
@@ -96,5 +96,5 @@ class CarryOutTest(testtools.TestCase):
     def test_output_that_does_not_fit(self):
         with open('/dev/full', 'w', encoding='utf-8') as full:
             self.assertEqual(
-                (1, 'cmd: output: No space left on device\n'),
+                (2, 'cmd: output: No space left on device\n'),
                 self.run_long(stdout=full))

@@ -188,9 +188,9 @@ class UsageTest(testtools.TestCase):
             with contextlib.redirect_stderr(io.StringIO()):
                 error = self.assertRaises(
                     SystemExit, main.main, ['doctor', *arguments])
-            self.assertEqual(1, error.code)
+            self.assertEqual(2, error.code)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertRaises(SystemExit, main.main, ['doctor', '--help'])
-        self.assertIn('1 something is, or wrong usage, 2',
+        self.assertIn('1 something is, 2 wrong usage',
                       ' '.join(out.getvalue().split()))

@@ -293,7 +293,7 @@ class CommandTestCase(_Case):
         port = re.search(r':([0-9]+)/', self.url)[1]
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors):
-            self.assertEqual(1, exporter.main(['--port', port]))
+            self.assertEqual(2, exporter.main(['--port', port]))
         self.assertIn(f'cannot listen on 127.0.0.1 port {port}',
                       errors.getvalue())
 

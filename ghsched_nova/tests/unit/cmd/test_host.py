@@ -90,7 +90,7 @@ class HostCommandTestCase(testtools.TestCase):
 
     def test_plan_changes_nothing_and_says_so_by_its_status(self):
         status, document = self.document('plan')
-        self.assertEqual(2, status)
+        self.assertEqual(1, status)
         self.assertEqual([], self.world.files.operations)
         self.assertEqual(2, [action['kind'] for action in document['actions']]
                          .count('make group'))
@@ -115,7 +115,7 @@ class HostCommandTestCase(testtools.TestCase):
 
     def test_table(self):
         status, out, _err = self.call('plan')
-        self.assertEqual(2, status)
+        self.assertEqual(1, status)
         self.assertIn('| make group', out)
         self.assertIn('1001, 1002', out)
         self.assertIn('2 guests with a policy', out)
@@ -159,25 +159,25 @@ class HostCommandTestCase(testtools.TestCase):
 
         self.enterContext(mock.patch.object(host.reconcile, 'look', locked))
         status, out, err = self.call('plan')
-        self.assertEqual((1, ''), (status, out))
+        self.assertEqual((2, ''), (status, out))
         self.assertEqual('ghsched-host: another process has the lock\n', err)
 
     def test_a_configuration_that_is_not_there_or_wrong_is_told(self):
         self.config.write_text('[ghsched]\ncontrol_threads = some\n')
         status, _out, err = self.call('plan')
-        self.assertEqual(1, status)
+        self.assertEqual(2, status)
         self.assertIn('control_threads', err)
         self.config.unlink()
         status, _out, err = self.call('plan')
-        self.assertEqual(1, status)
+        self.assertEqual(2, status)
         self.assertIn(str(self.config), err)
 
     def test_without_one_it_is_that_of_nova_compute(self):
         self.assertEqual('/sys/fs/resctrl', host._section(None).resctrl_path)
 
     def test_wrong_usage_is_no_drift(self):
-        self.assertEqual(1, self.call('plan', '--nonsense')[0])
-        self.assertEqual(1, host_status([]))
+        self.assertEqual(2, self.call('plan', '--nonsense')[0])
+        self.assertEqual(2, host_status([]))
 
 
 class RetireTestCase(testtools.TestCase):
@@ -190,7 +190,7 @@ class RetireTestCase(testtools.TestCase):
               mock.patch('ghsched_nova.compat.config',
                          return_value=options),
               contextlib.redirect_stderr(err)):
-            self.assertEqual(1, host.main(['retire']))
+            self.assertEqual(2, host.main(['retire']))
         self.assertIn('is still in nova.conf; stop nova-compute',
                       err.getvalue())
 

@@ -417,10 +417,10 @@ class UsageTest(unittest.TestCase):
 
     def refused(self, *arguments):
         status, out, err = self.run_plan(*arguments)
-        self.assertEqual((1, ''), (status, out))
+        self.assertEqual((2, ''), (status, out))
         return err
 
-    def test_mistakes_end_with_1_and_a_reason(self):
+    def test_mistakes_end_with_2_and_a_reason(self):
         small = ('--flavor', 'a:vcpus=1,ram=1')
         self.assertIn('required', self.refused(*small))
         self.assertIn('none of the flavors', self.refused(

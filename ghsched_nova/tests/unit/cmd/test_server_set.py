@@ -87,17 +87,17 @@ class CommandTest(testtools.TestCase):
                 ('ghsched:vfs: ', ['--unset', 'vfs']),
                 ('nothing to change', [])):
             status, _out, err = self.call(*arguments)
-            self.assertEqual(2, status)
+            self.assertEqual(1, status)
             self.assertIn(words, err)
         self.answer.assert_not_called()
 
     def test_a_name_is_no_uuid(self):
         status, _out, err = self.call('--mem-bw-max', '40', server='web')
-        self.assertEqual(2, status)
+        self.assertEqual(1, status)
         self.assertIn("'web' is no UUID", err)
 
     def test_wrong_usage(self):
-        self.assertEqual(1, self.call('--mem-bw-much', '4')[0])
+        self.assertEqual(2, self.call('--mem-bw-much', '4')[0])
 
     def test_the_table_shows_what_the_host_makes_of_it(self):
         status, out, _err = self.call('--mem-bw-min', '20')
@@ -140,11 +140,11 @@ class CommandTest(testtools.TestCase):
 
     def test_how_it_ends_is_the_exit_status(self):
         for status, words, error in (
-                (2, 'refused: full', errors.Refused('full')),
-                (2, 'refused: ghsched:mem_bw_min: much',
+                (1, 'refused: full', errors.Refused('full')),
+                (1, 'refused: ghsched:mem_bw_min: much',
                  policies.PolicyError('ghsched:mem_bw_min', 'much')),
-                (1, '- reboot it', errors.LeftOver('full', ['reboot it'])),
-                (1, 'not here', server_set.NotHere('not here'))):
+                (2, '- reboot it', errors.LeftOver('full', ['reboot it'])),
+                (2, 'not here', server_set.NotHere('not here'))):
             self.answer.side_effect = error
             found, out, err = self.call('--mem-bw-min', '20')
             self.assertEqual((status, ''), (found, out))

@@ -133,7 +133,7 @@ class BatchTestCase(_Case):
 
     def test_no_monitor(self):
         status, text, errors = self.run_top(self.host('mpam71'), '-b')
-        self.assertEqual((1, ''), (status, text))
+        self.assertEqual((2, ''), (status, text))
         self.assertTrue(errors.startswith('ghsched-top: this host reports '))
 
     def test_reader_that_has_seen_enough(self):
