@@ -97,10 +97,11 @@ total() {
         END { print n + 0 }' "$2"
 }
 
-html() {
-    rm -rf "${RESULTS:?}/$2" "$RESULTS/$2.trees"
-    tree python -m sphinx -W --keep-going -q -b html -d "$RESULTS/$2.trees" \
-        "$1" "$RESULTS/$2"
+# render BUILDER SOURCE NAME: with Sphinx; a warning is an error.
+render() {
+    rm -rf "${RESULTS:?}/$3" "$RESULTS/$3.trees"
+    tree python -m sphinx -W --keep-going -q -b "$1" \
+        -d "$RESULTS/$3.trees" "$2" "$RESULTS/$3"
 }
 
 set_up() {
@@ -144,8 +145,9 @@ part_threads() {
 
 part_docs() {
     heading 'Documentation'
-    check 'manual' html doc/source doc
-    check 'release notes' html releasenotes/source releasenotes
+    check 'manual' render html doc/source doc
+    check 'man pages' render man doc/source man
+    check 'release notes' render html releasenotes/source releasenotes
     check 'sample configuration' tree oslo-config-generator \
         --config-file etc/ghsched/ghsched-config-generator.conf \
         --output-file "$RESULTS/ghsched.conf.sample"

@@ -21,7 +21,11 @@ sys.path[:0] = [str(_DOC.parent), str(_DOC / 'ext')]
 extensions = [
     'openstackdocstheme',
     'oslo_config.sphinxext',
+    'cliff.sphinxext',
+    'sphinx.ext.autodoc',
+    'sphinxarg.ext',
     'ghsched_keys',
+    'ghsched_metrics',
 ]
 
 project = 'ghsched'
@@ -34,3 +38,22 @@ html_theme = 'openstackdocs'
 openstackdocs_repo_name = 'x/ghsched'
 openstackdocs_use_storyboard = False
 openstackdocs_auto_name = False
+
+# What every command of cliff takes; its own manual explains it.
+autoprogram_cliff_application = 'openstack'
+autoprogram_cliff_app_dist_name = 'ghsched'
+autoprogram_cliff_ignored = [
+    '--help', '--format', '--column', '--quote', '--noindent', '--max-width',
+    '--fit-width', '--print-empty', '--sort-column', '--sort-ascending',
+    '--sort-descending', '--prefix', '--variable']
+
+man_pages = [
+    (f'reference/commands/{name}', name, text, [author], 1)
+    for name, text in (
+        ('ghsched', 'memory bandwidth of OpenStack guests, for admins'),
+        ('ghsched-bench', 'measure a machine, compare two measurements'),
+        ('ghsched-exporter', 'memory bandwidth of guests for Prometheus'),
+        ('ghsched-host', 'control groups of a compute host'),
+        ('ghsched-status', 'checks before an upgrade'),
+        ('ghsched-top', 'who uses the memory bandwidth of this host'),
+        ('openstack-ghsched', 'memory bandwidth in an OpenStack cloud'))]

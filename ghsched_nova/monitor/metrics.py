@@ -28,6 +28,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 import threading
 import time
 
@@ -46,6 +47,85 @@ _GUEST = ('guest_uuid', 'guest_name')
 _FIGURE = ('group', 'kind', 'domain', 'node', *_GUEST)
 _HELD = ('group', 'node', *_GUEST)
 _ASKED = ('node', *_GUEST)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is the same of a metric in every scrape.
+
+    :param name: without the ``_total`` that a counter gets when it is sent.
+    :param text: Prometheus shows it.
+    :param details: of the manual alone.
+    """
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    counter: bool = False
+    details: str = ''
+
+    @property
+    def sent(self) -> str:
+        """The name that Prometheus gets."""
+        return self.name + '_total' if self.counter else self.name
+
+
+#: All metrics, as the manual shows them.
+METRICS = (
+    Described(
+        'ghsched_memory_bytes',
+        'Bytes that a group has moved from and to memory.', _FIGURE, True,
+        '``group="/"`` is the default group.'),
+    Described(
+        'ghsched_memory_bytes_per_second',
+        'Memory bandwidth of a group at this moment.', _FIGURE,
+        details='In place of ``ghsched_memory_bytes_total``, where the '
+                'kernel reports a rate.'),
+    Described(
+        'ghsched_asked_min_percent',
+        'Guaranteed share of a node\'s bandwidth, as asked for.', _ASKED),
+    Described(
+        'ghsched_asked_max_percent',
+        'Cap as a share of a node\'s bandwidth, as asked for.', _ASKED),
+    Described(
+        'ghsched_effective_min_percent',
+        'Guaranteed share of a node\'s bandwidth. In force, as the group '
+        'has it.', _HELD, details='A group that guests share has a sample '
+        'for each of them, or one without a name where none is known. The '
+        'same holds for the other two.'),
+    Described(
+        'ghsched_effective_max_percent',
+        'Cap as a share of a node\'s bandwidth. In force, as the group has '
+        'it.', _HELD),
+    Described(
+        'ghsched_effective_max_bytes_per_second',
+        'Cap as a bandwidth. In force, as the group has it.', _HELD),
+    Described(
+        'ghsched_guest_not_protected',
+        'Whether a guest with a bandwidth policy has no control group.',
+        _GUEST, details='Alert on it: see :ref:`not-protected`.'),
+    Described(
+        'ghsched_node_capacity_bytes_per_second',
+        'Theoretical memory bandwidth of a host NUMA node.', ('node',),
+        details='Where it is known.'),
+    Described(
+        'ghsched_unread_figures',
+        'Figures of bandwidth without a number now, by state.', ('state',),
+        details='They have no sample.'),
+    Described(
+        'ghsched_resctrl_up', 'Whether the host reports memory bandwidth.'),
+    Described('ghsched_libvirt_up', 'Whether libvirt answered.'),
+    Described(
+        'ghsched_scrape_errors',
+        'Scrapes at which something could not be read.', ('what',), True),
+    Described(
+        'ghsched_scrape_duration_seconds',
+        'Time that it took to read the host.'),
+    Described(
+        'ghsched_host_info', 'Kind of resctrl, and how it reports bandwidth.',
+        ('dialect', 'unit'), details='Always 1.'),
+)
+_BY_NAME = {metric.name: metric for metric in METRICS}
 
 #: The states that a figure can have when it is read.
 _NO_NUMBER = tuple(state for state in rates.State
@@ -76,13 +156,10 @@ class Collector(registry.Collector):
             begin = time.monotonic()
             found = list(self._host_metrics())
             yield from found
-            yield _gauge('ghsched_scrape_duration_seconds',
-                         'Time that it took to read the host.',
-                         time.monotonic() - begin)
-            yield _labelled(
-                core.CounterMetricFamily, 'ghsched_scrape_errors',
-                'Scrapes at which something could not be read.', ('what',),
-                [((what,), count) for what, count in self._errors.items()])
+            yield _single('ghsched_scrape_duration_seconds',
+                          time.monotonic() - begin)
+            yield _family('ghsched_scrape_errors', [
+                ((what,), count) for what, count in self._errors.items()])
 
     def _host_metrics(self) -> Iterator[core.Metric]:
         problem, found = False, None
@@ -94,12 +171,9 @@ class Collector(registry.Collector):
         if self._source.problem:
             problem = True
             self._errors['libvirt'] += 1
-        yield _gauge('ghsched_resctrl_up',
-                     'Whether the host reports memory bandwidth.',
-                     found is not None)
+        yield _single('ghsched_resctrl_up', found is not None)
         if self._source.libvirt is not None:
-            yield _gauge('ghsched_libvirt_up', 'Whether libvirt answered.',
-                         not problem)
+            yield _single('ghsched_libvirt_up', not problem)
         if found is not None:
             yield from _all(found, guests)
 
@@ -109,16 +183,11 @@ def _all(found: reader.Round,
     find = view.owners(guests)
     owned = [(group, find.of(group) if group.name else None)
              for group in found.groups]
-    yield _labelled(
-        core.GaugeMetricFamily, 'ghsched_host_info',
-        'Kind of resctrl, and how it reports bandwidth.',
-        ('dialect', 'unit'),
-        [((found.host.title, found.host.monitor.unit), 1)])
-    yield _labelled(
-        core.GaugeMetricFamily, 'ghsched_node_capacity_bytes_per_second',
-        'Theoretical memory bandwidth of a host NUMA node.', ('node',),
-        [((str(node),), rate)
-         for node, rate in sorted(found.host.capacity.items())])
+    yield _family('ghsched_host_info', [
+        ((found.host.title, found.host.monitor.unit), 1)])
+    yield _family('ghsched_node_capacity_bytes_per_second', [
+        ((str(node),), rate)
+        for node, rate in sorted(found.host.capacity.items())])
     yield from _figures(found, _measured(owned))
     sharers = _sharers(owned, guests)
     yield from _held(found.host, owned, sharers)
@@ -150,18 +219,11 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
             else:
                 unread[reading.state] += 1
     if found.host.monitor.unit == 'rate_mb':
-        yield _labelled(
-            core.GaugeMetricFamily, 'ghsched_memory_bytes_per_second',
-            'Memory bandwidth of a group at this moment.', _FIGURE, samples)
+        yield _family('ghsched_memory_bytes_per_second', samples)
     else:
-        yield _labelled(
-            core.CounterMetricFamily, 'ghsched_memory_bytes',
-            'Bytes that a group has moved from and to memory.', _FIGURE,
-            samples)
-    yield _labelled(
-        core.GaugeMetricFamily, 'ghsched_unread_figures',
-        'Figures of bandwidth without a number now, by state.', ('state',),
-        [((state.word,), unread[state]) for state in _NO_NUMBER])
+        yield _family('ghsched_memory_bytes', samples)
+    yield _family('ghsched_unread_figures', [
+        ((state.word,), unread[state]) for state in _NO_NUMBER])
 
 
 def _sharers(owned: Owned, guests: Iterable[view.Guest]
@@ -202,18 +264,13 @@ def _held(host: topology.Host, owned: Owned,
                 if held is not None:
                     rows.append(((group.name, str(node), *_labels(one)),
                                  held))
-    for name, text, values in (
-            ('min_percent', 'Guaranteed share of a node\'s bandwidth.',
-             [held.minimum for _labels_, held in rows]),
-            ('max_percent', 'Cap as a share of a node\'s bandwidth.',
-             [held.maximum for _labels_, held in rows]),
-            ('max_bytes_per_second', 'Cap as a bandwidth.',
-             [held.rate for _labels_, held in rows])):
-        yield _labelled(
-            core.GaugeMetricFamily, f'ghsched_effective_{name}',
-            f'{text} In force, as the group has it.', _HELD,
-            [(labels, value) for (labels, _held_), value
-             in zip(rows, values, strict=True) if value is not None])
+    for name, values in (
+            ('min_percent', [held.minimum for _labels_, held in rows]),
+            ('max_percent', [held.maximum for _labels_, held in rows]),
+            ('max_bytes_per_second', [held.rate for _labels_, held in rows])):
+        yield _family(f'ghsched_effective_{name}', [
+            (labels, value) for (labels, _held_), value
+            in zip(rows, values, strict=True) if value is not None])
 
 
 def _asked(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
@@ -222,14 +279,10 @@ def _asked(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
             for guest in guests if guest.policy is not None
             for node, asked in zip(guest.policy.host_nodes,
                                    guest.policy.policy.nodes, strict=False)]
-    yield _labelled(
-        core.GaugeMetricFamily, 'ghsched_asked_min_percent',
-        'Guaranteed share of a node\'s bandwidth, as asked for.', _ASKED,
-        [(labels, asked.minimum) for labels, asked in rows])
-    yield _labelled(
-        core.GaugeMetricFamily, 'ghsched_asked_max_percent',
-        'Cap as a share of a node\'s bandwidth, as asked for.', _ASKED,
-        [(labels, asked.maximum) for labels, asked in rows])
+    yield _family('ghsched_asked_min_percent', [
+        (labels, asked.minimum) for labels, asked in rows])
+    yield _family('ghsched_asked_max_percent', [
+        (labels, asked.maximum) for labels, asked in rows])
 
 
 def _not_protected(owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
@@ -237,27 +290,27 @@ def _not_protected(owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
     """Guests whose policy needs a control group, and who have none."""
     inside = {guest for group, guest in owned if group.control}
     inside |= {guest for together in sharers.values() for guest in together}
-    yield _labelled(
-        core.GaugeMetricFamily, 'ghsched_guest_not_protected',
-        'Whether a guest with a bandwidth policy has no control group.',
-        _GUEST, [(_labels(guest), guest not in inside) for guest in guests
-                 if guest.policy is not None
-                 and guest.policy.policy.controlled])
+    yield _family('ghsched_guest_not_protected', [
+        (_labels(guest), guest not in inside) for guest in guests
+        if guest.policy is not None and guest.policy.policy.controlled])
 
 
 def _labels(guest: view.Guest | None) -> tuple[str, str]:
     return (guest.uuid, guest.name) if guest else ('', '')
 
 
-def _gauge(name: str, text: str, value: float) -> core.Metric:
-    return core.GaugeMetricFamily(name, text, value=float(value))
+def _single(name: str, value: float) -> core.Metric:
+    return _family(name, [((), value)])
 
 
-def _labelled(
-        kind: type[core.GaugeMetricFamily] | type[core.CounterMetricFamily],
-        name: str, text: str, labels: Sequence[str],
-        samples: Iterable[tuple[Sequence[str], float]]) -> core.Metric:
-    family = kind(name, text, labels=labels)
+def _family(name: str, samples: Iterable[tuple[Sequence[str], float]]
+            ) -> core.Metric:
+    """A metric of :data:`METRICS` with its samples of this scrape."""
+    described = _BY_NAME[name]
+    kind = (core.CounterMetricFamily if described.counter
+            else core.GaugeMetricFamily)
+    family: core.CounterMetricFamily | core.GaugeMetricFamily = kind(
+        name, described.text, labels=described.labels)
     merged = {tuple(map(_text, values)): number for values, number in samples}
     for values, number in merged.items():
         family.add_metric(values, number)
