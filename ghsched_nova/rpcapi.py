@@ -25,8 +25,11 @@ from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 
-#: What a nova-compute without our endpoint, or with an older one, answers.
-_UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
+#: What a nova-compute without our endpoint, or with an older one, answers. Not
+#: every driver of oslo.messaging makes a RemoteError of it.
+_UNKNOWN_ERRORS = (oslo_messaging.UnsupportedVersion,
+                   oslo_messaging.NoSuchMethod)
+_UNKNOWN = tuple(error.__name__ for error in _UNKNOWN_ERRORS)
 
 
 #: The first in which set_policy takes a lock.
@@ -103,12 +106,11 @@ class HostClient:
                 f'nova-compute on {guest.host} did not answer in time; is it '
                 'up, with compute_driver = ghsched.GhschedLibvirtDriver?'
             ) from error
+        except _UNKNOWN_ERRORS as error:
+            raise _unknown(guest.host) from error
         except oslo_messaging.RemoteError as error:
             if error.exc_type in _UNKNOWN:
-                raise _UnknownCall(
-                    f'nova-compute on {guest.host} does not know the call; '
-                    'is compute_driver = ghsched.GhschedLibvirtDriver there, '
-                    'of this release or later?') from error
+                raise _unknown(guest.host) from error
             raise errors.Refused(f'nova-compute on {guest.host} failed: '
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
@@ -122,3 +124,9 @@ class HostClient:
         if answer.get('refused'):
             raise errors.Refused(f'host {guest.host}: {answer["refused"]}')
         return answer
+
+
+def _unknown(host: str) -> _UnknownCall:
+    return _UnknownCall(
+        f'nova-compute on {host} does not know the call; is compute_driver = '
+        'ghsched.GhschedLibvirtDriver there, of this release or later?')

@@ -30,9 +30,11 @@ from ghsched_nova.cmd import server_set
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.live import errors
+from ghsched_nova.live import messages
 from ghsched_nova.live import records
 from ghsched_nova.resctrl import apply
 from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.virt import rpc
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 
@@ -227,6 +229,23 @@ class SuccessTest(LiveChangeBase):
                                     .values()))
 
     def test_a_restarted_nova_compute_listens_again(self):
+        self.restart_compute_service('host_a')
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assert_changed(40, 70)
+
+    def test_a_host_of_the_release_before(self):
+        # It takes no lock, see ghsched_nova.tests.unit.live.test_wire.
+        present = rpc.PolicyEndpoint.set_policy
+
+        def set_policy(endpoint, context, instance_uuid, policy, token):
+            return present(endpoint, context, instance_uuid, policy, token)
+
+        for name, old in (
+                ('set_policy', set_policy), ('target', oslo_messaging.Target(
+                    namespace=messages.NAMESPACE,
+                    version=messages.FIRST_VERSION))):
+            self.useFixture(fixtures.MockPatchObject(
+                rpc.PolicyEndpoint, name, old))
         self.restart_compute_service('host_a')
         self.change(mem_bw_min=40, mem_bw_max=70)
         self.assert_changed(40, 70)
