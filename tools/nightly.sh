@@ -12,8 +12,8 @@
 # under the License.
 
 # What takes too long for .ci/run: every release of Nova, properties with new
-# examples, benchmarks, all moves between two hosts, and a soak. The last line
-# counts.
+# examples, random hosts, benchmarks, all moves between two hosts, and a soak.
+# The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES]    of the soak, 180 by default
 
@@ -31,6 +31,8 @@ for release in 31 32 33; do
 done
 stage 'properties, new examples' 60 \
     env GHSCHED_HYPOTHESIS=search bash tools/test.sh unit
+stage 'host engine, random hosts' 30 \
+    "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" tools/fuzz_engine.py
 for bench in tools/bench/*_bench.py; do
     stage "$(basename "$bench" .py)" 30 \
         "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" "$bench"
