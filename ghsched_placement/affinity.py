@@ -232,6 +232,22 @@ def _merged(one: Group, other: Group, known: Mapping[str, Member]) -> Group:
         math.fsum(known[uuid].memory for uuid in members))
 
 
+def declared(members: Iterable[Member], ties: Ties,
+             strength: float) -> Ties:
+    """Ties with those of a wish, which need not say a word.
+
+    Each member of a name is tied to the largest of it.
+
+    :param strength: bytes per second that a wish counts for at least.
+    """
+    found = dict(ties.by_pair)
+    for one, other in _declared(members):
+        key = pair(one, other)
+        if ties.strength(one, other) < strength:
+            found[key] = Tie(strength, ties.time)
+    return Ties(ties.time, found)
+
+
 def belonging(group: Group, ties: Ties) -> dict[str, float]:
     """Bytes per second of each member to all others of its group."""
     return {uuid: math.fsum(ties.strength(uuid, other)

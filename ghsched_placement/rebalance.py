@@ -1,0 +1,474 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which guests to move to which host NUMA node, and whether it pays (pure).
+
+As numa-icon has it: what belongs least to its group leaves a bottleneck
+first, nobody leaves the node that is best for it unless that is a bottleneck,
+and what belongs together is brought together where there is room.
+
+It comes to rest. A node takes a guest only while it stays below what ends a
+bottleneck, so each move off a bottleneck lessens what is wanted beyond that,
+and no other move adds to it; each of those brings a guest nearer to its group.
+
+Guests with one NUMA node are moved; others count where they are. What is not
+known is neither moved nor moved to.
+"""
+
+import abc
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+from dataclasses import field
+import itertools
+import math
+from typing import NamedTuple
+
+from ghsched_placement import affinity
+
+#: Entry points of policies.
+POLICIES = 'ghsched.rebalance_policies'
+
+
+class Spot(NamedTuple):
+    """A host NUMA node."""
+
+    host: str
+    node: int
+
+    def __str__(self) -> str:
+        return f'{self.host} node {self.node}'
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a host NUMA node has, and who else uses it.
+
+    :param cpus: online.
+    :param cpu: CPUs kept busy by what is not among the guests; None where
+        the load of the node is not known.
+    :param capacity: bytes per second; None where it is not known, and then
+        memory bandwidth is no reason for anything.
+    :param bandwidth: of what is not among the guests.
+    :param memory: MiB that are free.
+    :param guarantee: percent of bandwidth that can still be guaranteed.
+    :param bottleneck: whether the host itself has found it to be one.
+    :param open: whether guests may come: its host is up and enabled.
+    """
+
+    spot: Spot
+    cpus: float
+    cpu: float | None = None
+    capacity: float | None = None
+    bandwidth: float = 0.0
+    memory: float = 0.0
+    guarantee: float = 100.0
+    bottleneck: bool = False
+    open: bool = True
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A guest with one NUMA node.
+
+    :param cpu: CPUs that it wants: those that it keeps busy, and those that
+        it waits for. None where that is not known.
+    :param bandwidth: bytes per second.
+    :param memory: MiB.
+    :param guarantee: percent that Placement counts.
+    :param inside: whether it can go to another node of its host.
+    :param between: whether it can go to another host.
+    :param dirty: MiB per second that it writes to; None where not known.
+    """
+
+    uuid: str
+    spot: Spot
+    cpu: float | None
+    bandwidth: float = 0.0
+    memory: float = 0.0
+    guarantee: float = 0.0
+    inside: bool = True
+    between: bool = True
+    dirty: float | None = None
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """All that a decision needs."""
+
+    nodes: tuple[Node, ...]
+    guests: tuple[Guest, ...]
+    ties: affinity.Ties = field(default_factory=affinity.Ties)
+    groups: tuple[affinity.Group, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """When a move pays, and how many there may be.
+
+    :param cpu: part of the CPUs of a node beyond which it is a bottleneck.
+    :param memory: likewise of its memory bandwidth.
+    :param hysteresis: part by which a node must stay below that to take a
+        guest, or to be none any more.
+    :param horizon: seconds for which a gain is counted.
+    :param margin: times that the gain must exceed the cost.
+    :param inside_rate: MiB per second at which memory moves in a host.
+    :param between_rate: likewise between hosts (10 Gbit/s).
+    :param slowed: part of its work that a guest loses while it is moved.
+    :param far: CPU seconds for a byte that goes to another host, with both
+        ends: one CPU for 10 Gbit/s.
+    :param across: likewise to another node of the same host.
+    :param moves: at most within a period.
+    :param per_host: at most to or from a host within a period.
+    :param period: seconds.
+    :param cool_down: seconds for which a guest that was moved stays.
+    """
+
+    cpu: float = 0.9
+    memory: float = 0.8
+    hysteresis: float = 0.2
+    horizon: float = 3600.0
+    margin: float = 2.0
+    inside_rate: float = 1024.0
+    between_rate: float = 1024.0
+    slowed: float = 0.2
+    far: float = 1 / 1.25e9
+    across: float = 0.3 / 1.25e9
+    moves: int = 8
+    per_host: int = 2
+    period: float = 600.0
+    cool_down: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A move that was made.
+
+    :param time: seconds.
+    """
+
+    guest: str
+    time: float
+    hosts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Move:
+    """A guest that is to go to another node.
+
+    :param gain: CPU seconds within the horizon.
+    :param cost: CPU seconds.
+    """
+
+    guest: str
+    origin: Spot
+    destination: Spot
+    reason: str
+    gain: float
+    cost: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether the guest stays on its host."""
+        return self.origin.host == self.destination.host
+
+
+class Policy(abc.ABC):
+    """Decides; a plug-in of the group :data:`POLICIES`."""
+
+    @abc.abstractmethod
+    def plan(self, cloud: Cloud, settings: Settings,
+             history: Iterable[Moved] = (), now: float = 0.0
+             ) -> tuple[Move, ...]:
+        """Moves, to be made in this order.
+
+        :param history: moves of the last cool-down and period at least.
+        :param now: seconds, of the clock of the history.
+        """
+
+
+class Affinity(Policy):
+    """Off bottlenecks, the weakest affinity first; then together."""
+
+    def plan(self, cloud: Cloud, settings: Settings,
+             history: Iterable[Moved] = (), now: float = 0.0
+             ) -> tuple[Move, ...]:
+        state = State(cloud, settings)
+        budget = _Budget(settings, tuple(history), now)
+        found: list[Move] = []
+        while budget.left:
+            move = next(itertools.chain(_relieve(state, budget),
+                                        _gather(state, budget)), None)
+            if move is None:
+                break
+            state.apply(move)
+            budget.take(move)
+            found.append(move)
+        return tuple(found)
+
+
+class _Budget:
+    """How many more moves there may be, and of whom."""
+
+    def __init__(self, settings: Settings, history: tuple[Moved, ...],
+                 now: float) -> None:
+        recent = [moved for moved in history
+                  if now - moved.time < settings.period]
+        self.left = settings.moves - len(recent)
+        self._resting = {moved.guest for moved in history
+                         if now - moved.time < settings.cool_down}
+        self._most = settings.per_host
+        self._by_host: dict[str, int] = {}
+        for moved in recent:
+            self._count(moved.hosts)
+
+    def _count(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            self._by_host[host] = self._by_host.get(host, 0) + 1
+
+    def take(self, move: Move) -> None:
+        self.left -= 1
+        self._resting.add(move.guest)
+        self._count({move.origin.host, move.destination.host})
+
+    def rests(self, guest: Guest) -> bool:
+        return guest.uuid in self._resting or self.full(guest.spot.host)
+
+    def full(self, host: str) -> bool:
+        return self._by_host.get(host, 0) >= self._most
+
+
+class State:
+    """A cloud as it is after some moves."""
+
+    def __init__(self, cloud: Cloud, settings: Settings) -> None:
+        self.settings = settings
+        self.nodes = {node.spot: node for node in cloud.nodes}
+        self.guests = {guest.uuid: guest for guest in cloud.guests
+                       if guest.spot in self.nodes}
+        self.cpu = {spot: math.nan if node.cpu is None else node.cpu
+                    for spot, node in self.nodes.items()}
+        self.bandwidth = {spot: node.bandwidth
+                          for spot, node in self.nodes.items()}
+        self.memory = {spot: node.memory for spot, node in self.nodes.items()}
+        self.guarantee = {spot: node.guarantee
+                          for spot, node in self.nodes.items()}
+        self.peers: dict[str, dict[str, float]] = {}
+        for (one, other) in cloud.ties.by_pair:
+            strength = cloud.ties.strength(one, other)
+            if strength and one in self.guests and other in self.guests:
+                self.peers.setdefault(one, {})[other] = strength
+                self.peers.setdefault(other, {})[one] = strength
+        self.group = {uuid: group for group in cloud.groups
+                      if len(group.members) > 1 for uuid in group.members}
+        self.at: dict[Spot, set[str]] = {spot: set() for spot in self.nodes}
+        for guest in self.guests.values():
+            self.at[guest.spot].add(guest.uuid)
+            self._use(guest, guest.spot, 1)
+
+    def _use(self, guest: Guest, spot: Spot, sign: int) -> None:
+        self.cpu[spot] += sign * (math.nan if guest.cpu is None
+                                  else guest.cpu)
+        self.bandwidth[spot] += sign * guest.bandwidth
+
+    def apply(self, move: Move) -> None:
+        """Have a guest where it is to go."""
+        guest = self.guests[move.guest]
+        for spot, sign in ((move.origin, -1), (move.destination, 1)):
+            self._use(guest, spot, sign)
+            self.memory[spot] -= sign * guest.memory
+            self.guarantee[spot] -= sign * guest.guarantee
+        self.at[move.origin].discard(move.guest)
+        self.at[move.destination].add(move.guest)
+        self.guests[move.guest] = dataclasses.replace(
+            guest, spot=move.destination)
+
+    def pressure(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
+                 ) -> float:
+        """What is wanted by what makes a bottleneck: 1 is one.
+
+        Of the scarcer of CPU and memory bandwidth; not a number where the
+        load is not known.
+
+        :param cpu: CPUs wanted beside that.
+        :param bandwidth: bytes per second, likewise.
+        """
+        parts = self._parts(spot, cpu, bandwidth)
+        return math.nan if math.isnan(parts[0]) else max(parts)
+
+    def _parts(self, spot: Spot, cpu: float, bandwidth: float
+               ) -> tuple[float, float]:
+        node = self.nodes[spot]
+        by_cpu = (self.cpu[spot] + cpu) / (node.cpus * self.settings.cpu)
+        by_memory = 0.0 if not node.capacity else (
+            (self.bandwidth[spot] + bandwidth)
+            / (node.capacity * self.settings.memory))
+        return by_cpu, by_memory
+
+    @property
+    def calm(self) -> float:
+        """The pressure below which no node is a bottleneck."""
+        return 1 - self.settings.hysteresis
+
+    def bottleneck(self, spot: Spot) -> bool:
+        """By what the host says, until it would be none any more."""
+        return self.pressure(spot) >= (
+            self.calm if self.nodes[spot].bottleneck else 1)
+
+    def lost(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
+             ) -> float:
+        """CPUs that are wanted there beyond what ends a bottleneck.
+
+        :param cpu: CPUs wanted beside that.
+        :param bandwidth: bytes per second, likewise.
+        """
+        wanted = self.cpu[spot] + cpu
+        beyond = max(part - self.calm for part in (
+            *self._parts(spot, cpu, bandwidth), self.calm))
+        return wanted * beyond / (beyond + self.calm)
+
+    def fits(self, guest: Guest, spot: Spot) -> bool:
+        """Whether a node has room for a guest and stays calm with it."""
+        node = self.nodes[spot]
+        if not node.open or guest.cpu is None or spot == guest.spot:
+            return False
+        inside = spot.host == guest.spot.host
+        if not (guest.inside if inside else guest.between):
+            return False
+        return (self.memory[spot] >= guest.memory
+                and self.guarantee[spot] >= guest.guarantee
+                and not node.bottleneck
+                and self.pressure(spot, guest.cpu, guest.bandwidth)
+                < self.calm)
+
+    def belonging(self, guest: Guest, spot: Spot) -> float:
+        """Bytes per second between a guest and those on a node."""
+        return math.fsum(strength for peer, strength
+                         in self.peers.get(guest.uuid, {}).items()
+                         if self.guests[peer].spot == spot)
+
+    def traffic(self, guest: Guest, spot: Spot) -> float:
+        """CPUs that it costs to talk to its peers from a node, modelled."""
+        found = 0.0
+        for peer, strength in self.peers.get(guest.uuid, {}).items():
+            there = self.guests[peer].spot
+            if there.host != spot.host:
+                found += strength * self.settings.far
+            elif there.node != spot.node:
+                found += strength * self.settings.across
+        return found
+
+    def gain(self, guest: Guest, spot: Spot) -> float:
+        """CPUs that a move saves."""
+        cpu = guest.cpu or 0.0
+        relief = (self.lost(guest.spot)
+                  - self.lost(guest.spot, -cpu, -guest.bandwidth))
+        burden = (self.lost(spot, cpu, guest.bandwidth) - self.lost(spot))
+        return relief - burden + (self.traffic(guest, guest.spot)
+                                  - self.traffic(guest, spot))
+
+    def cost(self, guest: Guest, spot: Spot) -> float:
+        """CPU seconds that a move takes; infinite where it would not end."""
+        settings = self.settings
+        rate = settings.inside_rate
+        if spot.host != guest.spot.host:
+            # What is written meanwhile has to be sent again.
+            rate = settings.between_rate - (guest.dirty or 0.0)
+        if rate <= 0:
+            return math.inf
+        return (guest.memory / rate
+                * (1 + settings.slowed * (guest.cpu or 0.0)))
+
+    def move(self, guest: Guest, spot: Spot, reason: str) -> Move | None:
+        """A move, if it pays."""
+        gain = self.gain(guest, spot) * self.settings.horizon
+        cost = self.cost(guest, spot)
+        # Also false for what is not known.
+        if not gain > cost * self.settings.margin:
+            return None
+        return Move(guest.uuid, guest.spot, spot, reason, gain, cost)
+
+
+def _relieve(state: State, budget: _Budget) -> Iterator[Move]:
+    """Moves off bottlenecks, the worst first."""
+    worst = sorted((spot for spot in state.nodes if state.bottleneck(spot)),
+                   key=lambda spot: (-state.pressure(spot), spot))
+    for spot in worst:
+        guests = [state.guests[uuid] for uuid in state.at[spot]]
+        guests.sort(key=lambda guest: (state.belonging(guest, spot),
+                                       guest.uuid))
+        for guest in guests:
+            if not guest.cpu or budget.rests(guest):
+                continue
+            move = _best(state, budget, guest, f'{spot} is a bottleneck')
+            if move:
+                yield move
+
+
+def _best(state: State, budget: _Budget, guest: Guest,
+          reason: str) -> Move | None:
+    """The move of a guest that pays most."""
+    moves = (state.move(guest, spot, reason) for spot in state.nodes
+             if state.fits(guest, spot) and (
+                 spot.host == guest.spot.host or not budget.full(spot.host)))
+    return max(filter(None, moves), default=None, key=lambda move: (
+        move.gain - move.cost, -state.pressure(move.destination),
+        move.destination))
+
+
+def _gather(state: State, budget: _Budget) -> Iterator[Move]:
+    """Moves to where the rest of a group is, what gains most first.
+
+    Nobody leaves the node that he belongs to most.
+    """
+    found = []
+    for uuid in sorted(state.group):
+        guest = state.guests.get(uuid)
+        if guest is None or budget.rests(guest):
+            continue
+        spot = _home(state, guest)
+        if spot is None or not state.fits(guest, spot) or (
+                spot.host != guest.spot.host and budget.full(spot.host)):
+            continue
+        move = state.move(guest, spot, f'what it talks to is on {spot}')
+        if move:
+            found.append(move)
+    yield from sorted(found, key=lambda move: (move.cost - move.gain,
+                                               move.guest))
+
+
+def _home(state: State, guest: Guest) -> Spot | None:
+    """The best node for a guest; None where it is there already."""
+    by_spot: dict[Spot, float] = {}
+    for peer, strength in state.peers.get(guest.uuid, {}).items():
+        if peer in state.group[guest.uuid].members:
+            spot = state.guests[peer].spot
+            by_spot[spot] = by_spot.get(spot, 0.0) + strength
+    here = by_spot.get(guest.spot, 0.0)
+    best = max(by_spot, default=None,
+               key=lambda spot: (by_spot[spot], spot))
+    if best is None or by_spot[best] <= here:
+        return None
+    return best
+
+
+def effect(cloud: Cloud, moves: Iterable[Move], settings: Settings
+           ) -> Mapping[Spot, tuple[float, float]]:
+    """Pressure of nodes before and after some moves."""
+    state = State(cloud, settings)
+    before = {spot: state.pressure(spot) for spot in state.nodes}
+    for move in moves:
+        state.apply(move)
+    return {spot: (before[spot], state.pressure(spot))
+            for spot in state.nodes}

@@ -1,0 +1,242 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import dataclasses
+import math
+import unittest
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from ghsched_placement import affinity
+from ghsched_placement import rebalance
+from ghsched_placement.rebalance import Cloud
+from ghsched_placement.rebalance import Guest
+from ghsched_placement.rebalance import Moved
+from ghsched_placement.rebalance import Node
+from ghsched_placement.rebalance import Spot
+
+SETTINGS = rebalance.Settings()
+POLICY = rebalance.Affinity()
+A0, A1, B0, B1 = (Spot(host, node) for host in 'ab' for node in (0, 1))
+_EIGHTHS = st.integers(0, 64).map(lambda number: number / 8)
+
+
+def tied(**rates):
+    """Ties of pairs of guests with names of one letter."""
+    return affinity.Ties(0, {
+        affinity.pair(*pair): affinity.Tie(rate, 0)
+        for pair, rate in rates.items()})
+
+
+def made(nodes, guests, ties=None):
+    ties = ties or affinity.Ties()
+    return Cloud(tuple(nodes), tuple(guests), ties, affinity.groups(
+        (affinity.Member(guest.uuid, guest.cpu or 0, guest.memory)
+         for guest in guests), ties, affinity.Bounds()))
+
+
+@st.composite
+def clouds(draw):
+    nodes = [Node(spot, 8, draw(st.none() | _EIGHTHS),
+                  draw(st.none() | st.just(1e10)),
+                  memory=draw(st.integers(0, 64)) * 1024,
+                  guarantee=draw(st.integers(0, 100)),
+                  bottleneck=draw(st.booleans()), open=draw(st.booleans()))
+             for spot in (A0, A1, B0, B1)]
+    names = draw(st.lists(st.sampled_from('abcdefghij'), unique=True))
+    guests = [Guest(name, draw(st.sampled_from([A0, A1, B0, B1])),
+                    draw(st.none() | _EIGHTHS),
+                    draw(st.sampled_from([0, 1e9, 4e9])),
+                    draw(st.integers(0, 16)) * 1024,
+                    draw(st.sampled_from([0, 25])), draw(st.booleans()),
+                    draw(st.booleans()),
+                    draw(st.none() | st.sampled_from([10.0, 2000.0])))
+              for name in names]
+    ties = tied(**draw(st.dictionaries(
+        st.sampled_from([one + other for one in names for other in names
+                         if one < other] or ['ab']),
+        st.sampled_from([1e6, 1e8, 1e9]))))
+    return made(nodes, guests, ties)
+
+
+def judged(state):
+    """The cloud as its hosts would find it next, with the same loads."""
+    nodes = tuple(dataclasses.replace(
+        node, bottleneck=state.bottleneck(spot), memory=state.memory[spot],
+        guarantee=state.guarantee[spot])
+        for spot, node in state.nodes.items())
+    return nodes, tuple(state.guests.values())
+
+
+def excess(state):
+    return sum(max(0.0, state.pressure(spot) - state.calm)
+               for spot in state.nodes
+               if not math.isnan(state.pressure(spot)))
+
+
+class RulesTest(unittest.TestCase):
+
+    @given(clouds())
+    def test_every_move_is_allowed_and_pays(self, cloud):
+        state = rebalance.State(cloud, SETTINGS)
+        for move in POLICY.plan(cloud, SETTINGS):
+            guest = state.guests[move.guest]
+            node = state.nodes[move.destination]
+            self.assertEqual(guest.spot, move.origin)
+            self.assertNotEqual(move.origin, move.destination)
+            self.assertIsNotNone(guest.cpu)
+            self.assertIsNotNone(node.cpu)
+            self.assertTrue(guest.inside if move.inside else guest.between)
+            self.assertTrue(node.open and not node.bottleneck)
+            self.assertGreater(move.gain, SETTINGS.margin * move.cost)
+            was_bottleneck = state.bottleneck(move.origin)
+            here = state.belonging(guest, move.origin)
+            there = state.belonging(guest, move.destination)
+            before = excess(state)
+            state.apply(move)
+            self.assertGreaterEqual(state.memory[move.destination], 0)
+            self.assertGreaterEqual(state.guarantee[move.destination], 0)
+            self.assertLess(state.pressure(move.destination), state.calm)
+            self.assertLessEqual(excess(state), before + 1e-9)
+            self.assertTrue(was_bottleneck or there > here)
+
+    @given(clouds())
+    def test_no_more_than_the_limits(self, cloud):
+        settings = dataclasses.replace(SETTINGS, moves=3, per_host=2)
+        moves = POLICY.plan(cloud, settings)
+        self.assertLessEqual(len(moves), 3)
+        self.assertEqual(len(moves), len({move.guest for move in moves}))
+        for host in 'ab':
+            self.assertLessEqual(
+                sum(host in {move.origin.host, move.destination.host}
+                    for move in moves), 2)
+
+    @given(clouds(), st.randoms(use_true_random=False))
+    def test_order_does_not_matter(self, cloud, order):
+        guests, nodes = list(cloud.guests), list(cloud.nodes)
+        order.shuffle(guests)
+        order.shuffle(nodes)
+        self.assertEqual(
+            POLICY.plan(cloud, SETTINGS),
+            POLICY.plan(dataclasses.replace(
+                cloud, guests=tuple(guests), nodes=tuple(nodes)), SETTINGS))
+
+    @hypothesis_settings(max_examples=50)
+    @given(clouds())
+    def test_it_comes_to_rest_and_nobody_returns(self, cloud):
+        """Without a cool-down, and with loads that stay what they are."""
+        settings = dataclasses.replace(SETTINGS, cool_down=0)
+        left = set()
+        for _turn in range(200):
+            moves = POLICY.plan(cloud, settings)
+            if not moves:
+                return
+            state = rebalance.State(cloud, settings)
+            for move in moves:
+                state.apply(move)
+                self.assertNotIn((move.guest, move.destination), left)
+                left.add((move.guest, move.origin))
+            nodes, guests = judged(state)
+            cloud = dataclasses.replace(cloud, nodes=nodes, guests=guests)
+        self.fail('it does not come to rest')
+
+    @given(clouds())
+    def test_who_was_moved_rests(self, cloud):
+        history = [Moved(guest.uuid, 0) for guest in cloud.guests]
+        settings = dataclasses.replace(SETTINGS, period=1)
+        self.assertEqual((), POLICY.plan(cloud, settings, history,
+                                         settings.cool_down - 1))
+
+    @given(clouds())
+    def test_moves_of_the_period_count(self, cloud):
+        history = [Moved(str(number), 0, frozenset('ab'))
+                   for number in range(2)]
+        self.assertEqual((), POLICY.plan(cloud, SETTINGS, history, 599))
+
+
+class DecisionTest(unittest.TestCase):
+
+    def plan(self, nodes, guests, ties=None, **changed):
+        moves = POLICY.plan(made(nodes, guests, ties),
+                            dataclasses.replace(SETTINGS, **changed))
+        return [(move.guest, move.destination) for move in moves]
+
+    def node(self, spot, cpus=8, **more):
+        return Node(spot, cpus, 0.0, memory=65536, **more)
+
+    def test_two_busy_guests_on_one_node_and_an_idle_one(self):
+        guests = [Guest(name, A0, 2, memory=1024) for name in 'ab']
+        self.assertEqual([('a', A1)], self.plan(
+            [self.node(A0, 2), self.node(A1, 3)], guests))
+
+    def test_the_weakest_affinity_leaves_first(self):
+        guests = [Guest(name, A0, 3, memory=1024) for name in 'abc']
+        self.assertEqual([('b', A1)], self.plan(
+            [self.node(A0), self.node(A1)], guests,
+            tied(ab=2e6, ac=9e6, bc=3e6)))
+
+    def test_nobody_leaves_his_best_node_unless_it_is_a_bottleneck(self):
+        guests = [Guest('a', A0, 1), Guest('b', A0, 1), Guest('c', A1, 1)]
+        ties = tied(ab=5e8, ac=4e8)
+        nodes = [self.node(A0), self.node(A1)]
+        self.assertEqual([('c', A0)], self.plan(nodes, guests, ties))
+        nodes[0] = self.node(A0, bottleneck=True)
+        self.assertEqual([], self.plan(nodes, guests, ties))
+
+    def test_small_goes_to_large(self):
+        guests = [Guest('a', A0, 1, memory=1024),
+                  Guest('b', A1, 4, memory=32768)]
+        nodes = [self.node(A0), self.node(A1)]
+        self.assertEqual([('a', A1)], self.plan(nodes, guests,
+                                                tied(ab=1e9)))
+
+    def test_a_move_that_costs_more_than_it_gains(self):
+        guests = [Guest('a', A0, 1, memory=1024), Guest('b', A1, 1, 0, 1024)]
+        nodes = [self.node(A0), self.node(A1)]
+        self.assertEqual([], self.plan(nodes, guests, tied(ab=2e6)))
+
+    def test_a_guest_that_writes_faster_than_it_can_be_sent(self):
+        guests = [Guest('a', A0, 1, memory=1024, dirty=2000),
+                  Guest('b', B0, 4, memory=1024, between=False)]
+        nodes = [self.node(A0), self.node(B0)]
+        self.assertEqual([], self.plan(nodes, guests, tied(ab=1e9)))
+        slow = [dataclasses.replace(guests[0], dirty=100), guests[1]]
+        self.assertEqual([('a', B0)], self.plan(nodes, slow, tied(ab=1e9)))
+
+    def test_memory_bandwidth_makes_a_bottleneck_too(self):
+        guests = [Guest(name, A0, 1, 5e9, 1024) for name in 'ab']
+        nodes = [self.node(spot, capacity=1e10) for spot in (A0, A1)]
+        self.assertEqual([('a', A1)], self.plan(nodes, guests))
+        nodes[1] = self.node(A1, capacity=5e9)
+        self.assertEqual([], self.plan(nodes, guests))
+
+    def test_what_is_not_known_is_left_alone(self):
+        guests = [Guest('a', A0, 7, memory=1024), Guest('b', A0, None)]
+        self.assertEqual([], self.plan([self.node(A0), self.node(A1)],
+                                       guests))
+
+    def test_a_wish_counts_without_a_word(self):
+        members = [affinity.Member(name, 1, declared='web') for name in 'ab']
+        guests = [Guest('a', A0, 1, memory=1024),
+                  Guest('b', B0, 1, memory=2048)]
+        ties = affinity.declared(members, affinity.Ties(), 125e6)
+        self.assertEqual([('a', B0)], self.plan(
+            [self.node(A0), self.node(B0)], guests, ties))
+
+    def test_the_effect_of_a_plan(self):
+        cloud = made([self.node(A0), self.node(A1)],
+                     [Guest(name, A0, 4.5, memory=1024) for name in 'ab'])
+        moves = POLICY.plan(cloud, SETTINGS)
+        self.assertEqual({A0: (1.25, 0.625), A1: (0, 0.625)},
+                         rebalance.effect(cloud, moves, SETTINGS))
