@@ -898,6 +898,16 @@ def rpc_client(context: Any, target: Any) -> Any:
     return router.client(context)
 
 
+def notify(event: str, payload: dict[str, Any]) -> None:
+    """Send a notification as nova-compute sends its versioned ones.
+
+    To the topics of ``[notifications]versioned_notifications_topics``; with
+    ``notification_format=unversioned`` nobody is notified.
+    """
+    rpc.get_versioned_notifier(f'nova-compute:{config().host}').info(
+        nova_context.get_admin_context(), event, payload)
+
+
 def instance_lock(uuid: str) -> Any:
     """The lock of ``nova.compute.manager.ComputeManager`` for one guest.
 

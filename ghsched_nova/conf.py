@@ -23,6 +23,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_config import types
 
+from ghsched_placement import bottleneck
 from ghsched_placement import tree
 
 GROUP = cfg.OptGroup(
@@ -234,6 +235,32 @@ OPTS: list[cfg.Opt] = [
         'affinity_delay', default=900.0, min=0.0,
         help='Seconds for which guests that say less than 1 MB/s to each '
              'other still belong together. Used by nova-compute.'),
+    cfg.FloatOpt(
+        'load_period', default=30.0, min=1.0,
+        help='Seconds over which load and waiting of NUMA nodes are measured '
+             'at least. They are measured when nova-compute reports its '
+             'resources, [DEFAULT]update_resources_interval; a report that '
+             'comes earlier repeats what was measured before. Used by '
+             'nova-compute.'),
+    cfg.FloatOpt(
+        'load_smoothing', default=120.0, min=0.0,
+        help='Seconds after which what was measured before counts for 37 '
+             'percent (1/e) in a figure of load or waiting; 0 reports each '
+             'measurement as it is. With less, a short burst makes a node a '
+             'bottleneck. Used by nova-compute.'),
+    cfg.Opt(
+        'bottleneck_thresholds',
+        type=types.Dict(types.Integer(min=0)), default={},
+        help='Percent from which on a NUMA node is a bottleneck, as '
+             'NAME:PERCENT,NAME:PERCENT, of cpu_load (90 by default), '
+             'cpu_wait (10), memory_load (80), memory_wait (5), io_load (95) '
+             'and io_wait (800: eight requests that wait at a device). With '
+             '0 a figure makes no bottleneck. Used by nova-compute.'),
+    cfg.IntOpt(
+        'bottleneck_hysteresis', default=20, min=0, max=99,
+        help='Percent of a threshold by which a figure has to fall below it '
+             'before the node is no bottleneck any more. Used by '
+             'nova-compute.'),
 ]
 
 
@@ -275,6 +302,19 @@ def tree_config(section: Any) -> tree.Config:
                        allocation_ratio=section.bandwidth_allocation_ratio)
 
 
+def bottleneck_limits(section: Any) -> bottleneck.Limits:
+    """When a NUMA node is a bottleneck.
+
+    :raises ValueError: naming what is no figure.
+    """
+    try:
+        return bottleneck.limits(section.bottleneck_thresholds,
+                                 section.bottleneck_hysteresis)
+    except ValueError as error:
+        raise ValueError(
+            f'[ghsched]bottleneck_thresholds: {error}') from error
+
+
 def check(section: Any) -> None:
     """Read each option of ``conf.ghsched`` once.
 
@@ -290,6 +330,7 @@ def check(section: Any) -> None:
             raise ValueError(f'[ghsched]{option.name}: {error}') from error
     for name in ('reserved_bandwidth', 'node_bandwidth'):
         by_node(section, name)
+    bottleneck_limits(section)
 
 
 def by_node(section: Any, option: str) -> dict[int, int]:

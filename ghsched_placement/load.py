@@ -146,9 +146,16 @@ def write(load: Load) -> dict[str, str]:
     return {KEY: to_json(dataclasses.replace(load, guests=()))}
 
 
-def read(stats: Mapping[str, str | None]) -> Load | None:
-    """What a host has reported; None where that makes no sense."""
-    return from_json(stats.get(KEY) or 'null')
+def write_of(load: Load, guest: str) -> dict[str, str]:
+    """What is said with the diagnostics of a guest: no other guest."""
+    return {KEY: to_json(dataclasses.replace(load, guests=tuple(
+        one for one in load.guests if one.guest == guest)))}
+
+
+def read(stats: Mapping[str, Any]) -> Load | None:
+    """What is in stats or diagnostics; None where that makes no sense."""
+    text = stats.get(KEY)
+    return from_json(text) if isinstance(text, str) else None
 
 
 def to_json(load: Load) -> str:

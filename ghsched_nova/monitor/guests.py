@@ -23,6 +23,7 @@ from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.guest import cells
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import view
 
@@ -93,7 +94,14 @@ class Libvirt:
         if known is not None and self._clock() - known[0] < FRESH:
             return known
         policy, problem = self._policy(domain)
-        return self._clock(), view.Guest(domain.name(), *key, policy, problem)
+        return self._clock(), view.Guest(domain.name(), *key, policy, problem,
+                                         self._cells(domain))
+
+    def _cells(self, domain: Any) -> tuple[cells.Cell, ...]:
+        try:
+            return cells.of(etree.fromstring(domain.XMLDesc(0)))
+        except (ValueError, etree.XMLSyntaxError, self._module.libvirtError):
+            return ()       # it is not measured by its nodes then
 
     def _policy(self, domain: Any
                 ) -> tuple[metadata.DomainPolicy | None, str]:

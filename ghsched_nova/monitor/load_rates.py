@@ -29,6 +29,8 @@ from typing import TypeVar
 
 from ghsched_nova.guest import cells
 from ghsched_nova.monitor import load_files
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import view
 from ghsched_placement.load import GuestNode
 from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
@@ -161,6 +163,26 @@ def load(before: Sample, now: Sample, wall: float,
     return Load(wall, period, nodes, tuple(
         _guest_node(one, cell, period, bandwidth)
         for one in guests for cell in one.guest.cells))
+
+
+def bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
+    """What resctrl has measured in full, of one host NUMA node each."""
+    if snapshot is None:
+        return Bandwidth()
+    nodes = [node for node in snapshot.nodes if len(node.nodes) == 1]
+    return Bandwidth(
+        {node.nodes[0]: node.used.rate for node in nodes
+         if _is_known(node.used) and node.used.rate is not None},
+        {node.nodes[0]: float(node.capacity) for node in nodes
+         if node.capacity},
+        {(one.guest.uuid, part.nodes[0]): part.used.rate
+         for one in snapshot.guests for part in one.nodes
+         if len(part.nodes) == 1 and _is_known(part.used)
+         and part.used.rate is not None})
+
+
+def _is_known(figure: rates.Figure) -> bool:
+    return figure.state is rates.State.OK
 
 
 # -- guests -------------------------------------------------------------------

@@ -35,6 +35,7 @@ import time
 from prometheus_client import core
 from prometheus_client import registry
 
+from ghsched_nova.monitor import load_metrics
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import top_source
@@ -162,9 +163,10 @@ class Collector(registry.Collector):
                 ((what,), count) for what, count in self._errors.items()])
 
     def _host_metrics(self) -> Iterator[core.Metric]:
-        problem, found = False, None
+        problem, found, usage = False, None, None
         try:
-            found = self._source.reader.read()
+            usage = self._source.reader.usage()
+            found = self._source.reader.last
         except topology.MonitorUnavailable:
             self._errors['resctrl'] += 1
         guests = self._source.guests()
@@ -176,6 +178,8 @@ class Collector(registry.Collector):
             yield _single('ghsched_libvirt_up', not problem)
         if found is not None:
             yield from _all(found, guests)
+        yield from load_metrics.of(self._source.load(
+            guests, view.snapshot(usage, guests) if usage else None), guests)
 
 
 def _all(found: reader.Round,

@@ -84,6 +84,11 @@ class Reader:
         self._host: topology.Host | None = None
         self._last: Round | None = None
 
+    @property
+    def last(self) -> Round | None:
+        """What :meth:`usage` has read."""
+        return self._last
+
     def host(self) -> topology.Host:
         """The facts of the host, which a new mount may change.
 

@@ -14,13 +14,22 @@
 """Where ``ghsched-top`` and ``ghsched-exporter`` get their figures."""
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 import re
 
 from ghsched_nova.monitor import guests
+from ghsched_nova.monitor import load_meter
+from ghsched_nova.monitor import load_rates
+from ghsched_nova.monitor import load_reader
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import view
+from ghsched_placement import bottleneck
+from ghsched_placement import load
+
+#: Seconds over which load is measured at least; several scrapers may come.
+_LOAD_PERIOD = 1.0
 
 _BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
 
@@ -30,10 +39,12 @@ class Source:
     """The figures of this host.
 
     :param libvirt: None where it is not to be asked.
+    :param meter: measures load and waiting; None where nobody does.
     """
 
     reader: reader.Reader
     libvirt: guests.Libvirt | None
+    meter: load_meter.LoadMeter | None = None
 
     def snapshot(self) -> view.Snapshot:
         """Bandwidth since the time before, with the guests of now.
@@ -45,6 +56,21 @@ class Source:
 
     def guests(self) -> tuple[view.Guest, ...]:
         return self.libvirt.guests() if self.libvirt else ()
+
+    def load(self, guests: Iterable[view.Guest],
+             snapshot: view.Snapshot | None) -> load.Load | None:
+        """Load and waiting of NUMA nodes; None until they are known.
+
+        :param snapshot: what resctrl has measured, where it does.
+        """
+        if self.meter is None:
+            return None
+        self.meter.measure([
+            load_reader.Known(guest.uuid, guest.domain_id, guest.name,
+                              guest.cells)
+            for guest in guests if guest.domain_id is not None],
+            load_rates.bandwidth(snapshot))
+        return self.meter.load
 
     @property
     def problem(self) -> str:
@@ -92,4 +118,7 @@ def source(arguments: argparse.Namespace) -> Source:
     return Source(
         reader.Reader(arguments.resctrl, arguments.sysfs,
                       arguments.node_bandwidth),
-        None if arguments.no_libvirt else guests.Libvirt(arguments.connect))
+        None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
+        load_meter.LoadMeter(
+            load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
+            bottleneck.limits({}), period=_LOAD_PERIOD))

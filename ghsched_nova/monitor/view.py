@@ -31,6 +31,7 @@ from dataclasses import field
 from dataclasses import replace
 from fractions import Fraction
 
+from ghsched_nova.guest.cells import Cell
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
@@ -90,6 +91,7 @@ class Guest:
     :param domain_id: libvirt's number, None where it is not known.
     :param policy: what the guest was started with; None without one.
     :param problem: why the policy cannot be read.
+    :param cells: its NUMA nodes; none where they are not known.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Guest:
     domain_id: int | None = None
     policy: metadata.DomainPolicy | None = None
     problem: str = ''
+    cells: tuple[Cell, ...] = ()
 
     @property
     def host_nodes(self) -> tuple[int, ...]:

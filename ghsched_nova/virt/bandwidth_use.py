@@ -38,16 +38,22 @@ class BandwidthUse:
     def __init__(self, section: Any) -> None:
         self._section = section
         self._reader: reader.Reader | None = None
+        #: What was reported last; None where that was nothing.
+        self.last: view.Snapshot | None = None
 
-    def added_to(self, resources: dict[str, Any]) -> dict[str, Any]:
+    def added_to(self, resources: dict[str, Any],
+                 guests: Sequence[view.Guest] = ()) -> dict[str, Any]:
         """What the driver reports, with the use of bandwidth in its stats.
 
         A host that measures none reports none. Nothing that is wrong here
         keeps a host from reporting itself.
+
+        :param guests: that run.
         """
+        self.last = None
         try:
             resources['stats'] = {**(resources.get('stats') or {}),
-                                  **self._measure()}
+                                  **self._measure(guests)}
         except topology.MonitorUnavailable as error:
             LOG.debug('ghsched: the use of bandwidth is not reported: %s',
                       error)
@@ -56,8 +62,9 @@ class BandwidthUse:
                         '%r', error)
         return resources
 
-    def _measure(self) -> dict[str, str]:
-        return stats.write(self.snapshot(), time.time())
+    def _measure(self, guests: Sequence[view.Guest]) -> dict[str, str]:
+        self.last = self.snapshot(guests)
+        return stats.write(self.last, time.time())
 
     def snapshot(self, guests: Sequence[view.Guest] = ()) -> view.Snapshot:
         """Bandwidth since the time before.

@@ -58,6 +58,7 @@ from ghsched_nova.virt import guest_diagnostics
 from ghsched_nova.virt import guest_topology
 from ghsched_nova.virt import left
 from ghsched_nova.virt import live_claim
+from ghsched_nova.virt import load_use
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
@@ -65,6 +66,7 @@ from ghsched_nova.virt import refusal
 from ghsched_nova.virt import rpc
 from ghsched_nova.virt import scheduling
 from ghsched_nova.virt import traffic
+from ghsched_placement import bottleneck
 from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
@@ -105,9 +107,11 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._pci_placer = pci_providers.Placer(_placement)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
             compat.config().ghsched)
+        self._load_use = load_use.LoadUse(
+            compat.config().ghsched, self._tell_of_bottleneck)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(compat.config().ghsched),
-            self._ghsched)
+            self._ghsched, lambda: self._load_use.load)
         self._traffic = traffic.GuestTraffic(compat.config().ghsched)
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
@@ -201,8 +205,18 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def get_available_resource(self, nodename: str) -> Any:
         self._reassert()
         self._reporting = True
-        return self._with_headroom(self._bandwidth_use.added_to(
-            super().get_available_resource(nodename)))
+        running = self._last_running
+        resources = self._bandwidth_use.added_to(
+            super().get_available_resource(nodename),
+            load_use.guests(running))
+        return self._with_headroom(self._load_use.added_to(
+            resources, running, self._bandwidth_use.last))
+
+    def _tell_of_bottleneck(self, change: bottleneck.Change,
+                            payload: dict[str, Any]) -> None:
+        compat.notify('ghsched.numa_node.bottleneck.'
+                      + ('start' if change.begins else 'end'),
+                      {'host': compat.config().host, **payload})
 
     def _with_headroom(self, resources: Any) -> Any:
         """What is left, for the schedulers' index; it is only a hint."""

@@ -16,6 +16,7 @@ Nova's API gives an admin what the driver says of a guest. It is asked for
 when somebody looks, and must never fail because of us.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement import diagnostics
+from ghsched_placement import load
 from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
@@ -53,12 +55,16 @@ class GuestDiagnostics:
     :param use: not the one that reports to the scheduler, whose rates are
         those between its reports.
     :param host: tells what a policy becomes.
+    :param measured: gives the last measurement of load.
     """
 
     def __init__(self, use: bandwidth_use.BandwidthUse,
-                 host: engine.HostEngine) -> None:
+                 host: engine.HostEngine,
+                 measured: Callable[[], load.Load | None] = lambda: None
+                 ) -> None:
         self._use = use
         self._host = host
+        self._measured = measured
         self._listed: tuple[float, tuple[str, ...],
                             tuple[str, ...]] | None = None
 
@@ -67,6 +73,9 @@ class GuestDiagnostics:
 
         :param guest: of nova.virt.libvirt.guest.
         """
+        measured = self._measured()
+        if measured is not None:
+            found |= load.write_of(measured, guest.uuid)
         try:
             policy = metadata.read(guest.get_xml_desc())
             if policy is not None:

@@ -32,6 +32,7 @@ from osc_lib import exceptions
 
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
+from ghsched_placement import load
 from ghsched_placement import names
 from ghsched_placement import repair
 
@@ -293,6 +294,14 @@ class Client:
         if response.status_code != 200:
             return None
         return diagnostics.read(response.json())
+
+    def load(self, uuid: str) -> load.Load | None:
+        """What the host of a server has measured; None without that."""
+        response = self._connection.compute.get(
+            f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS)
+        if response.status_code != 200:
+            return None
+        return load.read(response.json())
 
     def flavor(self, name: str) -> Any:
         """A flavor of openstacksdk, by name or UUID, with extra specs."""

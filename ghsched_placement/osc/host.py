@@ -20,6 +20,7 @@ from typing import Any
 from ghsched_placement import audit
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
+from ghsched_placement import load
 from ghsched_placement.osc import base
 from ghsched_placement.osc import capacity as shown
 from ghsched_placement.osc import client
@@ -101,16 +102,31 @@ class ShowHost(base.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        cloud = client.of(self.app)
         seen, = observe.observe(
-            client.of(self.app), [parsed_args.host],
+            cloud, [parsed_args.host],
             ask_hosts=not parsed_args.no_effective,
             accounting=parsed_args.accounting)
-        found = document(seen)
+        found = document(seen, None if parsed_args.no_effective
+                         else _measured_by(cloud, seen))
         return tuple(found), tuple(found.values())
 
 
-def document(seen: observe.Observed) -> dict[str, Any]:
-    """All that is known of a host."""
+def _measured_by(cloud: client.Client,
+                 seen: observe.Observed) -> load.Load | None:
+    """Load as the host has measured it: it says so of each of its guests.
+    """
+    asked = [server.uuid for server in seen.servers
+             if server.running and not server.moving]
+    return cloud.load(asked[0]) if asked and seen.state == 'up' else None
+
+
+def document(seen: observe.Observed,
+             measured: load.Load | None = None) -> dict[str, Any]:
+    """All that is known of a host.
+
+    :param measured: load and waiting, where the host has measured them.
+    """
     host, groups = seen.host, seen.host.groups
     return {
         'name': host.name,
@@ -119,6 +135,10 @@ def document(seen: observe.Observed) -> dict[str, Any]:
         'status': columns.known(seen.status),
         'capabilities': columns.Lines(list(host.capabilities)),
         'numa_nodes': Nodes(list(_nodes(seen))),
+        'load': Loads([
+            {name: value for name, value in vars(node).items()
+             if value is not None}
+            for node in (measured.nodes if measured else ())]),
         'devices_without_node': columns.Vfs(shown.vfs(host.elsewhere)),
         'control_groups_total': columns.known(groups and groups.total),
         'control_groups_reserved': columns.known(groups and groups.reserved),
@@ -175,6 +195,25 @@ def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'shared_group': next((real.group for real in (
                 server.effective or {}).values() if real.group), None),
         }
+
+
+class Loads(columns.Lines):
+    """Load and waiting of NUMA nodes, one to a line."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        parts = []
+        for name in load.RESOURCES:
+            if name in item:
+                value = (f'{item[name]:.1f} requests' if name == 'io_wait'
+                         else f'{100 * item[name]:.0f} %')
+                parts.append(f'{name.replace("_", " ")} {value}')
+        if 'remote' in item:
+            parts.append(f'{100 * item["remote"]:.0f} % remote memory')
+        if item.get('bottlenecks'):
+            parts.append('a bottleneck by '
+                         + ' and '.join(item['bottlenecks']))
+        return (f'node {item["node"]}: '
+                + (', '.join(parts) or 'nothing is known'))
 
 
 class Nodes(columns.Lines):

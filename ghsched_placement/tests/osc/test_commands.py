@@ -131,6 +131,18 @@ class ServersTest(unittest.TestCase):
         self.assertEqual(len(server.COLUMNS), len(rows[0]))
 
 
+class LoadsTest(unittest.TestCase):
+
+    def test_a_node_says_what_is_known_and_where_it_is_a_bottleneck(self):
+        found = host.Loads([{
+            'node': 1, 'cpu_load': 0.954, 'cpu_wait': 0.0, 'io_wait': 2.0,
+            'remote': 0.25, 'bottlenecks': ('cpu_load',)}, {'node': 2}])
+        self.assertEqual(
+            'node 1: cpu load 95 %, cpu wait 0 %, io wait 2.0 requests, '
+            '25 % remote memory, a bottleneck by cpu_load\n'
+            'node 2: nothing is known', found.human_readable())
+
+
 class HostTest(unittest.TestCase):
 
     def seen(self, **more):

@@ -309,6 +309,11 @@ class Domain:
     def name(self):
         return 'instance-00000001'
 
+    def XMLDesc(self, _flags):  # noqa: N802
+        return self.domain_xml
+
+    domain_xml = '<domain><memory>1024</memory><vcpu>2</vcpu></domain>'
+
     def metadata(self, kind, uri, flags):
         self.asked += 1
         assert (kind, uri, flags) == (2, metadata.NAMESPACE, 1)

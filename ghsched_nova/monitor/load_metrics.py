@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Load and waiting of NUMA nodes as Prometheus has them (pure).
+
+They are shares over the time between two scrapes. What is not known has no
+sample. Where several scrape, each sees the time since the last of them.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+
+from prometheus_client import core
+
+from ghsched_nova.monitor import view
+from ghsched_placement import load
+
+_NODE = ('node', 'resource')
+_GUEST = ('guest_node', 'node', 'guest_uuid', 'guest_name')
+
+#: Field, name of the metric, help.
+_OF_NODE = (
+    ('reclaim', 'ghsched_node_reclaimed_pages_per_second',
+     'Pages that the kernel took back on a host NUMA node.'),
+    ('refaults', 'ghsched_node_refaults_per_second',
+     'Pages of a host NUMA node that were read again after that.'),
+    ('remote', 'ghsched_node_remote_memory_ratio',
+     'Part of the memory of guests on a host NUMA node that is on others.'),
+    ('memory_free', 'ghsched_node_memory_free_mebibytes',
+     'Memory of a host NUMA node that nobody uses.'))
+_OF_GUEST = (
+    ('cpu_load', 'ghsched_guest_cpu_load_ratio',
+     'Busy time of the vCPUs of a guest NUMA node.'),
+    ('cpu_wait', 'ghsched_guest_cpu_wait_ratio',
+     'Time that vCPUs of a guest NUMA node were ready and did not run.'),
+    ('memory_wait', 'ghsched_guest_memory_wait_ratio',
+     'Time that some thread of a guest waited for memory.'),
+    ('remote', 'ghsched_guest_remote_memory_ratio',
+     'Part of the memory of a guest that is not where its vCPUs run.'))
+
+
+def of(found: load.Load | None,
+       guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    """All metrics of a record; none without one."""
+    if found is None:
+        return
+    for kind, text in (
+            ('load', 'Part of the time that a resource of a host NUMA node '
+                     'was busy.'),
+            ('wait', 'Waiting for a resource of a host NUMA node: part of '
+                     'the time; of io, requests.')):
+        family = core.GaugeMetricFamily(f'ghsched_node_{kind}', text,
+                                        labels=_NODE)
+        for node in found.nodes:
+            for name, value in node.figures().items():
+                resource, _line, which = name.partition('_')
+                if which == kind:
+                    family.add_metric((str(node.node), resource), value)
+        yield family
+    yield _bottlenecks(found)
+    for field, name, text in _OF_NODE:
+        family = core.GaugeMetricFamily(name, text, labels=('node',))
+        for node in found.nodes:
+            _add(family, (str(node.node),), getattr(node, field))
+        yield family
+    yield from _guests(found, guests)
+
+
+def _bottlenecks(found: load.Load) -> core.Metric:
+    family = core.GaugeMetricFamily(
+        'ghsched_node_bottleneck', 'Whether a host NUMA node is a bottleneck '
+        'by its load of, or its waiting for, a resource.',
+        labels=('node', 'figure'))
+    for node in found.nodes:
+        for name in sorted({*node.figures(), *(node.bottlenecks or ())}):
+            family.add_metric((str(node.node), name),
+                              float(name in (node.bottlenecks or ())))
+    return family
+
+
+def _guests(found: load.Load,
+            guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    names = {guest.uuid: guest.name for guest in guests}
+    for field, name, text in _OF_GUEST:
+        family = core.GaugeMetricFamily(name, text, labels=_GUEST)
+        for one in found.guests:
+            host_node = '' if one.host_node is None else str(one.host_node)
+            _add(family, (str(one.node), host_node, one.guest,
+                          names.get(one.guest, '')), getattr(one, field))
+        yield family
+
+
+def _add(family: core.GaugeMetricFamily, labels: tuple[str, ...],
+         value: float | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)

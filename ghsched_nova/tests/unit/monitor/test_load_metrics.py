@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import unittest
+
+from ghsched_nova.monitor import load_metrics
+from ghsched_nova.monitor import view
+from ghsched_placement.load import GuestNode
+from ghsched_placement.load import HostNode
+from ghsched_placement.load import Load
+
+RECORD = Load(1.0, 60.0, (
+    HostNode(0, cpu_load=0.95, cpu_wait=0.5, io_wait=2.0,
+             bottlenecks=('cpu_load', 'cpu_wait')),
+    HostNode(1, cpu_load=0.0, bottlenecks=())), (
+    GuestNode('a', 0, 0, 2, 1024, cpu_load=1.0, cpu_wait=0.5),))
+
+
+class TheMetrics(unittest.TestCase):
+
+    def setUp(self):
+        self.found = {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in load_metrics.of(RECORD, [view.Guest('g', 'a', 1)])
+            for sample in family.samples}
+
+    def test_load_and_waiting_are_by_node_and_resource(self):
+        self.assertEqual(0.5, self.found[
+            'ghsched_node_wait', ('node', '0'), ('resource', 'cpu')])
+        self.assertEqual(0.0, self.found[
+            'ghsched_node_load', ('node', '1'), ('resource', 'cpu')])
+
+    def test_what_is_not_known_has_no_sample(self):
+        self.assertNotIn(('ghsched_node_wait', ('node', '1'),
+                          ('resource', 'cpu')), self.found)
+
+    def test_a_bottleneck_is_1_and_what_is_known_to_be_none_0(self):
+        self.assertEqual([1.0, 0.0, 0.0], [
+            self.found['ghsched_node_bottleneck', ('figure', figure),
+                       ('node', node)]
+            for figure, node in (('cpu_load', '0'), ('io_wait', '0'),
+                                 ('cpu_load', '1'))])
+
+    def test_guests_have_their_names(self):
+        self.assertEqual(1.0, self.found[
+            'ghsched_guest_cpu_load_ratio', ('guest_name', 'g'),
+            ('guest_node', '0'), ('guest_uuid', 'a'), ('node', '0')])
+
+    def test_there_is_nothing_before_the_first_measurement(self):
+        self.assertEqual([], list(load_metrics.of(None, [])))
