@@ -82,6 +82,11 @@ OPTS: list[cfg.Opt] = [
         help='How many of the host\'s resctrl control groups are kept for '
              'other users than guests; the default group of the kernel is '
              'never counted. Used by nova-compute.'),
+    cfg.IntOpt(
+        'l3_ways_shared', default=2, min=1,
+        help='How many ways of each L3 are left to all, at least: the host, '
+             'and guests without ghsched:l3_ways. Ways that devices write '
+             'into are never given to a guest. Used by nova-compute.'),
     cfg.BoolOpt(
         'group_sharing', default=False,
         help='Whether guests that ask for the same memory bandwidth on the '

@@ -36,6 +36,9 @@ class HostDescription:
     :param guarantee_step: the host holds a guaranteed share as a multiple of
         it, percent; 1 where it holds none.
     :param guarantee_least: the least that it holds, percent.
+    :param l3_ways: ways of an L3 that guests can have to themselves, by host
+        NUMA node; nodes without any are left out.
+    :param l3_ways_least: the fewest that one of them can have.
     """
 
     nodes: tuple[int, ...] = ()
@@ -44,6 +47,8 @@ class HostDescription:
     capabilities: frozenset[str] = frozenset()
     guarantee_step: int = 1
     guarantee_least: int = 1
+    l3_ways: Mapping[int, int] = field(default_factory=dict)
+    l3_ways_least: int = 1
 
     def held(self, share: int) -> int:
         """What the hardware holds for a guaranteed share."""

@@ -99,6 +99,18 @@ MEM_BW_PRIORITY = Key(
     summary='Priority of the guest when memory bandwidth is short; the '
             'higher value wins.')
 
+L3_WAYS = Key(
+    name='l3_ways', kind='int', per_node=True, minimum=1, maximum=64,
+    default_text='none; the guest uses the ways that are left to all',
+    summary='Ways of the L3 cache that the guest has to itself, in each L3 '
+            'of the host NUMA node that backs the guest node.',
+    details='A reservation: Placement counts the ways of each host NUMA node, '
+            'and the kernel keeps all other guests, and the host itself, out '
+            'of them (Intel CAT, AMD QoS, the cache portions of MPAM). Some '
+            'ways are always left to all: [ghsched]l3_ways_shared, and those '
+            'that devices write into. The guest takes a control group. A '
+            'running guest cannot be given others.')
+
 MONITOR = Key(
     name='monitor', kind='bool', per_node=False, default_text='false',
     summary='Measure the memory bandwidth of the guest even when it has no '
@@ -232,8 +244,8 @@ GUEST_TOPOLOGY = Key(
             'again, on whichever host it is.')
 
 KEYS: tuple[Key, ...] = (
-    MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, MONITOR,
-    DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
+    MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, L3_WAYS,
+    MONITOR, DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
     VCPU_SCHEDULER_MASK, EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
     IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, AFFINITY_GROUP,
     GUEST_TOPOLOGY)

@@ -49,12 +49,14 @@ Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
 #: What is lacking, where it has no resource class.
 BANDWIDTH = '% of memory bandwidth'
 GROUPS = 'control groups'
+WAYS = 'ways of an L3'
 
 #: Each thing can be had, but not all of them on the same host NUMA nodes.
 COMBINATION = 'all on the same NUMA nodes'
 
 #: Names of what is counted by host.
 WORDS = {names.RESCTRL_GROUP: GROUPS, names.MEM_BW_PCT: BANDWIDTH,
+         names.L3_WAYS: WAYS,
          'MEMORY_MB': 'memory', 'DISK_GB': 'disk'}
 
 #: Units of what does not name its own.
@@ -68,6 +70,7 @@ HELD_BY_KEY = {
     'MEM_BW_SOFTLIMIT': keys.MEM_BW_HARDLIMIT,
     'MEM_BW_PRIORITY': keys.MEM_BW_PRIORITY,
     'MEM_BW_MONITOR': keys.MONITOR,
+    'L3_WAYS': keys.L3_WAYS,
     'DEVICE_NUMA': keys.DEVICE_NUMA,
     'VCPU_REALTIME': keys.VCPU_SCHEDULER,
     'GUEST_TOPOLOGY': keys.GUEST_TOPOLOGY,
@@ -324,7 +327,7 @@ def _find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
     if missing:
         return missing
     missing += [*_bandwidth(policy, accounting, ask, cloud.nodes),
-                *_vfs(policy, cloud.pfs)]
+                *_cache(policy, ask), *_vfs(policy, cloud.pfs)]
     if _no_group(policy, ask):
         if not cloud.joins:
             missing.append(Lack(None, GROUPS, reason=_NO_GROUP, cure=(
@@ -451,6 +454,22 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
                 f'no host has {len(demand)} NUMA nodes with enough of their '
                 f'memory bandwidth left, {_by_guest_node(demand, " %")} '
                 f'({_counted(accounting)})'))
+
+
+def _cache(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
+    ways = sorted({node.l3_ways for node in policy.nodes} - {0})
+    for count in ways:
+        def has(amount: int) -> bool:
+            return ask([('resources', f'{names.L3_WAYS}:{amount}'),
+                        ('required', names.NUMA_NODE_TRAIT)])
+        if not has(count):
+            most = next((few for few in range(count - 1, 0, -1)
+                         if has(few)), 0)
+            yield Lack(
+                None, WAYS, most, count,
+                f'no host NUMA node has {count} ways of its L3 left '
+                f'({keys.L3_WAYS.extra_spec})',
+                f'the most left on one node is {most}')
 
 
 def _counted(accounting: Accounting) -> str:

@@ -27,6 +27,10 @@ import uuid
 #: Lives on the NUMA node provider.
 MEM_BW_PCT = 'CUSTOM_MEM_BW_PCT'
 
+#: Ways of the L3 that a guest has to itself: those of one L3 of the node, all
+#: of which have as many. Lives on the NUMA node provider.
+L3_WAYS = 'CUSTOM_L3_WAYS'
+
 #: One resctrl control group (a CLOSID on x86, a PARTID on Arm). Lives on the
 #: root provider, because the hardware's set is one per host.
 RESCTRL_GROUP = 'CUSTOM_RESCTRL_GROUP'
@@ -51,7 +55,7 @@ CAPABILITY_TRAITS = {
     name: _CAPABILITY_PREFIX + name
     for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
                  'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR',
-                 'DEVICE_NUMA', 'VCPU_REALTIME', 'GUEST_TOPOLOGY')
+                 'L3_WAYS', 'DEVICE_NUMA', 'VCPU_REALTIME', 'GUEST_TOPOLOGY')
 }
 
 _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'

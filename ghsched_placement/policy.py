@@ -32,6 +32,7 @@ from oslo_utils import strutils
 
 from ghsched_placement.errors import PolicyError as PolicyError
 from ghsched_placement import keys
+from ghsched_placement import names
 from ghsched_placement import scheduling
 from ghsched_placement.scheduling import ThreadPolicy
 
@@ -57,7 +58,7 @@ Value = int | bool | str | Devices
 
 @dataclass(frozen=True)
 class NodePolicy:
-    """Memory bandwidth of one guest NUMA node.
+    """Memory bandwidth and L3 of one guest NUMA node.
 
     Shares are percent of the theoretical bandwidth of the one host NUMA node
     that backs the guest node.
@@ -66,20 +67,26 @@ class NodePolicy:
     :param maximum: cap, 1..100; 100 is no cap.
     :param hardlimit: whether the cap holds while bandwidth is idle.
     :param priority: 0..7, the higher wins; None leaves the host's default.
+    :param l3_ways: ways that it has to itself in each L3 of the host node; 0
+        shares those that are left to all.
     """
 
     minimum: int = 0
     maximum: int = 100
     hardlimit: bool = True
     priority: int | None = None
+    l3_ways: int = 0
 
     @property
     def capped(self) -> bool:
         return self.maximum < 100
 
     def __str__(self) -> str:
+        # Without ways as releases that knew none had it: names of groups
+        # and traits are made of it.
         return (f'{self.minimum},{self.maximum},{self.hardlimit},'
-                f'{self.priority}')
+                f'{self.priority}' + (f',{self.l3_ways}' if self.l3_ways
+                                      else ''))
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,8 @@ class GuestPolicy:
     """All that one guest asks for.
 
     :param nodes: one entry per guest NUMA node, empty when the guest has no
-        ``ghsched:mem_bw_*`` key (it then needs no control group).
+        ``ghsched:mem_bw_*`` and no ``ghsched:l3_ways`` key (it then needs no
+        control group).
     :param monitor: whether a monitoring group was asked for.
     :param device_numa: whether the guest must (``required``) or should
         (``preferred``) see the NUMA node of its passthrough devices.
@@ -141,6 +149,25 @@ class GuestPolicy:
             for number, node in enumerate(self.nodes)}
         return {number: share for number, share in shares.items() if share}
 
+    @property
+    def partitions(self) -> bool:
+        """Whether the guest has a part of an L3 to itself."""
+        return any(node.l3_ways for node in self.nodes)
+
+    def resources(self, accounting: Accounting = 'min'
+                  ) -> dict[int, dict[str, int]]:
+        """All that Placement counts on host NUMA nodes, by resource class.
+
+        By guest NUMA node; those of which nothing is counted are left out.
+        """
+        shares = self.demand(accounting)
+        found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
+                          names.L3_WAYS: node.l3_ways}
+                 for number, node in enumerate(self.nodes)}
+        return {number: {name: amount for name, amount in amounts.items()
+                         if amount}
+                for number, amounts in found.items() if any(amounts.values())}
+
     def capabilities(self) -> frozenset[str]:
         """Names (:data:`names.CAPABILITY_TRAITS`) of what the host must hold.
         """
@@ -154,6 +181,8 @@ class GuestPolicy:
                            else 'MEM_BW_SOFTLIMIT')
             if node.priority is not None:
                 needed.add('MEM_BW_PRIORITY')
+        if self.partitions:
+            needed.add('L3_WAYS')
         if self.monitor:
             needed.add('MEM_BW_MONITOR')
         if self.device_numa == 'required':
@@ -531,4 +560,5 @@ def _node_policy(general: Mapping[str, Value],
     return NodePolicy(
         minimum=minimum, maximum=maximum,
         hardlimit=bool(get(keys.MEM_BW_HARDLIMIT, True)),
-        priority=get(keys.MEM_BW_PRIORITY, None))
+        priority=get(keys.MEM_BW_PRIORITY, None),
+        l3_ways=get(keys.L3_WAYS, 0))

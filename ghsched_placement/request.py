@@ -96,7 +96,8 @@ def build(policy: GuestPolicy, accounting: Accounting,
           locality: str = 'node', joining: bool = False) -> Request:
     """What to ask for so that a guest's policy can be kept.
 
-    One group per guest NUMA node with a counted share, and one per PF.
+    One group per guest NUMA node with a counted share or ways of an L3, and
+    one per PF.
     Placement goes through every way to choose a provider for each group, so
     there is none that can be done without. The guest's control group (all
     host nodes of a guest are set in one, so it takes one whatever its number
@@ -110,12 +111,12 @@ def build(policy: GuestPolicy, accounting: Accounting,
     :param joining: whether the guest is to share a control group that is
         there; it takes no unit then.
     """
-    demand = policy.demand(accounting)
+    demand = policy.resources(accounting)
     traits = shares(policy) if joining else {}
     groups = [
-        Group(names.bandwidth_suffix(node), {names.MEM_BW_PCT: share},
+        Group(names.bandwidth_suffix(node), amounts,
               traits.get(node, frozenset()))
-        for node, share in sorted(demand.items())]
+        for node, amounts in sorted(demand.items())]
     below: dict[int, list[str]] = {}
     for item in devices:
         found = list(item.groups())
@@ -180,7 +181,7 @@ def node_suffixes(policy: GuestPolicy, accounting: Accounting,
     counted. One without either is Nova's alone, unless the guest is to share
     a control group that is there.
     """
-    demand = policy.demand(accounting)
+    demand = policy.resources(accounting)
     joined = range(len(policy.nodes)) if joining else ()
     return {node: (names.bandwidth_suffix(node) if node in demand
                    else names.node_suffix(node))

@@ -34,7 +34,8 @@ from ghsched_placement import names
 #: The first with which a provider can change its parent.
 _VERSION = '1.37'
 
-_CLASSES = frozenset({names.MEM_BW_PCT, names.RESCTRL_GROUP})
+_CLASSES = frozenset({names.MEM_BW_PCT, names.L3_WAYS,
+                      names.RESCTRL_GROUP})
 _TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
                      names.NUMA_NODE_TRAIT})
 

@@ -15,7 +15,7 @@
 ::
 
     <compute node>         CUSTOM_RESCTRL_GROUP, capability traits
-     +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, HW_NUMA_ROOT, ...
+     +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, CUSTOM_L3_WAYS, HW_NUMA_ROOT, ...
      |   +- <node>_<PF>    VFs, filled by Nova
      +- <node>_NUMA1       ...
 
@@ -100,6 +100,7 @@ class Provider:
 def desired(root_uuid: str, root_name: str, host: HostDescription,
             config: Config,
             current: Mapping[str, Current] | None = None,
+            cache: Mapping[str, Current] | None = None,
             ) -> tuple[Provider, ...]:
     """The providers of one host, the compute node first.
 
@@ -107,6 +108,8 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
     :param root_name: its name.
     :param current: what Placement holds, by provider UUID. A NUMA provider
         whose node the host lost is not in the result; see :func:`retired`.
+    :param cache: the same of the ways of L3 caches, where there are fewer
+        than Placement holds.
     """
     current = current or {}
     capabilities = frozenset(
@@ -118,7 +121,7 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
                                        current.get(root_uuid, Current())),
         traits=capabilities)
     offered = [
-        _numa_provider(root, node, host, config, current)
+        _numa_provider(root, node, host, config, current, cache or {})
         for node in sorted({*host.nodes, *host.numa_nodes})]
     return (root, *offered)
 
@@ -162,15 +165,19 @@ def free(record: Inventory, used: int) -> int:
 
 
 def _numa_provider(root: Provider, node: int, host: HostDescription,
-                   config: Config,
-                   current: Mapping[str, Current]) -> Provider:
+                   config: Config, current: Mapping[str, Current],
+                   cache: Mapping[str, Current]) -> Provider:
     uuid = names.numa_provider_uuid(root.uuid, node)
-    offered = _bandwidth(node, host, config, current.get(uuid, Current()))
+    offered = {
+        names.MEM_BW_PCT: _bandwidth(node, host, config,
+                                     current.get(uuid, Current())),
+        names.L3_WAYS: _ways(node, host, cache.get(uuid, Current()))}
     return Provider(
         uuid=uuid,
         name=names.numa_provider_name(root.name, node),
         parent_uuid=root.uuid,
-        inventories={names.MEM_BW_PCT: offered} if offered else {},
+        inventories={name: record for name, record in offered.items()
+                     if record},
         traits=root.traits | host.shares.get(node, frozenset())
         | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT})
 
@@ -195,6 +202,17 @@ def _bandwidth(node: int, host: HostDescription, config: Config,
     return {**inventory(WHOLE_NODE, reserved=min(WHOLE_NODE, reserved),
                         allocation_ratio=config.allocation_ratio, step=step),
             'min_unit': least}
+
+
+def _ways(node: int, host: HostDescription,
+          current: Current) -> dict[str, int | float]:
+    """Inventory of the ways of an L3, no fewer than are in use."""
+    ways = host.l3_ways.get(node, 0)
+    if not ways:
+        return _closed(current)
+    total = max(ways, current.used)
+    return {**inventory(total, reserved=total - ways),
+            'min_unit': min(host.l3_ways_least, total)}
 
 
 def _closed(current: Current) -> dict[str, int | float]:

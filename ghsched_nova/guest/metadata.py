@@ -96,6 +96,8 @@ def _fill(policy: etree._Element, domain: DomainPolicy, tag: str) -> None:
         element.set('hardlimit', _text(node.hardlimit))
         if node.priority is not None:
             element.set('priority', str(node.priority))
+        if node.l3_ways:
+            element.set('l3_ways', str(node.l3_ways))
 
 
 def read(xml: str) -> DomainPolicy | None:
@@ -145,7 +147,8 @@ def _node_policy(element: etree._Element) -> NodePolicy:
         minimum=int(element.attrib['min']),
         maximum=int(element.attrib['max']),
         hardlimit=_BOOLEAN[str(element.attrib['hardlimit'])],
-        priority=None if priority is None else int(priority))
+        priority=None if priority is None else int(priority),
+        l3_ways=int(element.get('l3_ways', '0')))
 
 
 def _text(value: bool) -> str:

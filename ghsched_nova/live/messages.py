@@ -36,7 +36,7 @@ VERSION = '1.1'
 FIRST_VERSION = '1.0'
 
 #: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and
-#: ``priority``.
+#: ``priority``, and ``l3_ways`` where it has some.
 Node = Mapping[str, Any]
 
 
@@ -49,7 +49,8 @@ def pack(nodes: Sequence[NodePolicy],
     """A policy with the host NUMA node of each guest NUMA node."""
     return [{'host_node': host_node, 'min': node.minimum,
              'max': node.maximum, 'hardlimit': node.hardlimit,
-             'priority': node.priority}
+             'priority': node.priority,
+             **({'l3_ways': node.l3_ways} if node.l3_ways else {})}
             for node, host_node in zip(nodes, host_nodes, strict=True)]
 
 
@@ -74,7 +75,8 @@ def _node(one: Node) -> NodePolicy:
     return NodePolicy(
         minimum=_number(one['min'], 100),
         maximum=_number(one['max'], 100, least=1), hardlimit=hardlimit,
-        priority=None if priority is None else _number(priority, 7))
+        priority=None if priority is None else _number(priority, 7),
+        l3_ways=_number(one.get('l3_ways', 0), 64))
 
 
 def _number(value: object, most: int = 2 ** 16, least: int = 0) -> int:

@@ -31,6 +31,7 @@ from pathlib import Path
 import re
 from typing import Literal
 
+from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import steps
@@ -65,10 +66,13 @@ class Told:
         MB/s (10^6 bytes per second); takes precedence over what sysfs says.
     :param cap: whether a cap holds while bandwidth is idle (``hard``) or not
         (``soft``); heard only where the dialect leaves it open.
+    :param l3_ways_shared: how many ways of each L3 no guest has to itself, at
+        least.
     """
 
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     cap: Literal['hard', 'soft'] | None = None
+    l3_ways_shared: int = 2
 
 
 _NOTHING_TOLD = Told()
@@ -98,6 +102,7 @@ class ResctrlHost:
     :param no_cap: the cap that is none.
     :param node_bandwidth: theoretical bandwidth by host NUMA node, in bytes
         per second; only where the dialect needs it.
+    :param cache: the L3 caches; None where guests cannot have ways of them.
     :param counters: how many counters of bandwidth a domain has, by domain,
         where a group must be assigned one to be measured; empty where each
         group is measured.
@@ -117,6 +122,7 @@ class ResctrlHost:
     no_cap: int = 100
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     counters: Mapping[int, int] = field(default_factory=dict)
+    cache: caches.Cache | None = None
 
     def libvirt_makes_groups(self, extended: bool) -> bool:
         """Whether a guest's control group can be left to libvirt.
@@ -163,6 +169,8 @@ class ResctrlHost:
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
         held = self.dialect.capabilities()
+        if self.cache is not None:
+            held |= {'L3_WAYS'}
         return held if self.monitored else held - {'MEM_BW_MONITOR'}
 
     @property
@@ -189,7 +197,10 @@ class ResctrlHost:
             control_groups=max(0, self.num_closids - 1 - reserved_groups),
             capabilities=self.capabilities(),
             guarantee_step=self.guarantee_step,
-            guarantee_least=self.guarantee_least)
+            guarantee_least=self.guarantee_least,
+            l3_ways=dict.fromkeys(self.cache.domains_by_node, self.cache.ways)
+            if self.cache else {},
+            l3_ways_least=self.cache.least if self.cache else 1)
 
 
 def read_host(resctrl: Path, sysfs: Path,
@@ -226,7 +237,8 @@ def read_host(resctrl: Path, sysfs: Path,
         libvirt_reads=openeuler_reads and schemata.libvirt_reads(root),
         openeuler_libvirt_reads=openeuler_reads,
         no_cap=_no_cap(dialect, caps), node_bandwidth=speeds,
-        counters=_counters(dialect, info))
+        counters=_counters(dialect, info),
+        cache=caches.read(info, root, sysfs, told.l3_ways_shared))
 
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,

@@ -41,6 +41,7 @@ from dataclasses import replace
 import re
 from typing import Literal
 
+from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
@@ -84,6 +85,7 @@ class Guest:
     :param shared: name of the group that it has together with others; all of
         them have the same ``desired``.
     :param monitor: whether somebody asked for it to be measured.
+    :param ways: how many ways of the L3 it has to itself, by domain.
     """
 
     domain: Domain
@@ -94,6 +96,7 @@ class Guest:
     devices: frozenset[int] = frozenset()
     shared: str = ''
     monitor: bool = False
+    ways: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def only_measured(self) -> bool:
@@ -138,6 +141,8 @@ class Wanted:
     :param written: whether the groups have been written in this run.
     :param scarce: whether a group could not be made because there are no
         more.
+    :param cache: the L3 caches, where guests have ways of them to themselves
+        or had until now; ``guests`` are then all that have a group.
     """
 
     guests: tuple[Guest, ...] = ()
@@ -152,6 +157,7 @@ class Wanted:
     writes: resolve.Writes = field(default_factory=dict)
     written: bool = False
     scarce: bool = False
+    cache: Cache | None = None
 
     @property
     def one_supply(self) -> bool:
@@ -195,12 +201,15 @@ class Actual:
         libvirt says of them.
     :param monitors_of_others: monitoring groups that are not made here for
         guests that share, where :attr:`Wanted.one_supply` asks for them.
+    :param root: what the kernel's default group holds; read only where
+        :attr:`Wanted.cache` needs it.
     """
 
     groups: Mapping[str, Group]
     threads: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     processes: frozenset[str] = frozenset()
     monitors_of_others: int = 0
+    root: Schemata | None = None
 
 
 @dataclass(frozen=True)
@@ -239,7 +248,8 @@ class Action:
         return f'/{own.MONITORS}' in self.group
 
     def __str__(self) -> str:
-        return f'{self.group}: {self.kind}{" " * bool(self.what)}{self.what}'
+        group = self.group or 'default group'
+        return f'{group}: {self.kind}{" " * bool(self.what)}{self.what}'
 
 
 @dataclass(frozen=True)
@@ -292,10 +302,21 @@ def check(wanted: Wanted) -> None:
         if guest.shared and not own.is_shared(guest.shared):
             raise ValueError(f'{guest.shared!r} is no group that is shared')
         _check_values(guest.desired)
+        _check_values({'L3': dict(guest.ways)})
+    _check_cache(wanted.cache)
     _check_values({line: {0: value}
                    for line, value in wanted.others.items()})
     _check_values({line: dict(enumerate(values.values()))
                    for line, values in wanted.writes.items()})
+
+
+def _check_cache(cache: Cache | None) -> None:
+    if cache is None:
+        return
+    _check_values({line: {} for line in cache.lines})
+    if (min(cache.mask, cache.region, cache.least) < 1
+            or cache.region & ~cache.mask or min(cache.domains) < 0):
+        raise ValueError(f'{cache} is no cache')
 
 
 def _check_values(desired: resolve.Desired) -> None:

@@ -30,6 +30,7 @@ from oslo_config import cfg
 from ghsched_nova import conf
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
@@ -41,11 +42,14 @@ _Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
 _Domain = tuple[str, int, str]
 #: The fields of model.Guest, in order.
 _Guest = tuple[_Domain, Sequence[int], int, _Values, model.Maker,
-               Sequence[int], str, bool]
+               Sequence[int], str, bool, Sequence[tuple[int, int]]]
+#: The fields of cache.Cache, in order.
+_Cache = tuple[Sequence[str], str, str, int,
+               Sequence[tuple[int, Sequence[int]]]]
 #: The fields of model.Wanted that come from outside, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
                 dict[str, int], bool, bool, int, int, Sequence[str],
-                _Values]
+                _Values, _Cache | None]
 #: The fields of reconcile.Report, of model.Action and model.Problem in order.
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
@@ -147,13 +151,30 @@ def _unpacked(desired: _Values) -> dict[str, dict[int, int]]:
 def _packed_wanted(wanted: model.Wanted) -> _Wanted:
     return ([(_packed_domain(guest.domain), sorted(guest.vcpus),
               guest.online, _packed(guest.desired), guest.maker,
-              sorted(guest.devices), guest.shared, guest.monitor)
+              sorted(guest.devices), guest.shared, guest.monitor,
+              list(guest.ways.items()))
              for guest in wanted.guests],
             [_packed_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
             wanted.all_threads, wanted.devices, wanted.monitors,
             wanted.monitors_per_group, sorted(wanted.lossy),
-            _packed(wanted.writes))
+            _packed(wanted.writes), _packed_cache(wanted.cache))
+
+
+def _packed_cache(cache: Cache | None) -> _Cache | None:
+    # Texts, because a mask may have more bits than a number that crosses.
+    return None if cache is None else (
+        list(cache.lines), f'{cache.mask:x}', f'{cache.region:x}',
+        cache.least, [(node, list(domains)) for node, domains
+                      in cache.domains_by_node.items()])
+
+
+def _unpacked_cache(packed: _Cache | None) -> Cache | None:
+    if packed is None:
+        return None
+    lines, mask, region, least, by_node = packed
+    return Cache(tuple(lines), int(mask, 16), int(region, 16), least,
+                 {node: tuple(domains) for node, domains in by_node})
 
 
 def _packed_domain(domain: model.Domain) -> _Domain:
@@ -162,13 +183,14 @@ def _packed_domain(domain: model.Domain) -> _Domain:
 
 def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
-     per_group, lossy, writes) = packed
+     per_group, lossy, writes, cache) = packed
     return model.Wanted(
         tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
                           _unpacked(desired), maker, frozenset(mine), shared,
-                          monitor)
-              for domain, vcpus, online, desired, maker, mine, shared, monitor
-              in guests),
+                          monitor, dict(ways))
+              for (domain, vcpus, online, desired, maker, mine, shared,
+                   monitor, ways) in guests),
         tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
-        per_group, frozenset(lossy), _unpacked(writes))
+        per_group, frozenset(lossy), _unpacked(writes),
+        cache=_unpacked_cache(cache))

@@ -29,6 +29,7 @@ import errno
 from pathlib import Path
 
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import cache_plan
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
@@ -136,7 +137,9 @@ def _plan(files: apply.Files, place: Place,
           wanted: model.Wanted) -> model.Plan:
     actual = survey.survey(files, place.root, wanted, place.run_path,
                            place.proc)
-    return devices.completed(plan.make_plan(actual, wanted), actual, wanted)
+    made = plan.make_plan(actual, wanted)
+    return devices.completed(cache_plan.completed(made, actual, wanted),
+                             actual, wanted)
 
 
 def _undone(action: model.Action) -> model.Problem:

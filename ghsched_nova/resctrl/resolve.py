@@ -151,6 +151,7 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
         raise PolicyNotHeld(
             f'the guest has {len(policy.nodes)} NUMA nodes, and host NUMA '
             f'nodes are given for {len(host_nodes)}')
+    ways(host, policy, host_nodes)
     settings: dict[int, DomainSetting] = {}
     for guest_node, host_node in enumerate(host_nodes):
         for setting in _node_settings(host, policy.nodes[guest_node],
@@ -159,6 +160,34 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
             settings[setting.domain] = (
                 setting if first is None else _joined(host, first, setting))
     return tuple(settings[domain] for domain in sorted(settings))
+
+
+def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
+         host_nodes: Sequence[int]) -> dict[int, int]:
+    """Ways of the L3 that a guest has to itself, by domain.
+
+    :raises PolicyNotHeld: when the host cannot give them.
+    """
+    found: dict[int, int] = {}
+    for guest_node, (asked, host_node) in enumerate(zip(
+            policy.nodes, host_nodes, strict=False)):
+        if not asked.l3_ways:
+            continue
+        where = (f'{keys.L3_WAYS.extra_spec}={asked.l3_ways} of guest NUMA '
+                 f'node {guest_node} cannot be held')
+        cache = host.cache
+        if cache is None:
+            raise PolicyNotHeld(f'{where}: the L3 of this host cannot be '
+                                'divided')
+        domains = cache.domains_by_node.get(host_node)
+        if not domains:
+            raise PolicyNotHeld(f'{where} on host NUMA node {host_node}: it '
+                                'has no L3 of its own')
+        if not cache.least <= asked.l3_ways <= cache.ways:
+            raise PolicyNotHeld(f'{where}: guests of this host can have '
+                                f'{cache.least} to {cache.ways} ways')
+        found.update(dict.fromkeys(domains, asked.l3_ways))
+    return found
 
 
 def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,

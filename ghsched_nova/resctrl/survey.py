@@ -79,7 +79,9 @@ def survey(files: apply.Files, root: Path, wanted: model.Wanted,
     return model.Actual(found, threads,
                         _living(run_path, proc) if loose else frozenset(),
                         _monitors_of_others(files, root, names)
-                        if wanted.one_supply else 0)
+                        if wanted.one_supply else 0,
+                        _group(files, root).schemata if wanted.cache
+                        else None)
 
 
 def _measuring(files: apply.Files, root: Path,

@@ -49,6 +49,7 @@ def check(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{node}, where Placement holds {have} % memory bandwidth '
                 f'for it instead of {share} %')
+    _check_cache(policy, host_nodes, allocations, compute_node_uuid)
     for guest_node, device_node in vfs:
         if policy.vfs_locality == 'node' and (
                 device_node != host_nodes[guest_node]):
@@ -61,6 +62,20 @@ def check(policy: GuestPolicy, accounting: Accounting,
         raise Disagreement('Placement holds no resctrl control group for the '
                            'guest; was it sent to this host past the '
                            'scheduler?')
+
+
+def _check_cache(policy: GuestPolicy, host_nodes: Sequence[int],
+                 allocations: Mapping[str, Any],
+                 compute_node_uuid: str) -> None:
+    for guest_node, node in enumerate(policy.nodes):
+        provider = names.numa_provider_uuid(compute_node_uuid,
+                                            host_nodes[guest_node])
+        have = _amount(allocations, provider, names.L3_WAYS)
+        if node.l3_ways and have != node.l3_ways:
+            raise Disagreement(
+                f'guest NUMA node {guest_node} was claimed on host NUMA node '
+                f'{host_nodes[guest_node]}, where Placement holds {have} ways '
+                f'of the L3 for it instead of {node.l3_ways}')
 
 
 def _amount(allocations: Mapping[str, Any], provider: str,

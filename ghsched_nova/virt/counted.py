@@ -91,14 +91,18 @@ def look(running: Iterable[desired.Running], root: str,
     """
     guests = of_running(running)
     nodes = {node for guest in guests.values() for node in guest.host_nodes}
-    asked = [(names.numa_provider_uuid(root, node), names.MEM_BW_PCT)
-             for node in sorted(nodes)]
+    classes = [names.MEM_BW_PCT]
+    if any(guest.policy.partitions for guest in guests.values()):
+        classes.append(names.L3_WAYS)
+    asked = [(names.numa_provider_uuid(root, node), resource_class)
+             for node in sorted(nodes) for resource_class in classes]
     asked += [(root, names.RESCTRL_GROUP)] if guests else []
     holdings: dict[str, dict[str, Any]] = {}
     for provider, resource_class in asked:
         for consumer, amount in holders(provider, resource_class).items():
-            holdings.setdefault(consumer, {})[provider] = {
-                'resources': {resource_class: amount}}
+            of_provider = holdings.setdefault(consumer, {}).setdefault(
+                provider, {'resources': {}})
+            of_provider['resources'][resource_class] = amount
     found = uncounted(guests, holdings, root, accounting)
     for uuid, reason in found.items():
         LOG.error('ghsched: Placement does not count what guest %(uuid)s is '

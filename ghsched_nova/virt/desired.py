@@ -90,6 +90,14 @@ class Running:
         return self.policy is not None and self.policy.policy.controlled
 
     @property
+    def partitions(self) -> bool:
+        """Whether it has ways of an L3 to itself, as far as can be read."""
+        try:
+            return self.policy is not None and self.policy.policy.partitions
+        except metadata.MetadataError:
+            return False
+
+    @property
     def monitored(self) -> bool:
         """Whether its bandwidth is to be measured.
 
@@ -197,7 +205,8 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
         raise DomainError('the domain has no vCPU to control')
     return model.Guest(running.domain, vcpus, min(online, len(vcpus)),
                        resolve.desired_lines(host, settings), maker,
-                       shared=group, monitor=policy.policy.monitor)
+                       shared=group, monitor=policy.policy.monitor,
+                       ways=resolve.ways(host, held, policy.host_nodes))
 
 
 def iommu_group(sysfs: Path, address: str) -> int:

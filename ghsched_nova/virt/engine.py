@@ -34,6 +34,7 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
@@ -64,6 +65,8 @@ class HostEngine:
         self._sharing: dict[str, desired.Sharing] = {}
         # Those that the last description of the host was made of.
         self._described: dict[str, desired.Sharing] = {}
+        # Whether guests had ways of the L3 to themselves a moment ago.
+        self._partitioned = False
         # Between a look at the guests that run and what follows from it.
         self._settling = threading.RLock()
         #: Why the policy of a guest did not hold when it was last looked
@@ -89,7 +92,8 @@ class HostEngine:
         """
         told = resctrl_host.Told(
             node_bandwidth=conf.by_node(self._section, 'node_bandwidth'),
-            cap=self._section.bandwidth_cap)
+            cap=self._section.bandwidth_cap,
+            l3_ways_shared=self._section.l3_ways_shared)
         return resctrl_host.read_host(
             self._root, Path(self._section.sysfs_path), told)
 
@@ -167,7 +171,8 @@ class HostEngine:
             return metadata.write(xml, metadata.DomainPolicy(policy, ()))
         host = self.host()
         settings = resolve.resolve(host, policy, host_nodes)
-        shared = self.shares and policy.controlled
+        shared = (self.shares and policy.controlled
+                  and not policy.partitions)
         domain = metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared)
         xml = metadata.write(xml, domain)
@@ -266,8 +271,8 @@ class HostEngine:
             return False
         if domain_id < 0:
             raise apply.EnforcementError('the domain does not run any more')
-        if running.shared_group or (self.caps_all
-                                    and not running.controlled):
+        if (running.shared_group or self._partitioned or running.partitions
+                or self.caps_all and not running.controlled):
             return self._settle_all(running)
         # Not while all guests are looked after, as they were a moment ago.
         with self._settling:
@@ -383,8 +388,18 @@ class HostEngine:
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
             host.dialect.lossy if host else frozenset(),
-            host.writes if host else {}), list(
-                dict.fromkeys(problems))
+            host.writes if host else {},
+            cache=self._cache(host, guests)), list(dict.fromkeys(problems))
+
+    def _cache(self, host: resctrl_host.ResctrlHost | None,
+               guests: Iterable[model.Guest]) -> Cache | None:
+        """The L3 caches, while guests have ways of them, and once more."""
+        if not self._partitioned and not any(guest.ways for guest in guests):
+            return None
+        try:
+            return (host or self.host()).cache
+        except resctrl_host.ResctrlUnavailable:
+            return None
 
     def reconcile(self) -> tuple[model.Problem, ...]:
         """Make resctrl hold the policy of every guest, in one call as root.
@@ -414,7 +429,8 @@ class HostEngine:
                            != known.domain.uuid] + [known]
             wanted, problems = self.wanted(running, before)
             self._sharing = desired.sharing(running)
-            if not wanted.guests and not wanted.removable:
+            self._partitioned = any(guest.ways for guest in wanted.guests)
+            if not (wanted.guests or wanted.removable or wanted.cache):
                 return tuple(problems), False
             try:
                 report = privileged.reconcile(self._root, self._run_path,
@@ -434,8 +450,8 @@ class HostEngine:
         cannot be done now is tried again with each report of resources.
         """
         groups = self.groups()
-        if own.monitor_name(uuid) in groups or any(
-                map(own.is_shared, groups)):
+        if (self._partitioned or own.monitor_name(uuid) in groups
+                or any(map(own.is_shared, groups))):
             try:
                 self.reconcile()
             except Exception as error:
@@ -461,7 +477,8 @@ class HostEngine:
                  host_nodes: Sequence[int]) -> bool:
         """Whether a guest can share a group that is there."""
         nodes = host_nodes[:len(policy.nodes)]
-        return (self.shares and len(nodes) == len(policy.nodes)
+        return (self.shares and not policy.partitions
+                and len(nodes) == len(policy.nodes)
                 and own.shared_name(policy.nodes, nodes) in self.groups())
 
     def together(self, uuid: str, policy: GuestPolicy,

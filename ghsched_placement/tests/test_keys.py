@@ -21,7 +21,7 @@ class KeysTest(unittest.TestCase):
 
     def test_names_are_words_and_unique(self):
         for key in keys.KEYS:
-            self.assertTrue(re.fullmatch('[a-z]+(_[a-z]+)*', key.name))
+            self.assertTrue(re.fullmatch('[a-z]+[0-9]?(_[a-z]+)*', key.name))
         self.assertEqual(len(keys.KEYS), len(keys.BY_NAME))
 
     def test_spelling_of_the_extra_spec(self):
@@ -50,5 +50,5 @@ class KeysTest(unittest.TestCase):
     def test_which_keys_are_for_the_whole_guest(self):
         self.assertEqual(
             {keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
-             keys.MEM_BW_PRIORITY, keys.VFS},
+             keys.MEM_BW_PRIORITY, keys.L3_WAYS, keys.VFS},
             {key for key in keys.KEYS if key.per_node})

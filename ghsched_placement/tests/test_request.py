@@ -75,6 +75,20 @@ class BuildTest(testtools.TestCase):
         for suffix in suffixes:
             self.assertTrue(re.fullmatch(r'[a-zA-Z0-9_-]{1,64}', suffix))
 
+    def test_ways_of_an_l3_come_from_the_node_of_the_bandwidth(self):
+        policy = GuestPolicy((NodePolicy(minimum=20, l3_ways=3),
+                              NodePolicy(l3_ways=2), NodePolicy()))
+        found = request.build(policy, 'min')
+        self.assertEqual(
+            {names.bandwidth_suffix(0): {names.MEM_BW_PCT: 20,
+                                         names.L3_WAYS: 3},
+             names.bandwidth_suffix(1): {names.L3_WAYS: 2}},
+            {group.suffix: group.resources for group in found.groups})
+        self.assertIn('CUSTOM_GHSCHED_L3_WAYS', found.root_required)
+        self.assertEqual({0: names.bandwidth_suffix(0),
+                          1: names.bandwidth_suffix(1)},
+                         request.node_suffixes(policy, 'min'))
+
 
 class JoiningTest(testtools.TestCase):
     """A guest that is to share a control group that is there."""

@@ -11,6 +11,8 @@
 # under the License.
 
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 import testtools
@@ -38,6 +40,21 @@ class DesiredTreeTest(testtools.TestCase):
             self.assertEqual(root.uuid, node.parent_uuid)
             self.assertEqual(
                 100, node.inventories[names.MEM_BW_PCT]['total'])
+
+    def test_ways_of_an_l3_are_counted_by_node_and_never_below_use(self):
+        host = dataclasses.replace(HOST, l3_ways={0: 9}, l3_ways_least=2)
+        _root, node0, node1 = self.desired(host)
+        record = node0.inventories[names.L3_WAYS]
+        self.assertEqual((9, 0, 2), tuple(
+            record[name] for name in ('total', 'reserved', 'min_unit')))
+        self.assertNotIn(names.L3_WAYS, node1.inventories)
+        used = tree.Current(total=12, used=11)
+        _root, node0, node1 = tree.desired(
+            ROOT, 'node1', host, tree.Config(),
+            cache={node0.uuid: used, node1.uuid: used})
+        record = node0.inventories[names.L3_WAYS]
+        self.assertEqual((11, 2), (record['total'], record['reserved']))
+        self.assertEqual(0, tree.free(node1.inventories[names.L3_WAYS], 0))
 
     def test_the_uuid_of_a_numa_provider_follows_from_its_host_and_node(self):
         _root, node0, node1 = self.desired()

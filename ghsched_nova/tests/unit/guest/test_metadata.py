@@ -27,7 +27,8 @@ DOMAIN = """<domain type='kvm'>
 </domain>"""
 
 node_policies = st.builds(
-    NodePolicy, minimum=st.integers(0, 100), maximum=st.integers(1, 100),
+    NodePolicy, l3_ways=st.integers(0, 64),
+    minimum=st.integers(0, 100), maximum=st.integers(1, 100),
     hardlimit=st.booleans(),
     priority=st.none() | st.integers(0, 7))
 

@@ -22,7 +22,8 @@ from ghsched_nova.live import messages
 from ghsched_placement.policy import NodePolicy
 
 nodes = st.lists(st.tuples(
-    st.builds(NodePolicy, minimum=st.integers(0, 100),
+    st.builds(NodePolicy, l3_ways=st.integers(0, 64),
+              minimum=st.integers(0, 100),
               maximum=st.integers(1, 100), hardlimit=st.booleans(),
               priority=st.none() | st.integers(0, 7)),
     st.integers(0, 63)), max_size=4)

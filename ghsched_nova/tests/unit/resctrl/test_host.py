@@ -56,7 +56,7 @@ class MachinesTestCase(testtools.TestCase):
             host.granularity, host.priority_default))
         self.assertEqual({0: (0,), 1: (1,)}, host.domains_by_node)
         self.assertEqual(
-            {'MEM_BW_MAX', 'MEM_BW_HARDLIMIT', 'MEM_BW_MONITOR'},
+            {'MEM_BW_MAX', 'MEM_BW_HARDLIMIT', 'L3_WAYS', 'MEM_BW_MONITOR'},
             host.description().capabilities)
 
     def test_a_guarantee_has_the_steps_of_the_line_that_holds_it(self):

@@ -41,6 +41,14 @@ class CheckTest(testtools.TestCase):
             agreement.Disagreement, self.check, [0], {**ROOT, **on(1, 60)})
         self.assertIn('claimed on host NUMA node 0', str(error))
 
+    def test_other_ways_of_the_l3_are_refused(self):
+        policy = parse({'ghsched:l3_ways': '3'}, 1)
+        held = {NODE[1]: {'resources': {names.L3_WAYS: 3}}}
+        self.check([1], {**ROOT, **held}, policy)
+        error = self.assertRaises(agreement.Disagreement, self.check, [0],
+                                  {**ROOT, **held}, policy)
+        self.assertIn('0 ways of the L3 for it instead of 3', str(error))
+
     def test_another_amount_is_refused(self):
         self.assertRaises(agreement.Disagreement, self.check, [1],
                           {**ROOT, **on(1, 50)})

@@ -55,7 +55,8 @@ class GuestDiagnosticsTest(testtools.TestCase):
         self.host.sync()
         section = test_bandwidth_use.Section(
             resctrl_path=str(self.host.root), node_bandwidth={},
-            sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard')
+            sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard',
+            l3_ways_shared=2)
         own_engine = engine.HostEngine(section)
         own_engine.running = lambda: [
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)

@@ -1,0 +1,150 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Masks of the L3: whole, apart, in the region, and what is left is whole."""
+
+from pathlib import Path
+import tempfile
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_nova.resctrl import cache
+from ghsched_nova.resctrl import schemata
+
+
+def a_cache(width=12, taken=0, shared=2, least=1):
+    mask = cache.span(width)
+    return cache.Cache(('L3',), mask,
+                       cache.region_of(mask, taken, shared), least, {0: (0,)})
+
+
+@st.composite
+def histories(draw):
+    """A cache, and groups with ways that come and go, all of which fit."""
+    width = draw(st.integers(4, 20))
+    taken = draw(st.sampled_from([0, 1, 3 << (width - 2)]))
+    one = a_cache(width, taken)
+    steps = []
+    for _step in range(draw(st.integers(1, 6))):
+        wanted, left = {}, one.ways
+        for name in draw(st.sets(st.sampled_from('abcdef'))):
+            ways = draw(st.integers(1, max(1, left)))
+            if ways <= left:
+                wanted[name] = ways
+                left -= ways
+        steps.append(wanted)
+    return one, steps
+
+
+class AssignTest(unittest.TestCase):
+
+    @given(histories())
+    def test_each_guest_has_its_ways_alone_and_the_rest_is_whole(self, given):
+        one, steps = given
+        held = {}
+        for wanted in steps:
+            found = cache.assign(one, wanted, held)
+            self.assertEqual(
+                wanted, {name: mask.bit_count()
+                         for name, mask in found.items()})
+            together = 0
+            for mask in found.values():
+                self.assertTrue(cache.is_whole(mask))
+                self.assertFalse(mask & together)
+                self.assertFalse(mask & ~one.region)
+                together |= mask
+            rest = cache.rest(one, found)
+            self.assertFalse(rest & together)
+            self.assertTrue(cache.is_whole(rest))
+            self.assertEqual(one.mask & ~one.region, rest & ~one.region)
+            held = found
+
+    @given(histories())
+    def test_what_is_right_is_kept(self, given):
+        one, steps = given
+        first = cache.assign(one, steps[0], {})
+        self.assertEqual(first, cache.assign(one, steps[0], first))
+
+    def test_guests_move_together_when_free_ways_are_apart(self):
+        one = a_cache(8)
+        held = {'b': 0b001100}
+        self.assertEqual({'b': 0b000011, 'c': 0b111100},
+                         cache.assign(one, {'b': 2, 'c': 4}, held))
+
+    def test_a_guest_without_room_is_left_out(self):
+        self.assertEqual({'a': 0b11},
+                         cache.assign(a_cache(6), {'a': 2, 'b': 5}, {}))
+
+    def test_no_guest_leaves_all_ways_to_all(self):
+        self.assertEqual(cache.span(12), cache.rest(a_cache(), {}))
+
+
+class RegionTest(unittest.TestCase):
+
+    def test_ways_of_devices_stay_with_the_rest(self):
+        self.assertEqual(0x3ff, cache.region_of(0xfff, 0xc00, 2))
+        self.assertEqual(0xffc, cache.region_of(0xfff, 0x003, 2))
+
+    def test_some_ways_are_left_to_all(self):
+        self.assertEqual(0xff, cache.region_of(0xfff, 0, 4))
+        self.assertEqual(0, cache.region_of(0x3, 0, 4))
+
+    def test_a_mask_that_devices_use_in_full_has_none(self):
+        self.assertEqual(0, cache.region_of(0xf, 0xf, 1))
+
+
+class ReadTest(unittest.TestCase):
+
+    def read(self, info, root, nodes, shared=2):
+        """:param nodes: L3 ids of the CPUs of each node."""
+        with tempfile.TemporaryDirectory() as top:
+            sysfs, cpu = Path(top), 0
+            for node, l3s in enumerate(nodes):
+                path = sysfs / f'devices/system/node/node{node}'
+                path.mkdir(parents=True)
+                (path / 'cpulist').write_text(f'{cpu}-{cpu + len(l3s) - 1}\n')
+                for l3 in l3s:
+                    index = (sysfs / f'devices/system/cpu/cpu{cpu}'
+                             / 'cache/index3')
+                    index.mkdir(parents=True)
+                    (index / 'id').write_text(f'{l3}\n')
+                    cpu += 1
+            return cache.read(info, schemata.parse(root), sysfs, shared)
+
+    def test_several_caches_of_a_node_are_all_its_own(self):
+        found = self.read({'L3/cbm_mask': 'ffff\n', 'L3/min_cbm_bits': '1\n',
+                           'L3/shareable_bits': '0\n'},
+                          'L3:0=ffff;1=ffff;2=ffff\n', [[0, 1], [2, 2]])
+        self.assertEqual({0: (0, 1), 1: (2,)}, found.domains_by_node)
+        self.assertEqual(14, found.ways)
+
+    def test_a_cache_of_two_nodes_is_offered_on_neither(self):
+        self.assertIsNone(self.read({'L3/cbm_mask': 'fff\n'}, 'L3:0=fff\n',
+                                    [[0], [0]]))
+
+    def test_with_cdp_both_lines_hold_the_same(self):
+        found = self.read({'L3CODE/cbm_mask': '7fff\n',
+                           'L3CODE/min_cbm_bits': '2\n'},
+                          'L3CODE:0=7fff\nL3DATA:0=7fff\n', [[0]])
+        self.assertEqual((('L3CODE', 'L3DATA'), 2),
+                         (found.lines, found.least))
+
+    def test_portions_of_openeuler_are_of_nodes(self):
+        found = self.read({'L3/cbm_mask': '7fff\n',
+                           'L3/shareable_bits': '7fff\n'},
+                          'L3PBM:0=7fff;1=7fff\n', [[64], [71]])
+        self.assertEqual({0: (0,), 1: (1,)}, found.domains_by_node)
+
+    def test_a_host_without_masks_has_no_ways(self):
+        self.assertIsNone(self.read({}, 'MB:0=100\n', [[0]]))
