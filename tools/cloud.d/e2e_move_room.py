@@ -107,7 +107,7 @@ class MoveRoom(Room):
     def _agrees(self, text: str) -> None:
         """The records agree, at once or after the hosts' next reports."""
         seen = records.disagreements(self.lab)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while seen and time.monotonic() < end:
             time.sleep(3)
             seen = records.disagreements(self.lab)

@@ -21,6 +21,7 @@ import argparse
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
@@ -31,6 +32,7 @@ from aio.lab import Provider
 from aio.settings import CloudError
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
+from openstack.exceptions import NotFoundException
 from osc_lib import exceptions
 
 _BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
@@ -72,6 +74,12 @@ def disagreements(lab: Lab) -> list[str]:
         return [str(error)]
     providers = lab.every_provider()
     names = {one.uuid: one.name for one in providers}
+    held = {one.uuid: lab.placement(
+        f'/resource_providers/{one.uuid}/allocations')['allocations']
+        for one in providers}
+    servers += _restorable(lab, {consumer for one in held.values()
+                                 for consumer in one}
+                           - {one.id for one in servers})
     found: list[str] = []
     for server in servers:
         found += [f'{server.name} ({server.status}): {text}'
@@ -79,8 +87,20 @@ def disagreements(lab: Lab) -> list[str]:
     for one in hosts:
         found += [f'{one.name}: {text}'
                   for text in (*_of_host(one, servers),
-                               *_of_consumers(lab, providers, one, servers))]
+                               *_of_consumers(one.lab.own(providers), held,
+                                              servers))]
     return found or _of_audit(lab)
+
+
+def _restorable(lab: Lab, consumers: set[str]) -> list[Any]:
+    """Servers that are deleted and can be restored; no list has them."""
+    found = []
+    for uuid in consumers:
+        with contextlib.suppress(NotFoundException):
+            server = lab.cloud.compute.get_server(uuid)
+            if server.status == 'SOFT_DELETED':
+                found.append(server)
+    return found
 
 
 def _read(lab: Lab) -> _Host:
@@ -178,14 +198,17 @@ def _of_host(host: _Host, servers: Sequence[Any]) -> Iterator[str]:
         yield f'control groups without a guest: {empty}'
 
 
-def _of_consumers(lab: Lab, providers: Sequence[Provider], host: _Host,
+def _of_consumers(providers: Sequence[Provider],
+                  allocations: Mapping[str, Mapping[str, Any]],
                   servers: Sequence[Any]) -> Iterator[str]:
-    """Consumers that are neither a server nor, if one moves, a migration."""
+    """Consumers that are neither a server nor, if one moves, a migration.
+
+    :param allocations: by the provider's UUID and the consumer's.
+    """
     known = {one.id for one in servers}
     moving = any(one.status in ('VERIFY_RESIZE', 'RESIZE') for one in servers)
-    for provider in host.lab.own(providers):
-        held = lab.placement(
-            f'/resource_providers/{provider.uuid}/allocations')['allocations']
+    for provider in providers:
+        held = allocations[provider.uuid]
         stray = set(held) - known
         if stray and not moving:
             yield f'{provider.name} is held by {sorted(stray)}'
