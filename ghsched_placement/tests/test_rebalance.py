@@ -29,7 +29,7 @@ from ghsched_placement.rebalance import Spot
 SETTINGS = rebalance.Settings()
 POLICY = rebalance.Affinity()
 A0, A1, B0, B1 = (Spot(host, node) for host in 'ab' for node in (0, 1))
-_EIGHTHS = st.integers(0, 64).map(lambda number: number / 8)
+_RARELY = st.sampled_from([False, False, False, True])
 
 
 def tied(**rates):
@@ -48,24 +48,25 @@ def made(nodes, guests, ties=None):
 
 @st.composite
 def clouds(draw):
-    nodes = [Node(spot, 8, draw(st.none() | _EIGHTHS),
+    nodes = [Node(spot, 8, draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, None])),
                   draw(st.none() | st.just(1e10)),
-                  memory=draw(st.integers(0, 64)) * 1024,
-                  guarantee=draw(st.integers(0, 100)),
-                  bottleneck=draw(st.booleans()), open=draw(st.booleans()))
+                  memory=draw(st.sampled_from([64, 64, 9])) * 1024,
+                  guarantee=draw(st.sampled_from([100, 100, 30])),
+                  bottleneck=draw(_RARELY), open=not draw(_RARELY))
              for spot in (A0, A1, B0, B1)]
-    names = draw(st.lists(st.sampled_from('abcdefghij'), unique=True))
+    names = draw(st.lists(st.sampled_from('abcdefghij'), unique=True,
+                           min_size=2))
     guests = [Guest(name, draw(st.sampled_from([A0, A1, B0, B1])),
-                    draw(st.none() | _EIGHTHS),
+                    draw(st.sampled_from([0.5, 1.0, 2.0, 4.0, 6.0, None])),
                     draw(st.sampled_from([0, 1e9, 4e9])),
-                    draw(st.integers(0, 16)) * 1024,
-                    draw(st.sampled_from([0, 25])), draw(st.booleans()),
-                    draw(st.booleans()),
+                    draw(st.sampled_from([1, 4, 16])) * 1024,
+                    draw(st.sampled_from([0, 0, 25])), not draw(_RARELY),
+                    not draw(_RARELY),
                     draw(st.none() | st.sampled_from([10.0, 2000.0])))
               for name in names]
     ties = tied(**draw(st.dictionaries(
         st.sampled_from([one + other for one in names for other in names
-                         if one < other] or ['ab']),
+                         if one < other]),
         st.sampled_from([1e6, 1e8, 1e9]))))
     return made(nodes, guests, ties)
 
