@@ -209,6 +209,14 @@ OPTS: list[cfg.Opt] = [
              'in the metadata of an aggregate holds for its hosts. Used by '
              'nova-scheduler.'),
     cfg.FloatOpt(
+        'gradient_weight_multiplier', default=1.0,
+        help='How much GhschedGradientWeigher counts beside other weighers. '
+             'More than 0 puts a guest where it leaves least that the guests '
+             'which usually come cannot use; 0 turns the weigher off, for '
+             'the choice of NUMA nodes within a host as well. The same name '
+             'in the metadata of an aggregate holds for its hosts. Used by '
+             'nova-scheduler.'),
+    cfg.FloatOpt(
         'bandwidth_weight_multiplier', default=1.0,
         help='How much GhschedBandwidthWeigher counts beside other weighers. '
              'More than 0 avoids hosts whose memory bandwidth is nearly used '

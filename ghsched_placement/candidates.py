@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
+import functools
 import itertools
 from typing import Any
 from typing import TypeAlias
@@ -33,6 +35,10 @@ from ghsched_placement.request import LOCALITIES
 #: Whether CPUs and memory of a host node suffice for a guest node: guest
 #: node, host node.
 HasRoom: TypeAlias = Callable[[int, int], bool]
+
+#: What it costs others to give guest nodes these host nodes, in their order;
+#: the least is best. Several reasons are told apart by their place.
+Cost: TypeAlias = Callable[[Sequence[int]], tuple[float, ...]]
 
 #: How many VFs are off a node, and off its socket, by host NUMA node.
 _Far: TypeAlias = Mapping[int, tuple[int, int]]
@@ -129,6 +135,7 @@ class Placed:
         ones.
     :param sockets: how many the guest is on.
     :param pfs: UUIDs of the PFs.
+    :param cost: of the nodes, see :data:`Cost`.
     """
 
     nodes: Mapping[int, int]
@@ -137,6 +144,7 @@ class Placed:
     wasted: int = 0
     sockets: int = 1
     pfs: tuple[str, ...] = ()
+    cost: tuple[float, ...] = ()
 
     def order(self) -> tuple[int, ...]:
         """Host NUMA node of each guest NUMA node."""
@@ -147,10 +155,10 @@ class Placed:
         """Order among candidates of a host: Placement's own is arbitrary.
 
         The nearest VFs first; then what leaves VFs to others and is on few
-        sockets; then few PFs.
+        sockets; then what costs others least, and few PFs.
         """
         off_node, off_socket = self.far
-        return (off_socket, off_node, self.wasted, self.sockets,
+        return (off_socket, off_node, self.wasted, self.sockets, self.cost,
                 self.order(), len(set(self.pfs)), self.pfs)
 
 
@@ -179,12 +187,13 @@ def _always(_guest_node: int, _node: int) -> bool:
 
 def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
           host: Host, has_room: HasRoom | None = None,
-          ) -> tuple[list[Placed], Lack | None]:
+          cost: Cost | None = None) -> tuple[list[Placed], Lack | None]:
     """Candidates worth a try, in order, and why there is none.
 
     :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``,
         after :func:`fan_out`.
     :param has_room: left out, every host node has.
+    :param cost: left out, the nodes with the lowest numbers come first.
     """
     most = max(1, MAX_PLACED // max(1, len(candidates)))
     placed: list[Placed] = []
@@ -195,6 +204,10 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
             refusals[found] += 1
         else:
             placed.extend(itertools.islice(found, most))
+    if cost is not None:
+        of_order = functools.cache(cost)
+        placed = [replace(item, cost=of_order(item.order()))
+                  for item in placed]
     placed.sort(key=lambda item: item.rank)
     if placed:
         return placed, None

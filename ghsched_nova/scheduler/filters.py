@@ -37,6 +37,7 @@ from ghsched_nova import compat
 from ghsched_nova import pci_requests
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.placement_client import PlacementError
+from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import request_filter
@@ -158,7 +159,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         candidates.fan_out(view.allocation_candidates, wanted.vfs)
         room = _Room(view, spec)
         placed, refusal = candidates.place(view.allocation_candidates, wanted,
-                                           _host(view), room.holds)
+                                           _host(view), room.holds,
+                                           fragments.cost(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:

@@ -65,6 +65,22 @@ class PlaceTest(testtools.TestCase):
         self.assertEqual(2, len(keys))
 
 
+class CostTest(testtools.TestCase):
+
+    def test_what_costs_others_least_comes_first(self):
+        offered = [candidate(first, second)
+                   for first, second in itertools.permutations(NODES, 2)]
+        asked = []
+
+        def cost(order):
+            asked.append(order)
+            return (-order[1], order[0])
+        placed, _ = candidates.place(offered, WANTED, HOST, cost=cost)
+        self.assertEqual([(0, 2), (1, 2), (0, 1), (2, 1), (1, 0), (2, 0)],
+                         [item.order() for item in placed])
+        self.assertEqual(6, len(asked))
+
+
 class ByNodesTest(testtools.TestCase):
 
     def test_every_way_is_tried_once_and_low_nodes_first(self):

@@ -13,6 +13,10 @@
 
 """How well guests of random flavors are packed, beside an exact solver.
 
+Two parts: ways to choose hosts, on tables of numbers, for all mixes, and with
+guests that come and go; and, with ``--clouds``, whole clouds for the first
+mixes.
+
 The hosts are simulated: each NUMA node has CPUs, memory, memory bandwidth and
 VFs, and each host has control groups. Guests of a random mix of flavors
 arrive one after the other, in a cloud with ghsched and in two with Nova
@@ -23,8 +27,11 @@ A guest counts when it runs, its bandwidth is there for it, and each of its
 NUMA nodes has its VFs from its own host node. With ghsched all of them do.
 Nova alone takes no notice of bandwidth, and of VFs as far as
 ``hw:pci_numa_affinity_policy=required`` goes; so of its guests the most
-valuable ones are taken that fit, as if somebody had refused the others. A
-guest is worth the mean of its parts of all CPUs, memory, bandwidth and VFs.
+valuable ones are taken that fit, as if somebody had refused the others. That
+is hindsight, which nobody has; so there is "strict" as well: only the guests
+on NUMA nodes that are not oversubscribed, all of whose guests have what they
+asked for. A guest is worth the mean of its parts of all CPUs, memory,
+bandwidth and VFs.
 
 The optimum knows all guests beforehand and is free to refuse any of them
 (OR-tools' CP-SAT; its bound where the optimum is not proven in time). No
@@ -34,10 +41,11 @@ refused or does not count.
 
 From the top of the source tree::
 
-    PYTHONPATH=. python tools/bench/packing_bench.py [--mixes 5] [--hosts 3]
+    PYTHONPATH=. python tools/bench/packing_bench.py [--mixes 35] [--clouds 5]
 """
 
 import argparse
+import collections
 from collections.abc import Sequence
 from dataclasses import dataclass
 import functools
@@ -50,6 +58,7 @@ from packing import Flavor
 from packing import Placed
 from packing import Shape
 import packing_cloud
+import packing_policies
 import simulated_placement
 
 OPTIMUM = 'optimum'
@@ -62,11 +71,13 @@ class Result:
     :ivar running: how many guests run, whether they count or not.
     :ivar all: of all guests; see :class:`packing.Best`.
     :ivar in_turn: of the guests before the first that is refused.
+    :ivar strict: worth of the guests on nodes that are not oversubscribed.
     """
 
     running: int
     all: Best
     in_turn: Best
+    strict: float = 0.0
 
 
 def counted(shape: Shape, guests: Sequence[Flavor],
@@ -76,7 +87,31 @@ def counted(shape: Shape, guests: Sequence[Flavor],
                for guest, place in zip(guests, placed, strict=True)]
     return Result(sum(place is not None for place in placed),
                   packing.best(shape, guests, options),
-                  packing.in_turn(shape, guests, options))
+                  packing.in_turn(shape, guests, options),
+                  strict(shape, guests, placed))
+
+
+def strict(shape: Shape, guests: Sequence[Flavor],
+           placed: Sequence[Placed | None]) -> float:
+    """Worth of the guests that run where nobody lacks anything.
+
+    On nodes whose guarantees add up to no more than there is, with their VFs
+    from there, on hosts with a control group for each guarantee.
+    """
+    there = [(guest, place) for guest, place
+             in zip(guests, placed, strict=True) if place]
+    share = collections.Counter[tuple[int, int]]()
+    groups = collections.Counter[int]()
+    for guest, place in there:
+        groups[place.host] += bool(guest.node.bandwidth)
+        for node in place.nodes:
+            share[place.host, node] += guest.node.bandwidth
+    return sum(
+        packing.worth(shape, guest) for guest, place in there
+        if packing.is_local(guest, place) and groups[place.host]
+        <= shape.groups and all(share[place.host, node]
+                                <= shape.node.bandwidth
+                                for node in place.nodes))
 
 
 def optimum(shape: Shape, guests: Sequence[Flavor], limit: float) -> Result:
@@ -84,7 +119,7 @@ def optimum(shape: Shape, guests: Sequence[Flavor], limit: float) -> Result:
     options = [list(packing.everywhere(shape, guest)) for guest in guests]
     best = packing.best(shape, guests, options, limit)
     return Result(best.guests, best,
-                  packing.in_turn(shape, guests, options, limit))
+                  packing.in_turn(shape, guests, options, limit), best.value)
 
 
 def measure(shape: Shape, guests: Sequence[Flavor],
@@ -118,24 +153,78 @@ def show(results: dict[str, Result]) -> None:
                     f'ratio {value:.3f}, in turn {in_turn:.3f}')
         print(f'  {name:14} {result.running:3} run, {result.all.guests:3} '
               f'count, value {result.all.value:.3f}, in turn '
-              f'{result.in_turn.value:3.0f}  {told}', flush=True)
+              f'{result.in_turn.value:3.0f}, strict {result.strict:.3f}  '
+              f'{told}', flush=True)
 
 
 def summary(every: Sequence[dict[str, Result]]) -> None:
     print(f'\nparts of the optimum, {len(every)} mixes, simulated hosts')
     for name in packing_cloud.KINDS:
-        of_mixes = [ratios(results, name) for results in every]
-        for what, values in zip(('value', 'in turn'),
+        of_mixes = [(*ratios(results, name), results[name].strict
+                     / results[OPTIMUM].all.bound) for results in every]
+        for what, values in zip(('value', 'in turn', 'strict'),
                                 zip(*of_mixes, strict=True), strict=True):
             print(f'{name:14} {what:8} median '
                   f'{statistics.median(values):.3f}  least '
                   f'{min(values):.3f}  most {max(values):.3f}')
 
 
+# -- choosing hosts, on tables of numbers -------------------------------------
+
+_CLAIRVOYANT = 'clairvoyant, no refusal'
+
+
+def policies(shape: Shape, options: argparse.Namespace) -> None:
+    """All mixes, and churn, by each way to choose hosts."""
+    values: dict[str, list[float]] = {}
+    churn: dict[str, list[float]] = {}
+    for seed in range(options.seed, options.seed + options.mixes):
+        guests = packing.mix(shape, seed, options.kinds, options.fill)
+        most = packing.best(
+            shape, guests, [list(packing.everywhere(shape, guest))
+                            for guest in guests], options.policy_limit).bound
+        for name, (chooser, known) in packing_policies.CHOOSERS.items():
+            values.setdefault(name, []).append(packing_policies.arrive(
+                shape, guests, chooser, known) / most)
+            if not known:
+                churn.setdefault(name, []).append(packing_policies.churn(
+                    shape, guests, chooser, seed, options.churn))
+        values.setdefault(_CLAIRVOYANT, []).append(
+            packing_policies.clairvoyant(shape, guests, 100, seed) / most)
+    print(f'\nvalue as part of the optimum, {options.mixes} mixes, simulated')
+    _compare(values)
+    print(f'\nchurn: part of the worth x time that is served, {options.churn} '
+          'arrivals each, simulated')
+    _compare(churn)
+
+
+def _compare(values: dict[str, list[float]]) -> None:
+    """Each way beside today's, with the interval of the paired difference.
+    """
+    today = values[packing_policies.TODAY]
+    for name, mine in values.items():
+        more = [100 * (one - other)
+                for one, other in zip(mine, today, strict=True)]
+        error = (1.96 * statistics.stdev(more) / len(more) ** 0.5
+                 if len(more) > 1 else float('nan'))
+        print(f'  {name:24} median {statistics.median(mine):.3f}  mean '
+              f'{statistics.mean(mine):.3f}  {statistics.mean(more):+.1f} +- '
+              f'{error:.1f} points, better in {sum(x > 1e-9 for x in more)}, '
+              f'worse in {sum(x < -1e-9 for x in more)}', flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--mixes', type=int, default=5,
-                        help='how many mixes (5)')
+    parser.add_argument('--mixes', type=int, default=35,
+                        help='how many mixes (35)')
+    parser.add_argument('--clouds', type=int, default=0,
+                        help='how many of them are packed by whole clouds, '
+                             'too, which takes minutes for each (0)')
+    parser.add_argument('--churn', type=int, default=600,
+                        help='how many guests come and go (600)')
+    parser.add_argument('--policy-limit', type=float, default=5,
+                        help='seconds for the optimum beside the ways to '
+                             'choose hosts; its bound is taken (5)')
     parser.add_argument('--seed', type=int, default=1,
                         help='of the first mix; the next has the next (1)')
     parser.add_argument('--hosts', type=int, default=3,
@@ -155,14 +244,16 @@ def main() -> None:
           f'and {shape.nodes} NUMA nodes, each with {shape.node.cpus} CPUs, '
           f'{shape.node.memory_mb} MB, {shape.node.vfs} VFs; Python '
           f'{platform.python_version()}')
+    policies(shape, options)
     every = []
-    for seed in range(options.seed, options.seed + options.mixes):
+    for seed in range(options.seed, options.seed + options.clouds):
         guests = packing.mix(shape, seed, options.kinds, options.fill)
         print(f'\nmix {seed}: {len(guests)} guests of '
               f'{len(set(guests))} flavors', flush=True)
         every.append(measure(shape, guests, options.limit))
         show(every[-1])
-    summary(every)
+    if every:
+        summary(every)
 
 
 if __name__ == '__main__':

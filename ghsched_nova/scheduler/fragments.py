@@ -1,0 +1,98 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What guests leave that others cannot use, of what nova-scheduler knows.
+
+The mix of guests is learned of the requests that this process weighs hosts
+for, see :mod:`ghsched_placement.gradient`. Where nobody weighs so, nothing is
+learned, and NUMA nodes of a host are chosen by their number.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ghsched_nova import compat
+from ghsched_nova import pci_requests
+from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import request_filter
+from ghsched_placement import candidates
+from ghsched_placement.fragmentation import HostNode
+from ghsched_placement import gradient
+from ghsched_placement import headroom
+
+#: Of this process.
+MIX = gradient.Mix()
+
+#: For what nobody knows: enough, of nothing that counts.
+_ENOUGH = 10 ** 9
+
+#: All of a NUMA node's memory bandwidth, in percent.
+_WHOLE = 100
+
+#: The most devices that were seen free, by host and node: Nova's pools have
+#: only those that are free.
+_devices: dict[tuple[str, int], int] = {}
+
+
+def kind_of(spec: compat.RequestSpec) -> gradient.Kind | None:
+    """What a guest takes; None for one without a NUMA topology."""
+    topology = spec.numa_topology if 'numa_topology' in spec else None
+    if not topology:
+        return None
+    policy = request_filter.policy_of(spec)
+    demand = policy.demand(
+        compat.config().ghsched.bandwidth_accounting) if policy else {}
+    devices: dict[int, int] = {}
+    wanted = spec.pci_requests if 'pci_requests' in spec else None
+    for one in wanted.requests if wanted else ():
+        node = pci_requests.guest_node_of(one) or 0
+        devices[node] = devices.get(node, 0) + one.count
+    return gradient.Kind(tuple(
+        (node.pinned, node.shared, node.memory, demand.get(number, 0),
+         devices.get(number, 0))
+        for number, node in enumerate(read.guest_nodes(topology, 1))),
+        bool(policy and policy.controlled))
+
+
+def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
+    """What a host has left, of what it has reported."""
+    left = headroom.read(getattr(state, 'stats', None) or {})
+    free: dict[int, gradient.Amounts] = {}
+    total: dict[int, gradient.Amounts] = {}
+    for node in nodes:
+        devices = sum(node.devices.values())
+        key = str(state.uuid), node.number
+        most = _devices[key] = max(devices, _devices.get(key, 0))
+        share = left.bandwidth.get(node.number) if left else None
+        free[node.number] = (
+            node.pinned.free, node.shared.free, node.memory.free,
+            _ENOUGH if share is None else share, devices)
+        total[node.number] = (
+            node.pinned.total, node.shared.total, node.memory.total,
+            0 if share is None else _WHOLE, most)
+    return gradient.Room(free, total, left.groups if left else None)
+
+
+def cost(state: Any, spec: compat.RequestSpec) -> candidates.Cost | None:
+    """What it costs to give guest nodes host nodes; None to go by number."""
+    mix = MIX.shares()
+    kind = kind_of(spec) if mix else None
+    if kind is None or not compat.config().ghsched.gradient_weight_multiplier:
+        return None
+    room = room_of(state, read.host_nodes(
+        state, read.pci_pools(state), spec.numa_topology.cells[0].pagesize))
+
+    def of_order(order: Sequence[int]) -> tuple[float, ...]:
+        # Rounded, so that equal nodes stay in the order of their numbers.
+        return (round(gradient.gradient(
+            room, room.without(kind, order), mix), 9),)
+    return of_order

@@ -1,0 +1,102 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The weigher that leaves least that the next guests cannot use.
+
+Name it beside Nova's own, in place of GhschedFragmentationWeigher::
+
+    [filter_scheduler]
+    weight_classes = nova.scheduler.weights.all_weighers,\
+ghsched_nova.scheduler.gradient_weigher.GhschedGradientWeigher
+
+It learns what guests come of the requests that it weighs hosts for. With it
+on, NUMA nodes within a host are chosen in the same way. It asks nobody.
+"""
+
+from typing import Any
+
+from nova.scheduler import utils
+from nova.scheduler import weights
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova.scheduler import fragments
+from ghsched_nova.scheduler import host_nodes as read
+from ghsched_placement import gradient
+from ghsched_placement.likely_nodes import likely_nodes
+from ghsched_placement.policy import PolicyError
+
+LOG = logging.getLogger(__name__)
+
+MULTIPLIER = 'gradient_weight_multiplier'
+
+
+class GhschedGradientWeigher(weights.BaseHostWeigher):
+    """More for hosts where fragmentation grows less; see gradient.py."""
+
+    def weight_multiplier(self, host_state: Any) -> float:
+        """The option, or what an aggregate of the host has under its name."""
+        return float(utils.get_weight_multiplier(
+            host_state, MULTIPLIER,
+            compat.config().ghsched.gradient_weight_multiplier))
+
+    def weigh_objects(self, weighed_obj_list: Any,
+                      weight_properties: Any) -> list[float]:
+        """Nothing is learned where the weigher is off for all hosts."""
+        if not any(self.weight_multiplier(weighed.obj)
+                   for weighed in weighed_obj_list):
+            return [0.0] * len(weighed_obj_list)
+        try:
+            kind = fragments.kind_of(weight_properties)
+        except PolicyError:     # whoever refuses the request says why
+            kind = None
+        if kind is None:
+            return [0.0] * len(weighed_obj_list)
+        fragments.MIX.learn(kind)
+        return list(super().weigh_objects(weighed_obj_list,
+                                          weight_properties))
+
+    def _weigh_object(self, host_state: Any,
+                      spec: compat.RequestSpec) -> float:
+        """An error of a weigher would fail the whole request."""
+        try:
+            return _weigh(host_state, spec)
+        except Exception as error:
+            LOG.warning('ghsched: the fragmentation of %(host)s cannot be '
+                        'told: %(error)r',
+                        {'host': getattr(host_state, 'host', host_state),
+                         'error': error})
+            return -float(_MOST)
+
+
+#: Nodes of a host, each with all that counts; more than any guest can waste.
+_MOST = 64
+
+
+def _weigh(state: Any, spec: compat.RequestSpec) -> float:
+    kind = fragments.kind_of(spec)
+    assert kind is not None  # noqa: S101
+    pools = read.pci_pools(state)
+    nodes = read.host_nodes(state, pools, spec.numa_topology.cells[0].pagesize)
+    taken = read.chosen_nodes(state, nodes) or likely_nodes(
+        nodes, read.guest_nodes(spec.numa_topology, read.threads(state)),
+        read.device_needs(state, spec, pools), read.physnets(state),
+        compat.config().compute.packing_host_numa_cells_allocation_strategy)
+    if not taken:
+        return -float(_MOST)
+    room = fragments.room_of(state, nodes)
+    grows = gradient.gradient(
+        room, room.without(kind, [node.number for node in taken]),
+        fragments.MIX.shares())
+    LOG.debug('ghsched: on %(host)s fragmentation grows by %(grows).3f nodes',
+              {'host': state.host, 'grows': grows})
+    return 0.0 - round(grows, 9)

@@ -1,0 +1,112 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Where a guest leaves least that the next guests cannot use."""
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import gradient
+from ghsched_placement.gradient import Kind
+
+TOTAL = (16, 0, 32768, 100, 8)
+SMALL = Kind(((2, 0, 4096, 10, 0),), True)
+WIDE = Kind(((2, 0, 4096, 0, 0),) * 2)
+
+amounts = st.tuples(st.integers(0, 16), st.just(0), st.integers(0, 32768),
+                    st.integers(0, 100), st.integers(0, 8))
+kinds = st.builds(Kind, st.lists(amounts, min_size=1, max_size=3).map(tuple),
+                  st.booleans())
+
+
+def room(*free, groups=12):
+    return gradient.Room(dict(enumerate(free)),
+                         dict.fromkeys(range(len(free)), TOTAL), groups)
+
+
+rooms = st.builds(lambda free, groups: room(*free, groups=groups),
+                  st.lists(amounts, min_size=1, max_size=4),
+                  st.none() | st.integers(0, 3))
+
+
+class FragmentedTest(unittest.TestCase):
+
+    def test_nothing_of_an_empty_host(self):
+        self.assertEqual(0, gradient.fragmented(room(TOTAL, TOTAL), WIDE))
+
+    def test_all_of_a_host_that_cannot_hold_the_guest(self):
+        self.assertEqual(4, gradient.fragmented(room(TOTAL), WIDE))
+        self.assertEqual(8, gradient.fragmented(
+            room(TOTAL, TOTAL, groups=0), SMALL))
+
+    def test_the_nodes_that_lack_something(self):
+        self.assertEqual(2.5, gradient.fragmented(
+            room(TOTAL, (16, 0, 16384, 0, 8)), SMALL))
+
+    @given(rooms, kinds)
+    def test_between_nothing_and_all(self, given_room, kind):
+        found = gradient.fragmented(given_room, kind)
+        self.assertGreaterEqual(found, 0)
+        self.assertLessEqual(found, 4 * len(given_room.free))
+
+    @given(rooms, kinds)
+    def test_names_of_nodes_do_not_matter(self, given_room, kind):
+        nodes = list(given_room.free)
+        turned = gradient.Room(
+            {node: given_room.free[other]
+             for node, other in zip(nodes, nodes[::-1], strict=True)},
+            given_room.total, given_room.groups)
+        self.assertAlmostEqual(gradient.fragmented(given_room, kind),
+                               gradient.fragmented(turned, kind))
+
+
+class GradientTest(unittest.TestCase):
+
+    def cost(self, before, order, mix, kind=SMALL):
+        return gradient.gradient(before, before.without(kind, order), mix)
+
+    def test_the_node_that_is_of_no_use_to_others_is_taken_first(self):
+        mix = {Kind(((8, 0, 16384, 60, 0),), True): 1.0}
+        before = room(TOTAL, (6, 0, 8192, 30, 0))
+        self.assertLess(self.cost(before, [1], mix),
+                        self.cost(before, [0], mix))
+
+    def test_two_nodes_are_kept_together_for_guests_of_two(self):
+        full = (2, 0, 4096, 10, 8)
+        mix = {WIDE: 1.0}
+        pair, single = room(TOTAL, full), room(full)
+        self.assertLess(self.cost(single, [0], mix),
+                        self.cost(pair, [1], mix))
+
+
+class MixTest(unittest.TestCase):
+
+    def test_parts_of_what_came(self):
+        mix = gradient.Mix()
+        for kind in (SMALL, WIDE, SMALL, SMALL):
+            mix.learn(kind)
+        self.assertEqual({SMALL: 0.75, WIDE: 0.25}, mix.shares())
+
+    def test_what_is_long_ago_is_forgotten(self):
+        mix = gradient.Mix()
+        mix.learn(WIDE)
+        for _number in range(gradient.REMEMBERED):
+            mix.learn(SMALL)
+        self.assertEqual({SMALL: 1.0}, mix.shares())
+
+    def test_only_frequent_kinds_are_looked_at(self):
+        mix = gradient.Mix()
+        for number in range(20):
+            mix.learn(Kind(((number, 0, 1, 0, 0),)))
+        self.assertEqual(gradient.KINDS, len(mix.shares()))

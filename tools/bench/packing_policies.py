@@ -1,0 +1,229 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Ways to choose hosts and NUMA nodes, on hosts that are a table of numbers.
+
+No service runs: what a guest takes is subtracted. The two of ghsched use the
+functions that nova-scheduler uses.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field
+import itertools
+import random
+from typing import TypeAlias
+
+from packing import Flavor
+from packing import Shape
+from packing import worth
+
+from ghsched_placement import fragmentation
+from ghsched_placement import gradient
+
+_RESOURCES = ('cpus', 'memory_mb', 'bandwidth', 'vfs')
+
+#: Host and NUMA nodes.
+Way: TypeAlias = tuple[int, tuple[int, ...]]
+Expected: TypeAlias = Mapping[gradient.Kind, float]
+
+
+def kind_of(guest: Flavor) -> gradient.Kind:
+    node = guest.node
+    return gradient.Kind(
+        ((node.cpus, 0, node.memory_mb, node.bandwidth, node.vfs),)
+        * guest.nodes, bool(node.bandwidth))
+
+
+@dataclass
+class Table:
+    """What some hosts have left."""
+
+    shape: Shape
+    rooms: list[gradient.Room] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        node = self.shape.node
+        whole = dict.fromkeys(range(self.shape.nodes), (
+            node.cpus, 0, node.memory_mb, node.bandwidth, node.vfs))
+        self.rooms = [gradient.Room(whole, whole, self.shape.groups)
+                      for _host in range(self.shape.hosts)]
+
+    def ways(self, guest: Flavor) -> Iterator[Way]:
+        """Where a guest fits."""
+        kind = kind_of(guest)
+        for host, room in enumerate(self.rooms):
+            if kind.group and not room.groups:
+                continue
+            fitting = [node for node, free in room.free.items() if all(
+                need <= have for need, have
+                in zip(kind.nodes[0], free, strict=True))]
+            for nodes in itertools.combinations(fitting, guest.nodes):
+                yield host, nodes
+
+    def take(self, guest: Flavor, way: Way) -> None:
+        host, nodes = way
+        self.rooms[host] = self.rooms[host].without(kind_of(guest), nodes)
+
+    def give(self, guest: Flavor, way: Way) -> None:
+        """The reverse of :meth:`take`."""
+        kind, (host, nodes) = kind_of(guest), way
+        back = gradient.Kind(tuple(
+            (-a, -b, -c, -d, -e) for a, b, c, d, e in kind.nodes))
+        room = self.rooms[host].without(back, nodes)
+        self.rooms[host] = gradient.Room(
+            room.free, room.total, (room.groups or 0) + kind.group)
+
+
+Chooser: TypeAlias = Callable[[Table, Flavor, Expected], Way | None]
+
+
+def first_fit(table: Table, guest: Flavor, _mix: Expected) -> Way | None:
+    return next(table.ways(guest), None)
+
+
+def tetris(table: Table, guest: Flavor, _mix: Expected) -> Way | None:
+    """The most aligned: Grandl et al., SIGCOMM 2014."""
+    taken = kind_of(guest).nodes[0]
+
+    def aligned(way: Way) -> float:
+        room = table.rooms[way[0]]
+        return sum(need * have / all_of ** 2 for node in way[1]
+                   for need, have, all_of in zip(
+                       taken, room.free[node], room.total[node], strict=True)
+                   if all_of)
+    return max(table.ways(guest), key=aligned, default=None)
+
+
+def score(table: Table, guest: Flavor, _mix: Expected) -> Way | None:
+    """GhschedFragmentationWeigher; within a host the lowest nodes."""
+    first: dict[int, Way] = {}
+    for way in table.ways(guest):
+        first.setdefault(way[0], way)
+
+    def value(way: Way) -> float:
+        nodes = {number: fragmentation.HostNode(
+            number,
+            pinned=fragmentation.Share(table.shape.node.cpus, free[0]),
+            memory=fragmentation.Share(table.shape.node.memory_mb, free[2]),
+            devices={f'{number}': free[4]})
+            for number, free in table.rooms[way[0]].free.items()}
+        of_guest = fragmentation.GuestNode(guest.node.cpus, 0,
+                                           guest.node.memory_mb)
+        needs = [fragmentation.DeviceNeed(
+            guest.node.vfs * guest.nodes,
+            frozenset(map(str, nodes)))] if guest.node.vfs else []
+        return fragmentation.score(
+            list(nodes.values()),
+            [fragmentation.Part(nodes[node], of_guest) for node in way[1]],
+            needs, guest.nodes).value
+    return max(first.values(), key=value, default=None)
+
+
+def descent(table: Table, guest: Flavor, mix: Expected) -> Way | None:
+    """GhschedGradientWeigher, and its choice of nodes within a host."""
+    kind = kind_of(guest)
+
+    def grows(way: Way) -> float:
+        room = table.rooms[way[0]]
+        return round(gradient.gradient(
+            room, room.without(kind, way[1]), mix), 9)
+    return min(table.ways(guest), key=grows, default=None)
+
+
+#: By name, and whether the mix is known beforehand.
+CHOOSERS: Mapping[str, tuple[Chooser, bool]] = {
+    'first fit': (first_fit, False),
+    'Tetris': (tetris, False),
+    'score (today)': (score, False),
+    'FGD, learned': (descent, False),
+    'FGD, known mix': (descent, True),
+}
+TODAY = 'score (today)'
+
+
+def expected(guests: Sequence[Flavor]) -> dict[gradient.Kind, float]:
+    return {kind: count / len(guests) for kind, count
+            in Counter(map(kind_of, guests)).items()}
+
+
+def arrive(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
+           known: bool) -> float:
+    """The worth of those that find room, as parts of all hosts."""
+    table, mix, found = Table(shape), gradient.Mix(), 0.0
+    beforehand = expected(guests) if known else None
+    for guest in guests:
+        mix.learn(kind_of(guest))
+        way = chooser(table, guest, beforehand or mix.shares())
+        if way is not None:
+            table.take(guest, way)
+            found += worth(shape, guest)
+    return found
+
+
+def clairvoyant(shape: Shape, guests: Sequence[Flavor], tries: int,
+                seed: int) -> float:
+    """The best of many ways to take each guest that fits.
+
+    Who sees all guests beforehand, and may refuse none that fits, has at
+    least as much.
+    """
+    rng = random.Random(seed)  # noqa: S311
+
+    def anywhere(table: Table, guest: Flavor, mix: Expected) -> Way | None:
+        if rng.random() < wild:
+            ways = list(table.ways(guest))
+            return rng.choice(ways) if ways else None
+        return descent(table, guest, mix)
+    best = 0.0
+    for number in range(tries):
+        wild = number / tries / 2
+        best = max(best, arrive(shape, guests, anywhere, True))
+    return best
+
+
+def churn(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
+          seed: int, steps: int = 600, load: float = 1.15) -> float:
+    """The part of the worth times time that is served, of what is asked for.
+
+    Guests arrive at random and stay for an exponential time.
+
+    :param guests: gives the flavors and their frequency.
+    :param load: what is asked for at a time, of what is scarcest.
+    """
+    rng = random.Random(seed)  # noqa: S311
+    need = max(sum(guest.nodes * getattr(guest.node, name)
+                   for guest in guests)
+               / (shape.hosts * shape.nodes * getattr(shape.node, name))
+               for name in _RESOURCES) / len(guests)
+    table, mix = Table(shape), gradient.Mix()
+    live: list[tuple[float, Flavor, Way]] = []
+    now = served = asked = 0.0
+    for step in range(steps):
+        now += rng.expovariate(1)
+        for _end, guest, way in [one for one in live if one[0] <= now]:
+            table.give(guest, way)
+        live = [one for one in live if one[0] > now]
+        guest, stay = rng.choice(guests), rng.expovariate(need / load)
+        mix.learn(kind_of(guest))
+        chosen = chooser(table, guest, mix.shares())
+        value = worth(shape, guest) * stay * (step >= steps // 5)
+        asked += value
+        if chosen is not None:
+            table.take(guest, chosen)
+            live.append((now + stay, guest, chosen))
+            served += value
+    return served / asked
