@@ -243,6 +243,14 @@ def config() -> Any:
     return nova.conf.CONF
 
 
+def dedicated_cpus() -> frozenset[int]:
+    """[compute]cpu_dedicated_set; empty without one.
+
+    ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
+    """
+    return frozenset(hardware.get_cpu_dedicated_set() or ())
+
+
 def add_request_filter(
         function: Callable[[Any, RequestSpec], bool]) -> None:
     """Have the scheduler call a request pre-filter of ours.

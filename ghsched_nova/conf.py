@@ -180,6 +180,15 @@ OPTS: list[cfg.Opt] = [
              'handlers of the host have 50: a guest above them can keep the '
              'host from serving its devices. 0 takes no real-time guests. '
              'Used by nova-compute.'),
+    cfg.BoolOpt(
+        'deadline_guests', default=False,
+        help='Whether guests may have the class deadline '
+             '(ghsched:vcpu_scheduler). It runs before every priority, '
+             'interrupt handlers included, for the runtime that the flavor '
+             'says. The kernel takes it only where each CPU of '
+             '[compute]cpu_dedicated_set is an exclusive cpuset of its own, '
+             'or where sched_rt_runtime_us is -1; nova-compute tries that. '
+             'Used by nova-compute.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         help='How many ways to give NUMA nodes of one host to those of the '

@@ -162,14 +162,16 @@ SCHEDULERS = ('fifo', 'rr', 'batch', 'idle', 'other')
 
 VCPU_SCHEDULER = Key(
     name='vcpu_scheduler', kind='enum', per_node=False,
-    default_text="the kernel's own, other", choices=SCHEDULERS,
+    default_text="the kernel's own, other",
+    choices=(*SCHEDULERS, 'deadline'),
     summary='Scheduling class of the vCPU threads on the host.',
     details='With fifo and rr a vCPU runs before every thread of another '
             'class, so they need CPUs of their own (hw:cpu_policy=dedicated) '
             'and something left for QEMU itself: hw:emulator_threads_policy, '
             'or vCPUs that ghsched:vcpu_scheduler_mask leaves out. Cannot be '
             'combined with hw:cpu_realtime, which sets fifo with the one '
-            'priority of the host.')
+            'priority of the host. deadline needs the same, and a host that '
+            'offers it; see ghsched:vcpu_runtime_us.')
 
 VCPU_PRIORITY = Key(
     name='vcpu_priority', kind='int', per_node=False, minimum=1, maximum=99,
@@ -180,6 +182,24 @@ VCPU_PRIORITY = Key(
             '[ghsched]realtime_priority_max: threaded interrupt handlers of '
             'the host have 50, and a guest above them can starve the devices '
             'that it waits for.')
+
+VCPU_RUNTIME_US = Key(
+    name='vcpu_runtime_us', kind='int', per_node=False, minimum=2,
+    maximum=4194304, default_text='none; deadline needs it',
+    summary='Microseconds that a vCPU under deadline may run in each period.',
+    details='The kernel holds a vCPU to it. At most the share of the period '
+            'that the kernel leaves to real-time threads, 95 % by default.')
+
+VCPU_PERIOD_US = Key(
+    name='vcpu_period_us', kind='int', per_node=False, minimum=100,
+    maximum=4194304, default_text='none; deadline needs it',
+    summary='Period of a vCPU under deadline, in microseconds.')
+
+VCPU_DEADLINE_US = Key(
+    name='vcpu_deadline_us', kind='int', per_node=False, minimum=2,
+    maximum=4194304, default_text='the period',
+    summary='Microseconds from the beginning of a period in which a vCPU '
+            'under deadline has had its runtime.')
 
 VCPU_SCHEDULER_MASK = Key(
     name='vcpu_scheduler_mask', kind='vcpus', per_node=False,
@@ -246,7 +266,8 @@ GUEST_TOPOLOGY = Key(
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, L3_WAYS,
     MONITOR, DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
-    VCPU_SCHEDULER_MASK, EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
+    VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,
+    EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
     IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, AFFINITY_GROUP,
     GUEST_TOPOLOGY)
 

@@ -187,8 +187,10 @@ class GuestPolicy:
             needed.add('MEM_BW_MONITOR')
         if self.device_numa == 'required':
             needed.add('DEVICE_NUMA')
-        if self.threads.realtime:
+        if any(kind.priority for kind in self.threads.kinds):
             needed.add('VCPU_REALTIME')
+        if self.threads.vcpus is not None and self.threads.vcpus.runtime_us:
+            needed.add('VCPU_DEADLINE')
         if self.guest_topology:
             needed.add('GUEST_TOPOLOGY')
         return frozenset(needed)

@@ -30,6 +30,14 @@ from ghsched_placement import keys
 #: Classes that run before every thread of another class.
 REALTIME = frozenset({'fifo', 'rr'})
 
+#: Runs before even those, for a time that it says beforehand.
+DEADLINE = 'deadline'
+
+#: Percent of its period that a thread may run at most: what the kernel
+#: leaves to real-time threads by default (``sched_rt_runtime_us`` of
+#: ``sched_rt_period_us``, sched(7)).
+DEADLINE_SHARE = 95
+
 #: What a class of :data:`REALTIME` has without a priority in the flavor.
 DEFAULT_PRIORITY = 1
 
@@ -44,16 +52,32 @@ class Scheduling:
 
     :param scheduler: one of :data:`keys.SCHEDULERS`.
     :param priority: 1..99 for a class of :data:`REALTIME`, None for others.
+    :param runtime_us: for ``deadline``, None for others; likewise
+        ``deadline_us`` and ``period_us``.
     """
 
     scheduler: str
     priority: int | None = None
+    runtime_us: int | None = None
+    deadline_us: int | None = None
+    period_us: int | None = None
 
     @property
     def realtime(self) -> bool:
-        return self.scheduler in REALTIME
+        return self.scheduler in REALTIME or self.scheduler == DEADLINE
+
+    @property
+    def permille(self) -> int:
+        """The part of a CPU that a thread under deadline takes, rounded up.
+        """
+        if not self.runtime_us or not self.period_us:
+            return 0
+        return -(-1000 * self.runtime_us // self.period_us)
 
     def __str__(self) -> str:
+        if self.runtime_us is not None:
+            return (f'{self.scheduler} {self.runtime_us}/{self.deadline_us}/'
+                    f'{self.period_us} us')
         return (self.scheduler if self.priority is None
                 else f'{self.scheduler} {self.priority}')
 
@@ -103,8 +127,10 @@ _KINDS = ((keys.VCPU_SCHEDULER, keys.VCPU_PRIORITY),
           (keys.EMULATOR_SCHEDULER, keys.EMULATOR_PRIORITY),
           (keys.IOTHREAD_SCHEDULER, keys.IOTHREAD_PRIORITY))
 
+_TIMES = (keys.VCPU_RUNTIME_US, keys.VCPU_DEADLINE_US, keys.VCPU_PERIOD_US)
+
 #: All keys that this module reads.
-KEYS = frozenset({key.name for kind in _KINDS for key in kind}
+KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
                  | {keys.VCPU_SCHEDULER_MASK.name, keys.LOCK_MEMORY.name})
 
 
@@ -119,6 +145,10 @@ def build(values: Mapping[str, object],
     """
     vcpus, emulator, iothreads = (
         _kind(values, scheduler, priority) for scheduler, priority in _KINDS)
+    if vcpus is not None and vcpus.scheduler == DEADLINE:
+        vcpus = _deadline(values)
+    else:
+        _check_no_times(values)
     policy = ThreadPolicy(
         vcpus, str(values.get(keys.VCPU_SCHEDULER_MASK.name, '')), emulator,
         iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)))
@@ -180,6 +210,39 @@ def _kind(values: Mapping[str, object], scheduler: keys.Key,
         raise PolicyError(priority.extra_spec,
                           f'needs {scheduler.extra_spec}=fifo or rr')
     return None if name is None else Scheduling(str(name))
+
+
+def _deadline(values: Mapping[str, object]) -> Scheduling:
+    """A class whose times the kernel takes: runtime <= deadline <= period."""
+    for key in (keys.VCPU_RUNTIME_US, keys.VCPU_PERIOD_US):
+        if key.name not in values:
+            raise PolicyError(
+                keys.VCPU_SCHEDULER.extra_spec,
+                f'{DEADLINE} needs {key.extra_spec}')
+    period = int(str(values[keys.VCPU_PERIOD_US.name]))
+    runtime = int(str(values[keys.VCPU_RUNTIME_US.name]))
+    deadline = int(str(values.get(keys.VCPU_DEADLINE_US.name, period)))
+    if not runtime <= deadline <= period:
+        raise PolicyError(
+            keys.VCPU_RUNTIME_US.extra_spec,
+            f'the runtime of {runtime} us must not be longer than the '
+            f'deadline of {deadline} us, nor that longer than the period of '
+            f'{period} us')
+    if runtime * 100 > period * DEADLINE_SHARE:
+        raise PolicyError(
+            keys.VCPU_RUNTIME_US.extra_spec,
+            f'{runtime} us are more than {DEADLINE_SHARE} % of the period of '
+            f'{period} us, which is all that the kernel leaves to real-time '
+            'threads')
+    return Scheduling(DEADLINE, None, runtime, deadline, period)
+
+
+def _check_no_times(values: Mapping[str, object]) -> None:
+    for key in _TIMES:
+        if key.name in values:
+            raise PolicyError(
+                key.extra_spec,
+                f'needs {keys.VCPU_SCHEDULER.extra_spec}={DEADLINE}')
 
 
 def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:

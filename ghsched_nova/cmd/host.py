@@ -28,10 +28,11 @@ guests
     of those without one that are capped in ``ghsched-default``.
 actions
     ``kind`` (``make group``, ``write line``, ``move threads``, ``remove
-    group``, ``move devices``, ``release devices`` or ``set class``),
-    ``group`` (null for ``set class``), ``guest`` (UUID, null for a removal,
-    for a release, and for what is done for all guests that share a group),
-    ``line`` (for ``set class`` the scheduling class), ``threads``,
+    group``, ``move devices``, ``release devices``, ``set class`` or
+    ``set CPUs``), ``group`` (null for the last two), ``guest`` (UUID, null
+    for a removal, for a release, and for what is done for all guests that
+    share a group),
+    ``line`` (for these the scheduling class or the CPUs), ``threads``,
     ``devices`` (IOMMU groups) and ``reason``.
 problems
     ``guest`` (UUID or null), ``group`` (null for scheduling classes) and
@@ -61,7 +62,7 @@ from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.threads import engine as threads
 from ghsched_nova.threads import model as threads_model
-from ghsched_nova.threads.privileged import apply as apply_class
+from ghsched_nova.threads.privileged import perform
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import scheduling
 from ghsched_placement import exits
@@ -139,8 +140,7 @@ def _reconcile(arguments: argparse.Namespace) -> int:
 def _set_classes(guests: Sequence[threads_model.Guest],
                  run_path: Path) -> threads.Report:
     # This command runs as root and needs no helper.
-    return threads.reconcile(guests, run_path, lambda action: apply_class(
-        action.thread.tid, action.thread.start, action.scheduling))
+    return threads.reconcile(guests, run_path, perform)
 
 
 def _run(arguments: argparse.Namespace,
@@ -202,8 +202,8 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
                      'devices': list(action.devices),
                      'reason': action.reason}
                     for action in report.actions]
-        + [{'kind': 'set class', 'group': None, 'guest': action.uuid,
-            'line': str(action.scheduling), 'threads': [action.thread.tid],
+        + [{'kind': action.kind, 'group': None, 'guest': action.uuid,
+            'line': action.line, 'threads': [action.thread.tid],
             'devices': [], 'reason': f'{action.role}: {action.reason}'}
            for action in classes.actions],
         'problems': [{'guest': problem.guest or None,
@@ -222,7 +222,7 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
     actions: list[tuple[str, ...]] = [
         (action.kind, action.group, action.what, action.reason)
         for action in report.actions]
-    actions += [('set class', '-', action.what, action.reason)
+    actions += [(action.kind, '-', action.what, action.reason)
                 for action in classes.actions]
     if actions:
         parts.append(_table(('Action', 'Group', 'What', 'Why'), actions))

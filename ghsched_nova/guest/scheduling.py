@@ -36,6 +36,13 @@ from ghsched_placement.scheduling import vcpus_of
 #: element.
 _NO_ELEMENT = 'other'
 
+#: Neither has it deadline, which is set when the guest runs. What to set is
+#: in the metadata of the domain; libvirt wants a namespace for each part.
+NAMESPACE = 'https://opendev.org/x/ghsched/threads/1.0'
+PREFIX = 'ghsched-threads'
+_THREADS = f'{{{NAMESPACE}}}threads'
+_TIMES = ('runtime_us', 'deadline_us', 'period_us')
+
 
 @dataclass(frozen=True)
 class DomainThreads:
@@ -43,11 +50,14 @@ class DomainThreads:
 
     :param vcpus: by vCPU; vCPUs without a class are left out.
     :param iothreads: by number of the I/O thread, counted from 1.
+    :param pins: host CPUs by element and number; that of the emulator is 0.
     """
 
     vcpus: Mapping[int, Scheduling] = field(default_factory=dict)
     emulator: Scheduling | None = None
     iothreads: Mapping[int, Scheduling] = field(default_factory=dict)
+    pins: Mapping[tuple[str, int], frozenset[int]] = field(
+        default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.vcpus or self.emulator or self.iothreads)
@@ -64,6 +74,8 @@ def render(xml: str, policy: ThreadPolicy) -> str:
     root = document.parse(xml)
     elements = list(_elements(policy, _count(root, 'vcpu', 1),
                               _count(root, 'iothreads', 0)))
+    if policy.vcpus is not None and policy.vcpus.runtime_us:
+        _set_metadata(root, _times(policy, _count(root, 'vcpu', 1)))
     if elements:
         cputune = _child(root, 'cputune', 'vcpu')
         document.insert(cputune, elements, len(cputune))
@@ -79,6 +91,8 @@ def fragment(policy: ThreadPolicy, vcpus: int) -> str:
     :raises PolicyError: as :func:`render`.
     """
     found = list(_elements(policy, vcpus, 0))
+    if policy.vcpus is not None and policy.vcpus.runtime_us:
+        found.append(_times(policy, vcpus))
     if policy.lock_memory:
         backing = etree.Element('memoryBacking')
         found.append(backing)
@@ -89,21 +103,27 @@ def fragment(policy: ThreadPolicy, vcpus: int) -> str:
 
 
 def read(root: etree._Element) -> DomainThreads:
-    """What the elements of a domain say."""
+    """What the elements of a domain say, and our metadata beside them."""
+    vcpus = {number: Scheduling('deadline', None,
+                                *(int(one.get(name, '')) for name in _TIMES))
+             for one in root.findall(f'metadata/{_THREADS}')
+             for number in cpulist.parse(one.get('vcpus', ''))}
     cputune = root.find('cputune')
     if cputune is None:
-        return DomainThreads()
+        return DomainThreads(vcpus)
     emulator = cputune.find('emulatorsched')
     return DomainThreads(
-        _by_number(cputune, 'vcpusched', 'vcpus'),
+        _by_number(cputune, 'vcpusched', 'vcpus') | vcpus,
         None if emulator is None else _scheduling(emulator),
-        _by_number(cputune, 'iothreadsched', 'iothreads'))
+        _by_number(cputune, 'iothreadsched', 'iothreads'),
+        dict(_pins(cputune)))
 
 
 def _elements(policy: ThreadPolicy, vcpus: int,
               iothreads: int) -> Iterator[etree._Element]:
     chosen = vcpus_of(policy, vcpus)
-    if policy.vcpus is not None and policy.vcpus.scheduler != _NO_ELEMENT:
+    if policy.vcpus is not None and policy.vcpus.scheduler not in (
+            _NO_ELEMENT, 'deadline'):
         yield _element('vcpusched', policy.vcpus, vcpus=cpulist.render(chosen))
     if policy.iothreads is not None and iothreads and (
             policy.iothreads.scheduler != _NO_ELEMENT):
@@ -121,6 +141,23 @@ def _element(tag: str, scheduling: Scheduling,
     if scheduling.priority is not None:
         element.set('priority', str(scheduling.priority))
     return element
+
+
+def _times(policy: ThreadPolicy, vcpus: int) -> etree._Element:
+    """The vCPUs under deadline, with their times."""
+    assert policy.vcpus is not None  # noqa: S101
+    element = etree.Element(
+        _THREADS, {'vcpus': cpulist.render(vcpus_of(policy, vcpus))},
+        nsmap={PREFIX: NAMESPACE})
+    for name in _TIMES:
+        element.set(name, str(getattr(policy.vcpus, name)))
+    return element
+
+
+def _set_metadata(root: etree._Element, element: etree._Element) -> None:
+    metadata = _child(root, 'metadata', 'uuid')
+    document.remove(metadata.find(_THREADS))
+    document.insert(metadata, [element], len(metadata))
 
 
 def _lock(root: etree._Element) -> None:
@@ -150,6 +187,15 @@ def _by_number(cputune: etree._Element, tag: str,
     return {number: _scheduling(element)
             for element in cputune.findall(tag)
             for number in cpulist.parse(element.get(attribute, ''))}
+
+
+def _pins(cputune: etree._Element
+          ) -> Iterator[tuple[tuple[str, int], frozenset[int]]]:
+    """Where libvirt has pinned threads; ``^`` leaves a CPU out of a list."""
+    for kind in ('vcpu', 'emulator', 'iothread'):
+        for element in cputune.findall(f'{kind}pin'):
+            number = int(element.get(kind, '0'))
+            yield (kind, number), cpulist.parse(element.get('cpuset', ''))
 
 
 def _scheduling(element: etree._Element) -> Scheduling:

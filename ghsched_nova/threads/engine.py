@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Keeps the scheduling classes of guests' threads as their XML says."""
+"""Keeps the classes and CPUs of guests' threads as their XML says."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from ghsched_nova.threads import model
 from ghsched_nova.threads import privileged
 from ghsched_nova.threads import survey
 
-#: Sets the class of one thread; what it returns is why it could not.
+#: Sets the class or the CPUs of one thread; returns why it could not.
 SetClass = Callable[[model.Action], str]
 
 

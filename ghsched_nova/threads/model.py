@@ -16,12 +16,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from typing import get_args
 from typing import Literal
 
+from ghsched_placement import cpulist
 from ghsched_placement.scheduling import Scheduling
 
 #: What a thread of QEMU is.
 Kind = Literal['vcpu', 'emulator', 'iothread']
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,13 @@ class Guest:
     """What the threads of one running guest should have.
 
     :param wanted: by role; threads without an entry are left alone.
+    :param pins: host CPUs that threads are to run on, likewise.
     """
 
     uuid: str
     name: str
     wanted: Mapping[Role, Scheduling] = field(default_factory=dict)
+    pins: Mapping[Role, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,18 +62,21 @@ class Thread:
     :param start: its start time in clock ticks since boot (field 22 of
         ``/proc/PID/stat``), which tells it from a later thread of the same
         number.
+    :param cpus: those that it may run on.
     """
 
     tid: int
     start: int
     scheduling: Scheduling
+    cpus: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thread whose class is to be set.
+    """One thread whose class is to be set, or where it may run.
 
     :param reason: what it has now, in words.
+    :param cpus: where it may run, for that; empty where the class is meant.
     """
 
     uuid: str
@@ -75,10 +84,22 @@ class Action:
     thread: Thread
     scheduling: Scheduling
     reason: str
+    cpus: frozenset[int] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        return 'set CPUs' if self.cpus else 'set class'
+
+    @property
+    def line(self) -> str:
+        """What is set."""
+        return (cpulist.render(self.cpus) if self.cpus
+                else str(self.scheduling))
 
     @property
     def what(self) -> str:
-        return f'{self.role} (thread {self.thread.tid}): {self.scheduling}'
+        of = 'CPUs ' if self.cpus else ''
+        return f'{self.role} (thread {self.thread.tid}): {of}{self.line}'
 
 
 @dataclass(frozen=True)
@@ -96,9 +117,16 @@ def plan(guest: Guest, actual: Mapping[Role, Thread],
          ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
     """What is to be set so that a guest's threads are as they should be.
 
-    A guest that is as it should be gives nothing.
+    A guest that is as it should be gives nothing. CPUs come first, because
+    the kernel does not move a thread under deadline.
     """
     actions = tuple(
+        Action(guest.uuid, role, actual[role], actual[role].scheduling,
+               f'it may run on CPUs {cpulist.render(actual[role].cpus)}',
+               cpus)
+        for role, cpus in guest.pins.items()
+        if role in actual and actual[role].cpus != cpus)
+    actions += tuple(
         Action(guest.uuid, role, actual[role], scheduling,
                f'it has {actual[role].scheduling}')
         for role, scheduling in guest.wanted.items()

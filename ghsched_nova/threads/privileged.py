@@ -13,9 +13,13 @@
 
 """What needs CAP_SYS_NICE: to set the class of a thread of another user."""
 
+from collections.abc import Callable
+from collections.abc import Iterable
+import functools
 import os
 
 from ghsched_nova import privsep
+from ghsched_nova.threads import deadline
 from ghsched_nova.threads.model import Action
 from ghsched_nova.threads import survey
 from ghsched_placement.scheduling import Scheduling
@@ -24,14 +28,29 @@ _NUMBERS = {'other': os.SCHED_OTHER, 'fifo': os.SCHED_FIFO,
             'rr': os.SCHED_RR, 'batch': os.SCHED_BATCH,
             'idle': os.SCHED_IDLE}
 
+#: 1 % of a CPU, to see whether the kernel would give it.
+_TRIAL = Scheduling('deadline', None, 1000, 100000, 100000)
+
 
 def set_class(action: Action) -> str:
-    """Give a thread its class, if it is still that thread.
+    """Give a thread its class or its CPUs, if it is still that thread.
 
     :returns: why it could not be done; empty when it was.
     """
-    return _set(action.thread.tid, action.thread.start,
-                action.scheduling.scheduler, action.scheduling.priority or 0)
+    wanted = action.scheduling
+    if action.cpus:
+        return _pin(action.thread.tid, action.thread.start,
+                    sorted(action.cpus))
+    return _set(action.thread.tid, action.thread.start, wanted.scheduler,
+                wanted.priority or 0, wanted.runtime_us or 0,
+                wanted.deadline_us or 0, wanted.period_us or 0)
+
+
+def perform(action: Action) -> str:
+    """:func:`set_class` in a process that may; see there."""
+    if action.cpus:
+        return pin(action.thread.tid, action.thread.start, action.cpus)
+    return apply(action.thread.tid, action.thread.start, action.scheduling)
 
 
 def realtime_refused() -> str:
@@ -44,38 +63,93 @@ def realtime_refused() -> str:
 
 
 @privsep.threads.entrypoint
-def _set(tid: int, start: int, scheduler: str, priority: int) -> str:
-    return apply(tid, start, Scheduling(scheduler, priority or None))
+def _set(tid: int, start: int, scheduler: str, priority: int, runtime: int,
+         end: int, period: int) -> str:
+    return apply(tid, start, Scheduling(
+        scheduler, priority or None, runtime or None, end or None,
+        period or None))
+
+
+@privsep.threads.entrypoint
+def _pin(tid: int, start: int, cpus: list[int]) -> str:
+    return pin(tid, start, cpus)
+
+
+def deadline_refused(cpus: Iterable[int]) -> str:
+    """Try deadline on a child that may run on one CPU alone, as a vCPU may.
+
+    :param cpus: those that guests may have for themselves.
+    :returns: as :func:`realtime_refused`.
+    """
+    return _try_deadline(sorted(cpus))
+
+
+@privsep.threads.entrypoint
+def _try_deadline(cpus: list[int]) -> str:
+    return next(filter(None, (
+        _in_child(functools.partial(_own_deadline, cpu)) for cpu in cpus)),
+        '')
 
 
 @privsep.threads.entrypoint
 def _try() -> str:
-    return _own_class_in_child()
+    return _try_here()
 
 
-def _own_class_in_child() -> str:
+def _try_here() -> str:
+    return _in_child(functools.partial(_own_class, os.SCHED_FIFO))
+
+
+def _in_child(attempt: Callable[[], int]) -> str:
+    """What an attempt of a child of this process comes to.
+
+    :param attempt: gives an errno, or 0.
+    """
     child = os.fork()
     if child == 0:
-        os._exit(_own_class(os.SCHED_FIFO))
+        os._exit(attempt())
     _child, status = os.waitpid(child, 0)
     error = os.waitstatus_to_exitcode(status)
-    return os.strerror(error) if error else ''
+    return deadline.explained(error) if error else ''
+
+
+def pin(tid: int, start: int, cpus: Iterable[int]) -> str:
+    """Say which CPUs a thread may run on, if it is still that thread."""
+    try:
+        if _start(tid) != start:
+            return f'thread {tid} has ended'
+        os.sched_setaffinity(tid, cpus)
+    except (OSError, ValueError, IndexError) as error:
+        return f'thread {tid}: {error}'
+    return ''
 
 
 def apply(tid: int, start: int, scheduling: Scheduling) -> str:
-    """:func:`set_class` in a process that may; see there."""
-    path = f'/proc/{tid}/stat'
+    """Give a thread its class, if it is still that thread."""
     try:
-        with open(path, errors='replace') as file:
-            now = survey.start_of(file.read())
-        if now != start:
+        if _start(tid) != start:
             return f'thread {tid} has ended'
+        if scheduling.runtime_us:
+            return deadline.write(tid, scheduling)
         flag = os.sched_getscheduler(tid) & survey.RESET_ON_FORK
         os.sched_setscheduler(tid, _NUMBERS[scheduling.scheduler] | flag,
                               os.sched_param(scheduling.priority or 0))
     except (OSError, ValueError, IndexError) as error:
         return f'thread {tid}: {error}'
     return ''
+
+
+def _start(tid: int) -> int:
+    with open(f'/proc/{tid}/stat', errors='replace') as file:
+        return survey.start_of(file.read())
+
+
+def _own_deadline(cpu: int) -> int:
+    try:
+        os.sched_setaffinity(0, {cpu})
+        return deadline.write_errno(0, _TRIAL)
+    except OSError as error:
+        return error.errno or 1
 
 
 def _own_class(number: int) -> int:

@@ -20,8 +20,11 @@ import os
 from pathlib import Path
 import re
 
+from ghsched_nova.threads import deadline
 from ghsched_nova.threads.model import Role
 from ghsched_nova.threads.model import Thread
+from ghsched_placement import cpulist
+from ghsched_placement.scheduling import DEADLINE
 from ghsched_placement.scheduling import Scheduling
 
 #: Names that QEMU gives its threads with ``debug-threads=on``, which libvirt
@@ -31,7 +34,7 @@ _IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
 
 _CLASSES = {os.SCHED_OTHER: 'other', os.SCHED_FIFO: 'fifo',
             os.SCHED_RR: 'rr', os.SCHED_BATCH: 'batch',
-            os.SCHED_IDLE: 'idle', 6: 'deadline'}
+            os.SCHED_IDLE: 'idle', deadline.NUMBER: DEADLINE}
 
 #: A flag beside the class, see sched(7).
 RESET_ON_FORK = 0x40000000
@@ -49,6 +52,15 @@ def process_of(run_path: Path, name: str) -> int | None:
     except (OSError, ValueError):
         return None
     return int(text) if text.strip().isdecimal() else None
+
+
+def online(sysfs: Path = Path('/sys')) -> frozenset[int]:
+    """The CPUs that threads can run on; empty when that is not known."""
+    try:
+        return cpulist.parse(
+            (sysfs / 'devices/system/cpu/online').read_text().strip())
+    except (OSError, ValueError):
+        return frozenset()
 
 
 def threads(process: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
@@ -74,7 +86,8 @@ def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
     try:
         text = (path / 'stat').read_text(errors='replace')
         return (text.partition('(')[2].rpartition(')')[0],
-                Thread(tid, start_of(text), scheduling(tid)))
+                Thread(tid, start_of(text), scheduling(tid),
+                       frozenset(os.sched_getaffinity(tid))))
     except (OSError, ValueError, IndexError):
         return None
 
@@ -96,6 +109,8 @@ def scheduling(tid: int) -> Scheduling:
     """
     number = os.sched_getscheduler(tid) & ~RESET_ON_FORK
     name = _CLASSES.get(number, f'class {number}')
+    if name == DEADLINE:
+        return deadline.read(tid)
     if number not in _REALTIME:
         return Scheduling(name)
     return Scheduling(name, os.sched_getparam(tid).sched_priority)

@@ -96,7 +96,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._ghsched.running = self._all_running
         # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
-        self._threads = scheduling.ThreadKeeper(compat.config().ghsched)
+        self._threads = scheduling.ThreadKeeper(
+            compat.config().ghsched, dedicated=compat.dedicated_cpus())
         compat.around_launch(self._host, self._launch)
         self._pci_devices: list[dict[str, Any]] = []
         self._numa_nodes: tuple[int, ...] = ()
@@ -473,7 +474,9 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             raise refusal.of(error, instance) from error
 
     def _enforce(self, guest: Any) -> None:
-        self._ghsched.enforce(guest.id, guest.get_xml_desc())
+        xml = guest.get_xml_desc()
+        self._ghsched.enforce(guest.id, xml)
+        self._threads.settle(desired.of(xml, guest.id))
 
     def _reassert(self) -> None:
         """Make resctrl hold the policy of every guest that runs.

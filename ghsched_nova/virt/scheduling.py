@@ -24,6 +24,7 @@ from ghsched_nova.guest import scheduling
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
 from ghsched_nova.threads import privileged
+from ghsched_nova.threads import survey
 from ghsched_nova.virt import desired
 from ghsched_placement import keys
 from ghsched_placement.policy import GuestPolicy
@@ -32,6 +33,11 @@ from ghsched_placement.policy import PolicyError
 LOG = logging.getLogger(__name__)
 
 REALTIME = 'VCPU_REALTIME'
+DEADLINE = 'VCPU_DEADLINE'
+PREEMPT_RT = 'PREEMPT_RT'
+
+
+_WHAT = {REALTIME: 'real-time classes', DEADLINE: 'scheduling by deadline'}
 
 
 class ThreadKeeper:
@@ -40,17 +46,28 @@ class ThreadKeeper:
     :param section: ``conf.ghsched``.
     :param refused: why the kernel refuses a real-time class on this host;
         empty when it does not. Asked once.
+    :param deadline_refused: likewise deadline, on CPUs that it is given.
+    :param dedicated: CPUs that guests may have for themselves.
     """
 
     def __init__(self, section: Any, refused: Callable[[], str] =
-                 privileged.realtime_refused) -> None:
+                 privileged.realtime_refused,
+                 deadline_refused: Callable[[Iterable[int]], str] =
+                 privileged.deadline_refused,
+                 dedicated: Iterable[int] = ()) -> None:
         self._section = section
-        self._ask = refused
-        self._refused: str | None = None
+        self._dedicated = frozenset(dedicated)
+        self._tries: dict[str, Callable[[], str]] = {
+            REALTIME: refused,
+            DEADLINE: lambda: deadline_refused(self._dedicated)}
+        self._refused: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:
         """What of :data:`names.CAPABILITY_TRAITS` this host can hold."""
-        return frozenset() if self._why_not() else frozenset({REALTIME})
+        found = {name for name in self._tries if not self._why_not(name)}
+        if _preempt_rt(Path(self._section.sysfs_path)):
+            found.add(PREEMPT_RT)
+        return frozenset(found)
 
     def render(self, xml: str, policy: GuestPolicy) -> str:
         """The domain XML with the classes that its flavor asks for.
@@ -64,6 +81,21 @@ class ThreadKeeper:
                 f'{priority} is above what this host allows '
                 '([ghsched]realtime_priority_max)')
         return scheduling.render(xml, policy.threads)
+
+    def settle(self, running: desired.Running) -> None:
+        """Set what libvirt does not set when it starts a guest.
+
+        :raises PolicyError: when the kernel does not take it; the log says
+            why.
+        """
+        if scheduling.NAMESPACE not in running.xml:
+            return
+        report = engine.reconcile(wanted([running]),
+                                  Path(self._section.libvirt_run_path))
+        for problem in report.problems:
+            LOG.error('ghsched: %s', problem)
+            raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
+                              'the kernel of the host does not admit it')
 
     def reconcile(self, running: Iterable[desired.Running]) -> None:
         """Set what is not as the XML says, and log it; never raises."""
@@ -82,18 +114,32 @@ class ThreadKeeper:
         for problem in report.problems:
             LOG.error('ghsched: %s', problem)
 
-    def _why_not(self) -> str:
+    def _why_not(self, name: str) -> str:
+        """Why the host does not offer what a trait says; asked once."""
         if not self._section.realtime_priority_max:
             return '[ghsched]realtime_priority_max is 0'
-        if self._refused is None:
+        if name == DEADLINE and not self._section.deadline_guests:
+            return '[ghsched]deadline_guests is off'
+        if name == DEADLINE and not self._dedicated:
+            return '[compute]cpu_dedicated_set is empty'
+        if name not in self._refused:
             try:
-                self._refused = self._ask()
+                why = self._tries[name]()
             except Exception as error:
-                self._refused = f'it cannot be tried: {error}'
-            if self._refused:
-                LOG.info('ghsched: no real-time classes on this host: %s',
-                         self._refused)
-        return self._refused
+                why = f'it cannot be tried: {error}'
+            self._refused[name] = why
+            if why:
+                LOG.info('ghsched: no %(what)s on this host: %(why)s',
+                         {'what': _WHAT[name], 'why': why})
+        return self._refused[name]
+
+
+def _preempt_rt(sysfs: Path) -> bool:
+    """Whether the kernel was built with PREEMPT_RT."""
+    try:
+        return (sysfs / 'kernel/realtime').read_text().strip() == '1'
+    except OSError:
+        return False
 
 
 def wanted(running: Iterable[desired.Running]) -> list[model.Guest]:
@@ -103,7 +149,8 @@ def wanted(running: Iterable[desired.Running]) -> list[model.Guest]:
 
 def _guest(running: desired.Running) -> model.Guest | None:
     # Few guests have a class, and to parse the XML of all costs.
-    if 'sched ' not in running.xml:
+    if ('sched ' not in running.xml
+            and scheduling.NAMESPACE not in running.xml):
         return None
     found = scheduling.read(running.root)
     roles = {model.Role('vcpu', number): one
@@ -112,7 +159,12 @@ def _guest(running: desired.Running) -> model.Guest | None:
               for number, one in found.iothreads.items()}
     if found.emulator is not None:
         roles[model.Role('emulator')] = found.emulator
-    return model.Guest(running.domain.uuid, running.domain.name, roles)
+    online = survey.online()
+    pins = {model.Role(kind, number): cpus & online
+            for kind in model.KINDS
+            for (name, number), cpus in found.pins.items()
+            if name == kind and cpus & online}
+    return model.Guest(running.domain.uuid, running.domain.name, roles, pins)
 
 
 def _key_of(policy: GuestPolicy, priority: int) -> keys.Key:

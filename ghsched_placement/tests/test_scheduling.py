@@ -99,11 +99,39 @@ class ParseTest(unittest.TestCase):
                                         '^ghsched:vcpu_priority: '):
                 policy.check('ghsched:vcpu_priority', value)
 
+    def test_deadline_has_times_that_the_kernel_takes(self):
+        vcpus = parsed(DEDICATED, vcpu_scheduler='deadline',
+                       vcpu_runtime_us=1000, vcpu_period_us=3000).vcpus
+        self.assertEqual(Scheduling('deadline', None, 1000, 3000, 3000),
+                         vcpus)
+        self.assertEqual((334, True), (vcpus.permille, vcpus.realtime))
+        self.assertEqual('deadline 1000/3000/3000 us', str(vcpus))
+
+    def test_deadline_is_refused_with_the_key_that_is_wrong(self):
+        ours = {'vcpu_scheduler': 'deadline', 'vcpu_period_us': 1000}
+        for changes, text in (
+                ({}, 'needs ghsched:vcpu_runtime_us'),
+                ({'vcpu_runtime_us': 951}, 'more than 95 %'),
+                ({'vcpu_runtime_us': 500, 'vcpu_deadline_us': 400},
+                 'longer than the deadline'),
+                ({'vcpu_runtime_us': 500, 'vcpu_deadline_us': 1001},
+                 'longer than the period'),
+                ({'vcpu_runtime_us': 500, 'vcpu_scheduler': 'rr'},
+                 'needs ghsched:vcpu_scheduler=deadline'),
+                ({'vcpu_runtime_us': 500, 'vcpu_priority': 3},
+                 'ghsched:vcpu_priority')):
+            self.assertIn(text, self.refused(DEDICATED, **ours | changes))
+        self.assertIn('hw:cpu_policy', self.refused(
+            {}, **ours | {'vcpu_runtime_us': 500}))
+
     def test_realtime_asks_the_host_for_it(self):
         def asked(**ours):
             return policy.GuestPolicy(
                 threads=parsed(DEDICATED, **ours)).capabilities()
         self.assertEqual({'VCPU_REALTIME'}, asked(vcpu_scheduler='fifo'))
+        self.assertEqual({'VCPU_DEADLINE'}, asked(
+            vcpu_scheduler='deadline', vcpu_runtime_us=10,
+            vcpu_period_us=100))
         self.assertEqual(set(), asked(vcpu_scheduler='idle'))
 
 

@@ -72,6 +72,19 @@ class RenderTest(base.BaseTestCase):
         self.assertRaisesRegex(PolicyError, 'the guest has 4', self.render,
                                samples.NOVA, Scheduling('rr', 1), '2-4')
 
+    def test_deadline_is_in_the_metadata_alone(self):
+        wanted = Scheduling('deadline', None, 1000, 2000, 3000)
+        text = self.render(samples.NOVA, wanted, '^0')
+        self.assertNotIn('vcpusched', text)
+        for xml in text, self.render(text, wanted, '^0'):
+            self.assertEqual(dict.fromkeys((1, 2, 3), wanted),
+                             scheduling.read(etree.fromstring(xml)).vcpus)
+
+    def test_pins_are_read_with_the_classes(self):
+        pins = scheduling.read(etree.fromstring(samples.NOVA)).pins
+        self.assertEqual(frozenset({80}), pins['vcpu', 2])
+        self.assertEqual(frozenset({0, 1, 80, 81}), pins['emulator', 0])
+
     @given(classes(), classes(), classes(), st.booleans())
     def test_what_is_written_is_read_back(self, vcpus, emulator, iothreads,
                                           lock):

@@ -48,7 +48,11 @@ for name in names:
     threading.Thread(target=run, args=(name,), daemon=True).start()
 named.wait()
 print("ready", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    named = threading.Barrier(2)
+    threading.Thread(target=run, args=(line.strip(),), daemon=True).start()
+    named.wait()
+    print("ready", flush=True)
 '''
 VCPU0, VCPU1 = model.Role('vcpu', 0), model.Role('vcpu', 1)
 MAIN, IO1 = model.Role('emulator'), model.Role('iothread', 1)
@@ -78,10 +82,7 @@ class ThreadsTestCase(base.BaseTestCase):
             roles[name]: one for name, one in wanted.items()})
 
     def reconcile(self, *guests):
-        def set_class(action):
-            return privileged.apply(action.thread.tid, action.thread.start,
-                                    action.scheduling)
-        return engine.reconcile(guests, self.run_path, set_class)
+        return engine.reconcile(guests, self.run_path, privileged.perform)
 
 
 class SurveyTest(ThreadsTestCase):
@@ -145,7 +146,7 @@ class EngineTest(ThreadsTestCase):
         self.assertIn('Invalid argument', problem.reason)
 
     def test_realtime_classes_are_set(self):
-        if privileged._own_class_in_child():
+        if privileged._try_here():
             self.skipTest('the kernel refuses real-time classes here')
         self.assertEqual((), self.reconcile(
             self.guest(vcpu0=Scheduling('rr', 10),
@@ -203,3 +204,57 @@ class HostCommandTest(ThreadsTestCase):
         self.assertEqual(1, status)
         problem, = json.loads(text)['problems']
         self.assertIn('no thread is found', problem['reason'])
+
+
+class PinTest(ThreadsTestCase):
+    """Threads run where libvirt has pinned them."""
+
+    def test_a_thread_moved_by_hand_is_moved_back_once(self):
+        tid = self.threads()[VCPU0].tid
+        everywhere = os.sched_getaffinity(tid)
+        guest = model.Guest('uuid', 'web', {}, {VCPU0: frozenset(everywhere)})
+        self.assertEqual(engine.Report(), self.reconcile(guest))
+        os.sched_setaffinity(tid, {min(everywhere)})
+        if len(everywhere) == 1:
+            self.skipTest('there is one CPU')
+        action, = self.reconcile(guest).actions
+        self.assertEqual(('set CPUs', VCPU0), (action.kind, action.role))
+        self.assertIn(f'CPUs {min(everywhere)}', action.reason)
+        self.assertEqual(everywhere, os.sched_getaffinity(tid))
+        self.assertEqual(engine.Report(), self.reconcile(guest))
+
+    def test_a_thread_that_appears_later_gets_its_class(self):
+        late = model.Role('iothread', 2)
+        guest = model.Guest('uuid', 'web', {VCPU0: BATCH, late: BATCH})
+        self.assertEqual(1, len(self.reconcile(guest).problems))
+        self.process.stdin.write('IO iothread2\n')
+        self.process.stdin.flush()
+        self.assertEqual('ready', self.process.stdout.readline().strip())
+        self.assertEqual((), self.reconcile(guest).problems)
+        self.assertEqual(BATCH, self.threads()[late].scheduling)
+
+
+class DeadlineTest(ThreadsTestCase):
+
+    WANTED = Scheduling('deadline', None, 1000, 5000, 100000)
+
+    def test_a_thread_gets_its_times_once(self):
+        report = self.reconcile(self.guest(vcpu0=self.WANTED))
+        if report.problems:
+            self.assertIn('Operation not permitted', str(report.problems))
+            self.skipTest('the kernel refuses deadline here')
+        self.assertEqual(self.WANTED, self.threads()[VCPU0].scheduling)
+        self.assertEqual(engine.Report(),
+                         self.reconcile(self.guest(vcpu0=self.WANTED)))
+        self.reconcile(self.guest(vcpu0=OTHER))
+        self.assertEqual(OTHER, self.threads()[VCPU0].scheduling)
+
+    def test_what_the_kernel_refuses_is_explained(self):
+        tid = self.threads()[VCPU0].tid
+        cpus = os.sched_getaffinity(tid)
+        runtime = Path('/proc/sys/kernel/sched_rt_runtime_us').read_text()
+        if len(cpus) == 1 or runtime.strip() == '-1':
+            self.skipTest('there is one CPU, or the kernel admits anything')
+        os.sched_setaffinity(tid, {min(cpus)})
+        problem, = self.reconcile(self.guest(vcpu0=self.WANTED)).problems
+        self.assertIn('exclusive cpuset', problem.reason)

@@ -1,0 +1,97 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""SCHED_DEADLINE of a thread, for which Python has no call.
+
+The layout of ``struct sched_attr`` and the flags are those of
+include/uapi/linux/sched/types.h; the numbers of the system calls are those
+of arch/x86/entry/syscalls/syscall_64.tbl and
+include/uapi/asm-generic/unistd.h.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+
+from ghsched_placement.scheduling import DEADLINE
+from ghsched_placement.scheduling import Scheduling
+
+#: SCHED_DEADLINE.
+NUMBER = 6
+
+#: size, policy, flags, nice, priority, runtime, deadline, period (in ns).
+_ATTR = struct.Struct('=IIQiIQQQ')
+#: A thread under deadline that forks without it gets EAGAIN.
+_RESET_ON_FORK = 1
+
+#: sched_setattr and sched_getattr by machine.
+_CALLS = {'x86_64': (314, 315), 'aarch64': (274, 275)}
+
+_WHY = {
+    errno.EPERM: 'no CAP_SYS_NICE, or the thread may not run on all CPUs of '
+                 'its root domain, which deadline needs: give the CPUs of '
+                 'guests an exclusive cpuset, see sched(7) and cpuset(7)',
+    errno.EBUSY: 'the kernel has admitted as much to deadline on these CPUs '
+                 'as sched_rt_runtime_us leaves',
+}
+
+
+def write(tid: int, scheduling: Scheduling) -> str:
+    """Put a thread under deadline.
+
+    :param tid: 0 for the thread that calls.
+    :returns: why the kernel refuses it; empty when it does not.
+    """
+    error = write_errno(tid, scheduling)
+    return f'thread {tid}: {explained(error)}' if error else ''
+
+
+def write_errno(tid: int, scheduling: Scheduling) -> int:
+    """As :func:`write`; the errno, 0 when all is well."""
+    attr = ctypes.create_string_buffer(_ATTR.pack(
+        _ATTR.size, NUMBER, _RESET_ON_FORK, 0, 0,
+        *(1000 * (time or 0) for time in (
+            scheduling.runtime_us, scheduling.deadline_us,
+            scheduling.period_us))), _ATTR.size)
+    return _call(0, tid, attr, 0)
+
+
+def read(tid: int) -> Scheduling:
+    """The times of a thread under deadline.
+
+    :raises OSError: when there is no such thread.
+    """
+    attr = ctypes.create_string_buffer(_ATTR.size)
+    error = _call(1, tid, attr, _ATTR.size, 0)
+    if error:
+        raise OSError(error, os.strerror(error))
+    times = _ATTR.unpack(attr.raw)[5:]
+    return Scheduling(DEADLINE, None, *(time // 1000 for time in times))
+
+
+def explained(error: int) -> str:
+    """An errno in words, with what it means here."""
+    why = _WHY.get(error)
+    return os.strerror(error) + (f' ({why})' if why else '')
+
+
+def _call(which: int, *arguments: object) -> int:
+    calls = _CALLS.get(platform.machine())
+    if calls is None:
+        return errno.ENOSYS
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    done = libc.syscall(ctypes.c_long(calls[which]), *arguments)
+    return ctypes.get_errno() if done < 0 else 0
