@@ -423,7 +423,7 @@ def _best(state: State, budget: _Budget, guest: Guest,
              if state.fits(guest, spot) and (
                  spot.host == guest.spot.host or not budget.full(spot.host)))
     return max(filter(None, moves), default=None, key=lambda move: (
-        move.gain - move.cost, -state.pressure(move.destination),
+        move.gain - move.cost, move.inside, -state.pressure(move.destination),
         move.destination))
 
 

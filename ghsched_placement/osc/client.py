@@ -49,6 +49,10 @@ _SERVERS = '2.47'
 _TOPOLOGY = '2.78'
 #: Nova: UUIDs of migrations, and paging.
 _MIGRATIONS = '2.59'
+#: Nova: the one policy of a server group.
+_GROUPS = '2.64'
+#: Nova: no live migration past the scheduler's check of the host.
+_LIVE_MIGRATION = '2.68'
 #: All but those that a migration ends with, which Nova's database leaves out
 #: (migration_get_in_progress_by_host_and_node in nova/db/main/api.py).
 _IN_PROGRESS = (
@@ -297,11 +301,41 @@ class Client:
 
     def load(self, uuid: str) -> load.Load | None:
         """What the host of a server has measured; None without that."""
+        return load.read(self.said(uuid))
+
+    def said(self, uuid: str) -> dict[str, Any]:
+        """All that the driver says of a server; empty when it is silent."""
         response = self._connection.compute.get(
             f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS)
-        if response.status_code != 200:
-            return None
-        return load.read(response.json())
+        return dict(response.json()) if response.status_code == 200 else {}
+
+    def soft_affinity(self) -> dict[str, str]:
+        """Server groups with the policy soft-affinity, by server."""
+        return {member: group['id'] for group in self._compute(
+            '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
+            if group['policy'] == 'soft-affinity'
+            for member in group['members']}
+
+    def migrated(self, since: str) -> list[dict[str, Any]]:
+        """Migrations of any status that have changed.
+
+        :param since: a time as ISO 8601 has it.
+        """
+        return list(self._pages('/os-migrations', 'migrations', _MIGRATIONS,
+                                {'changes-since': since}, 'uuid'))
+
+    def live_migrate(self, uuid: str, service_host: str) -> str:
+        """Have Nova migrate a server, if Placement finds room for it there.
+
+        :param service_host: of the compute service.
+        :returns: why Nova refuses it; empty when it has begun.
+        """
+        response = self._connection.compute.post(
+            f'/servers/{uuid}/action', microversion=_LIVE_MIGRATION,
+            json={'os-migrateLive': {'host': service_host,
+                                     'block_migration': 'auto'}})
+        return '' if response.status_code == 202 else (
+            f'HTTP {response.status_code} {_detail(response)}')
 
     def flavor(self, name: str) -> Any:
         """A flavor of openstacksdk, by name or UUID, with extra specs."""

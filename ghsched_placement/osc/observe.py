@@ -41,7 +41,7 @@ _POWER = 'OS-EXT-STS:power_state'
 #: nova.objects.fields.InstancePowerState: what the host can report about.
 _RUNNING = 1
 
-_HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
+HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def read_server(record: Mapping[str, Any],
     except policies.PolicyError as error:
         problem = str(error)
     return Server(
-        record['id'], record['name'], str(record.get(_HYPERVISOR)),
+        record['id'], record['name'], str(record.get(HYPERVISOR)),
         policy=policy, problem=problem,
         nodes=tuple(node for node in nodes if node is not None),
         moving=is_moving(record),
@@ -194,7 +194,7 @@ def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
         service = str(nodes[hosts[0].uuid]['service']['host'])
     found: dict[str, list[dict[str, Any]]] = {}
     for record in client.servers(service):
-        found.setdefault(str(record.get(_HYPERVISOR)), []).append(record)
+        found.setdefault(str(record.get(HYPERVISOR)), []).append(record)
     return found
 
 
@@ -246,9 +246,9 @@ def _others(client: clients.Client, host: capacity.Host,
         record = client.server(uuid)
         # One that is there, is on its way, or is gone by now.
         if (record is not None and (is_moving(record)
-                                    or record.get(_HYPERVISOR) == host.name)
+                                    or record.get(HYPERVISOR) == host.name)
                 or not client.held(uuid)):
             known.add(uuid)
         elif record is not None:
-            places[uuid] = str(record.get(_HYPERVISOR) or '')
+            places[uuid] = str(record.get(HYPERVISOR) or '')
     return Others(frozenset(known), places)

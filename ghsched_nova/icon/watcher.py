@@ -1,0 +1,152 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Rebalancing as a goal and a strategy of Watcher.
+
+Watcher runs the audit, keeps the plan and applies it; its model says which
+hosts and servers an audit is for. Its model knows no NUMA nodes and its data
+sources no waiting, so what is decided on is read from Nova and Placement, as
+``openstack ghsched rebalance plan`` reads it, with Watcher's own credentials.
+Moves inside a host are no action of Watcher: they are left to that command.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import time
+from typing import Any
+
+from openstack import connection
+from watcher.decision_engine.goal import base as goals
+from watcher.decision_engine.goal.efficacy import specs
+from watcher.decision_engine.strategy.strategies import base
+
+from ghsched_placement import affinity
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import measured
+from ghsched_placement.osc import rebalance as command
+from ghsched_placement import rebalance
+
+NAME = 'ghsched_numa'
+_TITLE = 'NUMA nodes without bottlenecks'
+
+
+class NumaGoal(goals.Goal):
+    """No NUMA node is a bottleneck, and guests are near those they need."""
+
+    @classmethod
+    def get_name(cls) -> str:
+        return NAME
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return _TITLE
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return _TITLE
+
+    @classmethod
+    def get_efficacy_specification(cls) -> Any:
+        return specs.Unclassified()
+
+
+class NumaStrategy(base.BaseStrategy):
+    """Live migrations off bottlenecks, and to guests that belong together.
+    """
+
+    @classmethod
+    def get_name(cls) -> str:
+        return NAME
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return 'Rebalance NUMA nodes by load, waiting and affinity (ghsched)'
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return cls.get_display_name()
+
+    @classmethod
+    def get_goal_name(cls) -> str:
+        return NAME
+
+    @classmethod
+    def get_config_opts(cls) -> list[Any]:
+        """None: what is measured is no data source of Watcher."""
+        return []
+
+    @classmethod
+    def get_schema(cls) -> dict[str, Any]:
+        defaults = rebalance.Settings()
+        return {'properties': {
+            'policy': {
+                'description': 'Entry point of ghsched.rebalance_policies.',
+                'type': 'string', 'default': 'affinity'},
+            **{name: {'description': 'See "openstack ghsched rebalance plan '
+                                     '--help".',
+                      'type': 'number', 'minimum': 0,
+                      'default': getattr(defaults, name)}
+               for name in command.OPTIONS}}}
+
+    def pre_execute(self) -> None:
+        self._pre_execute()
+
+    def do_execute(self, audit: Any = None) -> None:
+        chosen = dataclasses.replace(rebalance.Settings(), **{
+            name: self.input_parameters[name] for name in command.OPTIONS})
+        client = self._client()
+        now = time.time()
+        cloud, _records = measured.read(client, affinity.Bounds())
+        model = self.compute_model
+        uuids = {str(node['hypervisor_hostname']): uuid
+                 for uuid, node in client.compute_nodes().items()}
+        moves = command.policy(self.input_parameters.policy).plan(
+            scoped(cloud, model, uuids), chosen,
+            measured.history(client, chosen, now), now)
+        for move in moves:
+            self.add_action_migrate(
+                model.get_instance_by_uuid(move.guest), 'live',
+                model.get_node_by_uuid(uuids[move.origin.host]),
+                model.get_node_by_uuid(uuids[move.destination.host]))
+
+    def post_execute(self) -> None:
+        self.solution.model = self.compute_model
+
+    def _client(self) -> clients.Client:
+        """With Watcher's own credentials; no threads in its eventlet."""
+        return clients.Client(
+            connection.Connection(session=self.osc.session), workers=1)
+
+
+def scoped(cloud: rebalance.Cloud, model: Any,
+           uuids: Mapping[str, str]) -> rebalance.Cloud:
+    """What an audit is for: guests that may leave their host (pure).
+
+    A host that is not in the scope takes nobody; a server that is not in it,
+    is excluded from it or is locked stays, and still counts where it is.
+
+    :param model: of Watcher, which has the compute nodes by UUID.
+    :param uuids: of compute nodes, by name.
+    """
+    hosts = model.get_all_compute_nodes()
+    servers = {uuid for uuid, instance in model.get_all_instances().items()
+               if not (instance.watcher_exclude or instance.locked)}
+    return dataclasses.replace(
+        cloud,
+        nodes=tuple(dataclasses.replace(
+            node, open=node.open and uuids.get(node.spot.host) in hosts)
+            for node in cloud.nodes),
+        guests=tuple(dataclasses.replace(
+            guest, inside=False,
+            between=(guest.between and guest.uuid in servers
+                     and uuids.get(guest.spot.host) in hosts))
+            for guest in cloud.guests))

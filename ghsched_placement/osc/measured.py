@@ -1,0 +1,210 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A cloud as :mod:`ghsched_placement.rebalance` takes it.
+
+What hosts have measured comes with the diagnostics of their guests, so a host
+without a guest that runs says nothing; it is taken for idle.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import datetime
+from typing import Any
+
+from ghsched_placement import affinity
+from ghsched_placement import capacity
+from ghsched_placement.findings import Server
+from ghsched_placement import load
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import observe
+from ghsched_placement import rebalance
+from ghsched_placement.rebalance import Spot
+from ghsched_placement import traffic
+
+#: Bytes per second for which a wish to be together counts: 1 Gbit/s.
+DECLARED = 125e6
+
+
+def read(client: clients.Client, bounds: affinity.Bounds
+         ) -> tuple[rebalance.Cloud, dict[str, dict[str, Any]]]:
+    """The cloud, and its servers as Nova's API has them."""
+    hosts = {host.name: host for host in client.hosts()}
+    closed = set(client.away())
+    records = {record['id']: record for record in client.servers()}
+    ours = [record for record in records.values()
+            if record.get(observe.HYPERVISOR) in hosts]
+    servers = client.each(lambda record: observe.read_server(
+        record, client.host_nodes(record['id'])), ours)
+    running = [server for server in servers
+               if server.running and not server.moving]
+    said = dict(zip((server.uuid for server in running),
+                    client.each(client.said,
+                                [server.uuid for server in running]),
+                    strict=True))
+    loads = measured(running, said)
+    guests = [found for server in running
+              if (found := guest(server, said[server.uuid]))]
+    busy = {server.host for server in servers}
+    nodes = [node for name, host in sorted(hosts.items())
+             for node in _nodes(host, loads.get(name), guests,
+                                host.uuid not in closed, name not in busy)]
+    members = list(_members(servers, guests, records, client.soft_affinity()))
+    ties = affinity.declared(members, _ties(said, records), DECLARED)
+    return rebalance.Cloud(
+        tuple(nodes), tuple(guests), ties,
+        affinity.groups(members, ties, bounds)), records
+
+
+def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]
+             ) -> dict[str, load.Load]:
+    """The latest measurement of each host (pure)."""
+    found: dict[str, load.Load] = {}
+    for server in servers:
+        one = load.read(said[server.uuid])
+        if one and (server.host not in found
+                    or one.time > found[server.host].time):
+            found[server.host] = one
+    return found
+
+
+def guest(server: Server, said: Mapping[str, Any]
+          ) -> rebalance.Guest | None:
+    """A guest with one NUMA node (pure); None for any other.
+
+    Memory that a device has open cannot be moved, so a guest with VFs stays.
+    """
+    record = load.read(said)
+    mine = [one for one in (record.guests if record else ())
+            if one.guest == server.uuid]
+    if len(mine) != 1 or len(server.nodes) != 1:
+        return None
+    one, free = mine[0], not (server.policy and server.policy.vfs)
+    policy = server.policy
+    return rebalance.Guest(
+        server.uuid, Spot(server.host, server.nodes[0]), _wanted(one),
+        one.bandwidth or 0.0, one.memory or 0.0,
+        policy.nodes[0].minimum if policy and policy.nodes else 0,
+        inside=free, between=free)
+
+
+def _busy(one: load.GuestNode) -> float | None:
+    return (None if one.cpu_load is None or one.vcpus is None
+            else one.cpu_load * one.vcpus)
+
+
+def _wanted(one: load.GuestNode) -> float | None:
+    """CPUs that are used and waited for."""
+    busy = _busy(one)
+    if busy is None or one.vcpus is None:
+        return None
+    return min(one.vcpus, busy + (one.cpu_wait or 0.0) * one.vcpus)
+
+
+def _nodes(host: capacity.Host, measured: load.Load | None,
+           guests: Sequence[rebalance.Guest], takes: bool, idle: bool
+           ) -> Iterator[rebalance.Node]:
+    found = measured.by_node() if measured else {}
+    for node in host.nodes:
+        if node.number is None:
+            continue
+        spot = Spot(host.name, node.number)
+        stock = node.bandwidth
+        guarantee = float(stock.at_once) if stock else 0.0
+        one = found.get(node.number)
+        if idle and one is None:
+            yield _idle(host, spot, guarantee, takes)
+        else:
+            yield of_node(spot, one or load.HostNode(node.number), [
+                guest for guest in guests if guest.spot == spot],
+                guarantee, takes)
+
+
+def of_node(spot: Spot, one: load.HostNode,
+            guests: Sequence[rebalance.Guest], guarantee: float,
+            takes: bool) -> rebalance.Node:
+    """A node with what others than some guests use of it (pure).
+
+    What guests wait for is no use, so what they want may be more than the
+    node is busy; the others then use nothing.
+    """
+    cpu = None
+    if one.cpu_load is not None and one.cpus:
+        cpu = max(0.0, one.cpu_load * one.cpus - sum(
+            guest.cpu or 0.0 for guest in guests))
+    bandwidth = max(0.0, (one.bandwidth or 0.0) - sum(
+        guest.bandwidth for guest in guests))
+    return rebalance.Node(
+        spot, one.cpus or 1, cpu,
+        one.capacity if one.bandwidth is not None else None, bandwidth,
+        one.memory_free or 0.0, guarantee, bool(one.bottlenecks), takes)
+
+
+def _idle(host: capacity.Host, spot: Spot, guarantee: float,
+          takes: bool) -> rebalance.Node:
+    """A node of a host without guests, with its part of the whole."""
+    def part(*classes: str) -> float:
+        stocks = [stock for name in classes
+                  for provider in (host.root,)
+                  if (stock := provider.stock(name))]
+        return sum(stock.total for stock in stocks) / len(host.nodes)
+    return rebalance.Node(
+        spot, part('VCPU', 'PCPU') or 1, 0.0, None, 0.0, part('MEMORY_MB'),
+        guarantee, False, takes)
+
+
+def _members(servers: Iterable[Server], guests: Iterable[rebalance.Guest],
+             records: Mapping[str, Mapping[str, Any]],
+             server_groups: Mapping[str, str]
+             ) -> Iterator[affinity.Member]:
+    known = {guest.uuid: guest for guest in guests}
+    for server in servers:
+        group = server.policy.affinity_group if server.policy else ''
+        name = (f'{records[server.uuid].get("tenant_id", "")} {group}'
+                if group else server_groups.get(server.uuid, ''))
+        one = known.get(server.uuid)
+        yield affinity.Member(
+            server.uuid, one.cpu or 0.0 if one else 0.0,
+            one.memory if one else 0.0, name)
+
+
+def _ties(said: Mapping[str, Mapping[str, Any]],
+          records: Mapping[str, Mapping[str, Any]]) -> affinity.Ties:
+    return traffic.between(
+        {uuid: talks for uuid, found in said.items()
+         if (talks := traffic.read(found))},
+        [port for record in records.values()
+         for port in traffic.ports(record)])
+
+
+def history(client: clients.Client, settings: rebalance.Settings,
+            now: float) -> tuple[rebalance.Moved, ...]:
+    """Moves that still count, as far as Nova keeps them."""
+    since = now - max(settings.cool_down, settings.period)
+    return moved(client.migrated(datetime.datetime.fromtimestamp(
+        since, datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')))
+
+
+def moved(migrations: Iterable[Mapping[str, Any]]
+          ) -> tuple[rebalance.Moved, ...]:
+    """Live migrations of Nova's API (pure); those that failed count, too:
+    what was tried is not tried again at once.
+    """
+    return tuple(rebalance.Moved(
+        one['instance_uuid'],
+        datetime.datetime.fromisoformat(
+            one['updated_at'] or one['created_at']).replace(
+                tzinfo=datetime.UTC).timestamp(),
+        frozenset(filter(None, (one['source_node'], one['dest_node']))))
+        for one in migrations if one['migration_type'] == 'live-migration')

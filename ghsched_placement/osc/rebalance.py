@@ -1,0 +1,248 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched rebalance plan`` and ``rebalance apply``."""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import sys
+import time
+from typing import Any
+from typing import cast
+
+from osc_lib import exceptions
+import stevedore
+
+from ghsched_placement import affinity
+from ghsched_placement import exits
+from ghsched_placement.osc import base
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import measured
+from ghsched_placement.osc import observe
+from ghsched_placement import rebalance
+
+COLUMNS = ('Server', 'Name', 'From', 'To', 'Reason', 'Gain (CPU s)',
+           'Cost (CPU s)')
+RESULT = (*COLUMNS, 'Result')
+
+#: Entry points of what moves a guest inside its host: called with its UUID
+#: and the number of the host node, it returns why it did not, or nothing.
+MOVERS = 'ghsched.movers'
+
+#: Seconds between two looks at a live migration.
+_INTERVAL = 2.0
+
+#: What an admin may set of :class:`rebalance.Settings`.
+OPTIONS = {
+    'moves': 'moves at most within --period',
+    'per_host': 'moves at most to or from a host within --period',
+    'period': 'seconds for which moves are counted',
+    'cool_down': 'seconds for which a server that was moved stays',
+    'horizon': 'seconds for which a gain is counted',
+    'margin': 'times that the gain must exceed the cost'}
+
+
+def policy(name: str) -> rebalance.Policy:
+    """A policy that is installed.
+
+    :raises CommandError: naming those that are.
+    """
+    known = stevedore.ExtensionManager(rebalance.POLICIES)
+    if name not in known:
+        raise exceptions.CommandError(
+            f'there is no policy {name}; there are '
+            + ', '.join(sorted(known.names())))
+    return cast(rebalance.Policy, known[name].plugin())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--policy', default='affinity', metavar='<policy>',
+        help='Entry point of the group ghsched.rebalance_policies (default: '
+             '%(default)s)')
+    parser.add_argument(
+        '--only', choices=('inside', 'between'),
+        help='Moves inside hosts alone, or between hosts alone')
+    defaults = rebalance.Settings()
+    for name, text in OPTIONS.items():
+        default = getattr(defaults, name)
+        parser.add_argument(
+            f'--{name.replace("_", "-")}', type=type(default),
+            default=default, metavar='<n>',
+            help=f'{text.capitalize()} (default: %(default)s)')
+    parser.add_argument(
+        '--group-members', type=int, default=affinity.Bounds().members,
+        metavar='<n>', help='Servers at most that are kept together '
+                            '(default: %(default)s)')
+
+
+def settings(parsed_args: argparse.Namespace) -> rebalance.Settings:
+    return dataclasses.replace(rebalance.Settings(), **{
+        name: getattr(parsed_args, name) for name in OPTIONS})
+
+
+def restricted(cloud: rebalance.Cloud, only: str | None) -> rebalance.Cloud:
+    """A cloud in which guests go no other way (pure)."""
+    if only is None:
+        return cloud
+    return dataclasses.replace(cloud, guests=tuple(
+        dataclasses.replace(
+            guest, inside=guest.inside and only == 'inside',
+            between=guest.between and only == 'between')
+        for guest in cloud.guests))
+
+
+def plan(client: clients.Client, parsed_args: argparse.Namespace
+         ) -> tuple[tuple[rebalance.Move, ...], dict[str, dict[str, Any]]]:
+    """Moves, and the servers of the cloud."""
+    chosen, limits = policy(parsed_args.policy), settings(parsed_args)
+    cloud, records = measured.read(
+        client, affinity.Bounds(members=parsed_args.group_members))
+    if not any(node.cpu is not None for node in cloud.nodes):
+        raise exceptions.CommandError(
+            'no host has measured its load yet; nova-compute does so with '
+            'each report')
+    now = time.time()
+    return chosen.plan(restricted(cloud, parsed_args.only), limits,
+                       measured.history(client, limits, now), now), records
+
+
+def row(move: rebalance.Move, records: Mapping[str, Mapping[str, Any]]
+        ) -> tuple[Any, ...]:
+    """A move in one line (pure)."""
+    return (move.guest, records[move.guest]['name'], str(move.origin),
+            str(move.destination), move.reason, round(move.gain, 1),
+            round(move.cost, 1))
+
+
+class PlanRebalance(base.Lister):
+    """Show which servers should be moved, and change nothing.
+
+    By what hosts have measured, servers leave NUMA nodes that are
+    bottlenecks, those with the weakest affinity to what is there first, and
+    are brought to the node of those that they talk to. Each move gains more
+    than it costs. Nova chooses the node of the host that a server is migrated
+    to; that shown is the one with room.
+    """
+
+    SHORT = COLUMNS[1:]
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        add_arguments(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        moves, records = plan(clients.of(self.app), parsed_args)
+        return COLUMNS, [row(move, records) for move in moves]
+
+
+class ApplyRebalance(base.Lister):
+    """Move the servers that should be moved, one after the other.
+
+    Between hosts Nova migrates them, and refuses where Placement has no room.
+    Inside a host they are moved where nova-manage runs; elsewhere the command
+    for that is shown. It ends with the first move that fails: the rest was
+    decided on for a cloud that there is not.
+    """
+
+    SHORT = RESULT[1:]
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        add_arguments(parser)
+        parser.add_argument('--yes', action='store_true', help='Do not ask')
+        parser.add_argument(
+            '--timeout', type=float, default=1800.0, metavar='<seconds>',
+            help='That a live migration may take (default: %(default)s)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        client = clients.of(self.app)
+        moves, records = plan(client, parsed_args)
+        for move in moves:
+            self.log.warning('%s: %s to %s: %s', records[move.guest]['name'],
+                             move.origin, move.destination, move.reason)
+        if moves and not parsed_args.yes:
+            agreed()
+        return RESULT, list(self._applied(client, moves, records,
+                                          parsed_args.timeout))
+
+    def _applied(self, client: clients.Client,
+                 moves: tuple[rebalance.Move, ...],
+                 records: Mapping[str, Mapping[str, Any]], timeout: float
+                 ) -> Iterator[tuple[Any, ...]]:
+        for move in moves:
+            problem = (inside(move) if move.inside
+                       else between(client, move, timeout))
+            yield (*row(move, records), problem or 'moved')
+            if problem:
+                self.status = exits.FOUND
+                return
+
+
+def agreed() -> None:
+    """Ask.
+
+    :raises CommandError: when it is not agreed to.
+    """
+    if not sys.stdin.isatty():
+        raise exceptions.CommandError(
+            'nothing was done: there is nobody to ask, say --yes')
+    if input('Do all of this? [y/N] ').strip().lower() not in ('y', 'yes'):
+        raise exceptions.CommandError('nothing was done')
+
+
+def inside(move: rebalance.Move) -> str:
+    """Move a server to another node of its host.
+
+    :returns: why it was not; empty when it was.
+    """
+    found: list[Any] = list(stevedore.ExtensionManager(MOVERS))
+    if not found:
+        return ('to be done where nova-manage runs: openstack ghsched server '
+                f'move-node {move.guest} --node 0={move.destination.node}')
+    mover: Callable[[str, int], str] = found[0].plugin
+    return mover(move.guest, move.destination.node)
+
+
+def between(client: clients.Client, move: rebalance.Move, timeout: float,
+            sleep: Callable[[float], None] = time.sleep) -> str:
+    """Have Nova migrate a server, and wait for it.
+
+    :returns: why it did not; empty when it did.
+    """
+    nodes = client.compute_nodes().values()
+    service = next((str(node['service']['host']) for node in nodes
+                    if node['hypervisor_hostname'] == move.destination.host),
+                   None)
+    if service is None:
+        return f'Nova knows no compute host {move.destination.host}'
+    problem = client.live_migrate(move.guest, service)
+    if problem:
+        return problem
+    for _turn in range(max(1, int(timeout / _INTERVAL))):
+        record = client.server(move.guest)
+        if record is None:
+            return 'the server is gone'
+        if not observe.is_moving(record):
+            host = str(record.get(observe.HYPERVISOR))
+            return '' if host == move.destination.host else (
+                f'it is still on {host}, in state {record["status"]}; see '
+                f'"openstack server migration list --server {move.guest}"')
+        sleep(_INTERVAL)
+    return f'the live migration did not end within {timeout:g} s'

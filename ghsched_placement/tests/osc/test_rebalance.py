@@ -1,0 +1,276 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""From what Nova, Placement and hosts say to a plan, and to moves."""
+
+import argparse
+import types
+import unittest
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+from osc_lib import exceptions
+
+from ghsched_placement import affinity
+from ghsched_placement import capacity
+from ghsched_placement.findings import Server
+from ghsched_placement import load
+from ghsched_placement.osc import measured
+from ghsched_placement.osc import rebalance as command
+from ghsched_placement import policy as policies
+from ghsched_placement import rebalance
+from ghsched_placement.rebalance import Spot
+from ghsched_placement.tests import clouds
+from ghsched_placement import traffic
+
+POWER = 'OS-EXT-STS:power_state'
+HOST = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
+
+
+def server(uuid='u', nodes=(0,), **specs):
+    return Server(uuid, uuid, 'a', policies.parse(
+        {f'ghsched:{key}': value for key, value in specs.items()},
+        len(nodes)), '', nodes, running=True)
+
+
+def said(uuid='u', time=10.0, node=0, talks=None, **figures):
+    """The diagnostics of a guest on a host with two nodes of 8 CPUs."""
+    record = load.Load(time, 60, tuple(
+        load.HostNode(number, cpus=8, memory_free=32768,
+                      cpu_load=0.9 if number == 0 else 0.0)
+        for number in (0, 1)),
+        (load.GuestNode(uuid, 0, node, **{
+            'vcpus': 4, 'memory': 2048, 'cpu_load': 0.9, 'cpu_wait': 0.1,
+            **figures}),))
+    found = load.write_of(record, uuid)
+    return found if talks is None else found | {traffic.KEY: talks}
+
+
+class GuestTest(unittest.TestCase):
+
+    def test_what_it_waits_for_is_wanted_too(self):
+        found = measured.guest(server(mem_bw_min='20'), said(bandwidth=5e9))
+        self.assertEqual(rebalance.Guest(
+            'u', Spot('a', 0), 4.0, 5e9, 2048, 20), found)
+
+    def test_what_is_not_known_stays_unknown(self):
+        self.assertIsNone(
+            measured.guest(server(), said(cpu_load=None)).cpu)
+        self.assertIsNone(measured.guest(server(), {}))
+
+    def test_a_guest_with_devices_stays(self):
+        found = measured.guest(server(vfs='nic:1'), said())
+        self.assertFalse(found.inside or found.between)
+
+    def test_a_guest_of_several_nodes_is_left_where_it_is(self):
+        self.assertIsNone(measured.guest(server(nodes=(0, 1)), said()))
+
+
+class NodeTest(unittest.TestCase):
+
+    def of(self, *guests, **figures):
+        return measured.of_node(Spot('a', 0), load.HostNode(0, **figures),
+                                guests, 30, True)
+
+    def test_the_others_use_what_guests_do_not(self):
+        one = rebalance.Guest('u', Spot('a', 0), 3.0, 2e9)
+        found = self.of(one, cpus=8, cpu_load=0.5, bandwidth=5e9,
+                        capacity=1e10, memory_free=9,
+                        bottlenecks=('io_wait',))
+        self.assertEqual(rebalance.Node(
+            Spot('a', 0), 8, 1.0, 1e10, 3e9, 9, 30, True), found)
+
+    @given(st.floats(0, 1), st.floats(0, 64))
+    def test_nobody_uses_less_than_nothing(self, busy, wanted):
+        found = self.of(rebalance.Guest('u', Spot('a', 0), wanted),
+                        cpus=8, cpu_load=busy)
+        self.assertGreaterEqual(found.cpu, 0)
+
+    def test_a_node_without_figures_is_not_idle(self):
+        self.assertIsNone(self.of().cpu)
+        self.assertIsNone(self.of(cpus=8, capacity=1e10).capacity)
+
+
+class Cloud:
+    """A client of a cloud with the hosts a and b, where b has no guest."""
+
+    def __init__(self, *guests):
+        self.guests = {uuid: (found, group) for uuid, found, group in guests}
+        self.asked = []
+        self.refused = ''
+        self.status = 'ACTIVE'
+        self.at = 'a'
+
+    def hosts(self):
+        found = []
+        for name in 'ab':
+            found += capacity.hosts([
+                clouds.root(name, PCPU=16, MEMORY_MB=65536), *(clouds.node(number, name=name) for number in (0, 1))])
+        return found
+
+    def away(self):
+        return {}
+
+    def compute_nodes(self):
+        return {name: {'hypervisor_hostname': name,
+                       'service': {'host': f'{name}-service'}}
+                for name in 'ab'}
+
+    def servers(self):
+        return [self.server(uuid) for uuid in self.guests]
+
+    def server(self, uuid):
+        return {'id': uuid, 'name': uuid, 'status': self.status, POWER: 1,
+                HOST: self.at, 'tenant_id': 'p',
+                'OS-EXT-STS:task_state': None, 'addresses': {'net': [
+                    {'addr': f'10.0.0.{ord(uuid)}'}]},
+                'flavor': {'extra_specs': {
+                    'ghsched:affinity_group': self.guests[uuid][1]}
+                    if self.guests[uuid][1] else {}}}
+
+    def each(self, ask, items):
+        return list(map(ask, items))
+
+    def host_nodes(self, uuid):
+        return (0,)
+
+    def said(self, uuid):
+        return self.guests[uuid][0]
+
+    def soft_affinity(self):
+        return {}
+
+    def migrated(self, since):
+        return []
+
+    def live_migrate(self, uuid, host):
+        self.asked.append((uuid, host))
+        if not self.refused:
+            self.at = host.partition('-')[0]
+        return self.refused
+
+
+class ReadTest(unittest.TestCase):
+
+    def test_a_host_without_guests_is_idle_and_one_that_is_silent_is_not(self):
+        found, _records = measured.read(Cloud(('u', {}, '')),
+                                        affinity.Bounds())
+        self.assertEqual(
+            {Spot('a', 0): None, Spot('a', 1): None, Spot('b', 0): 0.0,
+             Spot('b', 1): 0.0},
+            {node.spot: node.cpu for node in found.nodes})
+        self.assertEqual((8, 32768), (found.nodes[2].cpus,
+                                      found.nodes[2].memory))
+
+    def test_guests_that_talk_or_wish_are_together(self):
+        talks = [['10.0.0.116', '10.0.0.117', 5e6]]
+        found, _records = measured.read(Cloud(
+            ('t', said('t', talks=talks), ''), ('u', said('u'), ''),
+            ('v', said('v'), 'web'), ('w', said('w'), 'web')),
+            affinity.Bounds())
+        self.assertEqual({frozenset('tu'), frozenset('vw')},
+                         {group.members for group in found.groups})
+        self.assertEqual(5e6, found.ties.strength('u', 't'))
+
+    def test_the_latest_measurement_of_a_host_counts(self):
+        servers = [server('t'), server('u')]
+        found = measured.measured(servers, {
+            't': said('t', time=20.0), 'u': said('u', time=10.0)})
+        self.assertEqual(20.0, found['a'].time)
+
+    def test_what_nova_keeps_of_moves(self):
+        def one(kind, **more):
+            return {'instance_uuid': 'u', 'migration_type': kind,
+                    'created_at': '1970-01-01T00:00:10.000000',
+                    'updated_at': None, 'source_node': 'a',
+                    'dest_node': 'b', **more}
+        found = measured.moved([
+            one('resize'), one('live-migration'),
+            one('live-migration', updated_at='1970-01-01T00:01:00.000000',
+                dest_node=None)])
+        self.assertEqual(
+            (rebalance.Moved('u', 10.0, frozenset('ab')),
+             rebalance.Moved('u', 60.0, frozenset('a'))), found)
+
+
+MOVE = rebalance.Move('u', Spot('a', 0), Spot('b', 1), 'why', 100.0, 2.0)
+
+
+class CommandTest(unittest.TestCase):
+
+    def arguments(self, *words):
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        return parser.parse_args(words)
+
+    def planned(self, cloud, *words):
+        moves, _records = command.plan(cloud, self.arguments(*words))
+        return [(move.guest, move.destination) for move in moves]
+
+    def test_a_plan_for_two_busy_guests_on_one_node(self):
+        cloud = Cloud(('t', said('t'), ''), ('u', said('u'), ''))
+        self.assertEqual([('t', Spot('a', 1))], self.planned(cloud))
+        self.assertEqual(
+            'b', self.planned(cloud, '--only', 'between')[0][1].host)
+        self.assertEqual([], self.planned(cloud, '--moves', '0'))
+
+    def test_a_cloud_that_measures_nothing(self):
+        cloud = Cloud(('t', {}, ''))
+        cloud.hosts = lambda: Cloud.hosts(cloud)[:1]
+        with self.assertRaisesRegex(exceptions.CommandError, 'no host has'):
+            self.planned(cloud)
+
+    def test_a_policy_that_is_not_installed(self):
+        with self.assertRaisesRegex(exceptions.CommandError,
+                                    'there are affinity'):
+            command.policy('nobody')
+
+    def test_nova_is_asked_to_migrate_to_a_service(self):
+        cloud = Cloud(('u', {}, ''))
+        self.assertEqual('', command.between(cloud, MOVE, 10, print))
+        self.assertEqual([('u', 'b-service')], cloud.asked)
+
+    def test_what_nova_refuses_is_repeated(self):
+        cloud = Cloud(('u', {}, ''))
+        cloud.refused = 'HTTP 400 no valid host'
+        self.assertEqual(cloud.refused,
+                         command.between(cloud, MOVE, 10, print))
+
+    def test_a_server_that_comes_back(self):
+        cloud = Cloud(('u', {}, ''))
+        cloud.live_migrate = lambda uuid, host: ''
+        self.assertRegex(command.between(cloud, MOVE, 10, print),
+                         'still on a, in state ACTIVE')
+        cloud.status, waited = 'MIGRATING', []
+        self.assertRegex(command.between(cloud, MOVE, 10, waited.append),
+                         'did not end within 10 s')
+        self.assertEqual(5, len(waited))
+
+    def test_a_host_that_nova_does_not_know(self):
+        cloud = Cloud(('u', {}, ''))
+        cloud.compute_nodes = dict
+        self.assertRegex(command.between(cloud, MOVE, 10, print), 'knows no')
+
+    def test_inside_a_host_is_where_nova_manage_runs(self):
+        inside = rebalance.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
+        with mock.patch.object(command.stevedore, 'ExtensionManager',
+                               return_value=[]):
+            self.assertRegex(command.inside(inside),
+                             'server move-node u --node 0=1')
+        moved = []
+        mover = types.SimpleNamespace(
+            plugin=lambda uuid, node: moved.append((uuid, node)) or '')
+        with mock.patch.object(command.stevedore, 'ExtensionManager',
+                               return_value=[mover]):
+            self.assertEqual('', command.inside(inside))
+        self.assertEqual([('u', 1)], moved)
