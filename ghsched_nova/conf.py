@@ -258,7 +258,7 @@ OPTS: list[cfg.Opt] = [
         help='Seconds for which guests that say less than 1 MB/s to each '
              'other still belong together. Used by nova-compute.'),
     cfg.FloatOpt(
-        'load_period', default=30.0, min=1.0,
+        'load_period', default=30.0, min=0.0,
         help='Seconds over which load and waiting of NUMA nodes are measured '
              'at least. They are measured when nova-compute reports its '
              'resources, [DEFAULT]update_resources_interval; a report that '
@@ -277,7 +277,26 @@ OPTS: list[cfg.Opt] = [
              'NAME:PERCENT,NAME:PERCENT, of cpu_load (90 by default), '
              'cpu_wait (10), memory_load (80), memory_wait (5), io_load (95) '
              'and io_wait (800: eight requests that wait at a device). With '
-             '0 a figure makes no bottleneck. Used by nova-compute.'),
+             '0 a figure makes no bottleneck. Used by nova-compute, and by '
+             'nova-scheduler to compare nodes that are none.'),
+    cfg.BoolOpt(
+        'load_placement', default=True,
+        help='Whether a guest gets, of the NUMA nodes of a host that have '
+             'what it asks for, those with the least load and waiting that '
+             'are no bottleneck. Where all are alike, they take turns, '
+             'unless [compute]packing_host_numa_cells_allocation_strategy '
+             'is on. Hosts that do not report their load give the nodes of '
+             'the lowest numbers. Used by nova-scheduler.'),
+    cfg.FloatOpt(
+        'load_weight_multiplier', default=1.0,
+        help='How much GhschedLoadWeigher counts beside other weighers. More '
+             'than 0 avoids hosts whose NUMA nodes are busy or are waited '
+             'for; 0 turns the weigher off. The same name in the metadata of '
+             'an aggregate holds for its hosts. Used by nova-scheduler.'),
+    cfg.IntOpt(
+        'load_max_age', default=180, min=1,
+        help='Seconds after which a measured load is not heard any more. '
+             'Used by nova-scheduler.'),
     cfg.IntOpt(
         'bottleneck_hysteresis', default=20, min=0, max=99,
         help='Percent of a threshold by which a figure has to fall below it '

@@ -29,6 +29,7 @@ from typing import TypeAlias
 
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
+from ghsched_placement import node_choice
 from ghsched_placement import request
 from ghsched_placement.request import LOCALITIES
 
@@ -112,11 +113,14 @@ class Host:
     :param node_of_pf: host NUMA node by UUID of a PF's provider; None when
         the host does not tell.
     :param socket_of: socket by host NUMA node, None when unknown.
+    :param busy: cost of host NUMA nodes by their load; those without one
+        are all alike.
     """
 
     node_of_numa: Mapping[str, int]
     node_of_pf: Mapping[str, int | None] = field(default_factory=dict)
     socket_of: Mapping[int, int | None] = field(default_factory=dict)
+    busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
 
     def distance(self, node: int, other: int | None) -> int:
         """Index into LOCALITIES of how far apart two nodes are."""
@@ -136,6 +140,8 @@ class Placed:
     :param sockets: how many the guest is on.
     :param pfs: UUIDs of the PFs.
     :param cost: of the nodes, see :data:`Cost`.
+    :param busy: how busy they are, see
+        :func:`ghsched_placement.node_choice.together`.
     """
 
     nodes: Mapping[int, int]
@@ -145,6 +151,7 @@ class Placed:
     sockets: int = 1
     pfs: tuple[str, ...] = ()
     cost: tuple[float, ...] = ()
+    busy: node_choice.Cost = ()
 
     def order(self) -> tuple[int, ...]:
         """Host NUMA node of each guest NUMA node."""
@@ -155,11 +162,13 @@ class Placed:
         """Order among candidates of a host: Placement's own is arbitrary.
 
         The nearest VFs first; then what leaves VFs to others and is on few
-        sockets; then what costs others least, and few PFs.
+        sockets; then the nodes that have most to give; then what costs
+        others least, and takes turns; then few PFs.
         """
         off_node, off_socket = self.far
-        return (off_socket, off_node, self.wasted, self.sockets, self.cost,
-                self.order(), len(set(self.pfs)), self.pfs)
+        busy, turn = node_choice.parts(self.busy)
+        return (off_socket, off_node, self.wasted, self.sockets, busy,
+                self.cost, turn, self.order(), len(set(self.pfs)), self.pfs)
 
 
 def fan_out(candidates: Sequence[Mapping[str, Any]],
@@ -278,7 +287,8 @@ def _placed(nodes: Mapping[int, int], candidate: Mapping[str, Any],
             far: tuple[int, int], pfs: tuple[str, ...], host: Host,
             wasted: int) -> Placed:
     sockets = {host.socket_of.get(node) for node in nodes.values()}
-    return Placed(nodes, candidate, far, wasted, len(sockets), pfs)
+    return Placed(nodes, candidate, far, wasted, len(sockets), pfs,
+                  busy=node_choice.together(nodes.values(), host.busy))
 
 
 def _nodes(mappings: Mapping[str, Sequence[str]], wanted: Wanted,

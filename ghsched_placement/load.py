@@ -19,7 +19,8 @@ period. Loads of what cannot be asked for beyond its capacity end at 1, others
 may be above. What is not known is None, and None is never 0.
 
 Nova keeps a text for each key in the stats of a compute node, 64 KiB for all
-of them, so only the host's nodes go there; guests are told of one by one.
+of them, so only the host's nodes go there. What is of a guest goes with the
+diagnostics of that guest.
 """
 
 from collections.abc import Mapping

@@ -37,6 +37,7 @@ from ghsched_nova import compat
 from ghsched_nova import pci_requests
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.placement_client import PlacementError
+from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
@@ -114,7 +115,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param told: what becomes of the flavor on the others, for the log.
         """
         if not wanted.suffixes and not wanted.near:
-            yield from super().filter_all(hosts, spec)
+            for host_state in super().filter_all(hosts, spec):
+                yield by_load.steered(host_state, spec)
             return
         refused = Gathered()
         for host_state in hosts:
@@ -216,7 +218,8 @@ def _host(view: HostStateView) -> candidates.Host:
         node_of_numa={names.numa_provider_uuid(view.uuid, cell.id): cell.id
                       for cell in view.numa_topology.cells},
         node_of_pf=compat.pool_nodes(view),
-        socket_of=compat.sockets(view.numa_topology))
+        socket_of=compat.sockets(view.numa_topology),
+        busy=by_load.costs(view))
 
 
 def _fit(view: HostStateView, spec: compat.RequestSpec, item: Placed,

@@ -256,11 +256,13 @@ class OurParts:
     def setUp(self):
         self.useFixture(KeptElements())
         self.kernel = self.useFixture(FakeKernel())
-        # Nova's fake libvirt cannot be asked.
+        # Nova's fake libvirt cannot be asked, and what this machine does
+        # meanwhile must not say where guests go.
         self.flags(resctrl_path=self.kernel.path,
                    sysfs_path=self.kernel.path,
                    memorytune_attributes='basic',
-                   device_numa_renderer='expander', group='ghsched')
+                   device_numa_renderer='expander', load_placement=False,
+                   group='ghsched')
         super().setUp()
 
     def _setup_services(self):

@@ -1,0 +1,97 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What nova-scheduler makes of the load that a host has reported."""
+
+from collections.abc import Iterator
+import itertools
+import time
+from typing import Any
+
+from ghsched_nova import compat
+from ghsched_nova import conf
+from ghsched_nova.scheduler.host_view import HostStateView
+from ghsched_placement import load
+from ghsched_placement import names
+from ghsched_placement import node_choice
+
+
+def measured(state: Any) -> load.Load | None:
+    """What a host has reported; None where that is too old."""
+    found = load.read(getattr(state, 'stats', None) or {})
+    # The clocks of two hosts differ, in both directions.
+    if found is None or (abs(time.time() - found.time)
+                         > compat.config().ghsched.load_max_age):
+        return None
+    return found
+
+
+def taken(state: Any) -> dict[int, node_choice.Taken]:
+    """By host NUMA node, what guests with a NUMA topology have of it."""
+    topology = state.numa_topology
+    return {cell.id: node_choice.Taken(
+        cell.cpu_usage + len(cell.pinned_cpus),
+        len(cell.cpuset | cell.pcpuset))
+        for cell in (topology.cells if topology else ())}
+
+
+def costs(state: Any) -> dict[int, node_choice.Cost]:
+    """Of the nodes of a host; empty where they are all alike to us."""
+    config = compat.config()
+    found = measured(state) if config.ghsched.load_placement else None
+    if found is None:
+        return {}
+    return node_choice.costs(
+        found, taken(state), conf.bottleneck_limits(config.ghsched),
+        config.compute.packing_host_numa_cells_allocation_strategy)
+
+
+def steered(state: Any, spec: compat.RequestSpec) -> Any:
+    """A host that Nova's own filter has let through, with nodes by load.
+
+    The limits hold the claim to the best nodes that Nova's fit can use; a
+    host whose claim we cannot steer, or about which nothing is known, is
+    given back as it is.
+    """
+    topology = spec.numa_topology if 'numa_topology' in spec else None
+    if not topology or not state.numa_topology or not (
+            compat.offers_physnets(state.numa_topology, names.node_physnet)):
+        return state
+    found = costs(state)
+    if len(set(found.values())) < 2:
+        return state
+    view = HostStateView(state)
+    candidates = view.allocation_candidates or [{}]
+    requests = spec.pci_requests.requests if spec.pci_requests else []
+    most = compat.config().ghsched.max_candidates_per_host
+    for order in itertools.islice(_orders(found, len(topology)), most):
+        limits = compat.numa_limits(view, spec, order, in_order=True)
+        if compat.fit(view, spec, limits, candidates[0].get('mappings'),
+                      requests) is not None:
+            view.limits['numa_topology'] = limits
+            view.allocation_candidates = view.allocation_candidates[:1]
+            return view
+    return state
+
+
+def _orders(costs: dict[int, node_choice.Cost],
+            count: int) -> Iterator[tuple[int, ...]]:
+    """Ways to give each guest node a host node, the cheapest first."""
+    ways = itertools.islice(itertools.permutations(sorted(costs), count),
+                            _MOST)
+    return iter(sorted(ways, key=lambda way: (
+        node_choice.together(way, costs), way)))
+
+
+#: Ways that are compared; a host of eight nodes has fewer for four.
+_MOST = 2000

@@ -1,0 +1,122 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which NUMA nodes of a host a guest should be on (pure).
+
+The best is the one that is farthest from being a bottleneck. Nodes that are
+nearly alike take turns. It is a preference among nodes that have what the
+guest asks for, and nothing else.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+import math
+from typing import TypeAlias
+
+from ghsched_placement.bottleneck import Limits
+from ghsched_placement.load import HostNode
+from ghsched_placement.load import Load
+from ghsched_placement.load import RESOURCES
+
+#: Less is better; empty where nothing is known.
+Cost: TypeAlias = tuple[float, ...]
+
+#: Nodes whose nearness to a bottleneck is in the same tenth are alike: a
+#: guest that idles uses as much.
+STEPS = 10
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What guests have of a host NUMA node by Nova's account.
+
+    :param vcpus: of guests that are bound to it.
+    """
+
+    vcpus: int
+    cpus: int
+
+
+def nearness(load: Load, taken: Mapping[int, Taken], limits: Limits,
+             alike: bool = True) -> dict[int, float]:
+    """How near each node is to being a bottleneck; from 1 on it is one.
+
+    The nearest of its figures counts. Guests that have come since they were
+    measured are taken to be busy, so that not all that start at once go
+    where nobody was.
+
+    :param alike: compare only what is known of all nodes, because what is
+        not known of one is not 0.
+    """
+    nodes = [_expected(node, taken.get(node.node)) for node in load.nodes]
+    names = [name for name in RESOURCES if name in limits.begin]
+    if alike:
+        names = [name for name in names if all(
+            getattr(node, name) is not None for node in nodes)]
+    found = {}
+    for node in nodes:
+        figures = node.figures()
+        parts = [figures[name] / limits.begin[name]
+                 for name in names if name in figures]
+        if node.bottlenecks:
+            parts.append(1.0)
+        if parts:
+            found[node.node] = max(parts)
+    return found
+
+
+def _expected(node: HostNode, taken: Taken | None) -> HostNode:
+    if (taken is None or node.cpu_load is None or node.vcpus is None
+            or not taken.cpus):
+        return node
+    fresh = max(0, taken.vcpus - node.vcpus)
+    return HostNode(**{**vars(node), 'cpu_load': min(
+        1.0, node.cpu_load + fresh / taken.cpus)})
+
+
+def costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
+          pack: bool = False) -> dict[int, Cost]:
+    """What it costs to be on each node; empty when they cannot be compared.
+
+    :param pack: whether nodes that are alike are filled one after the other.
+    """
+    near = nearness(load, taken, limits)
+    if not near or near.keys() != taken.keys():
+        return {}
+    return {node: (float(value >= 1), float(min(STEPS, math.floor(
+        value * STEPS + 1e-9))), 0.0 if pack else _share(taken[node]))
+        for node, value in near.items()}
+
+
+def _share(taken: Taken) -> float:
+    return taken.vcpus / taken.cpus if taken.cpus else 0.0
+
+
+def together(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
+    """The cost of some nodes: of the worst of them, then of all.
+
+    Nothing where the cost of one is not known.
+    """
+    parts = [costs.get(node) for node in nodes]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return ()
+    worst, whole = ([function(values) for values in zip(*known, strict=True)]
+                    for function in (max, sum))
+    return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
+
+
+def parts(cost: Cost) -> tuple[Cost, Cost]:
+    """By the load of the nodes, and by whose turn it is."""
+    return cost[:-2], cost[-2:]
