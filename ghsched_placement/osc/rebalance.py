@@ -59,7 +59,7 @@ def policy(name: str) -> rebalance.Policy:
 
     :raises CommandError: naming those that are.
     """
-    known = stevedore.ExtensionManager(rebalance.POLICIES)
+    known: Any = stevedore.ExtensionManager(rebalance.POLICIES)
     if name not in known:
         raise exceptions.CommandError(
             f'there is no policy {name}; there are '

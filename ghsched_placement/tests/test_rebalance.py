@@ -55,7 +55,7 @@ def clouds(draw):
                   bottleneck=draw(_RARELY), open=not draw(_RARELY))
              for spot in (A0, A1, B0, B1)]
     names = draw(st.lists(st.sampled_from('abcdefghij'), unique=True,
-                           min_size=2))
+                          min_size=2))
     guests = [Guest(name, draw(st.sampled_from([A0, A1, B0, B1])),
                     draw(st.sampled_from([0.5, 1.0, 2.0, 4.0, 6.0, None])),
                     draw(st.sampled_from([0, 1e9, 4e9])),

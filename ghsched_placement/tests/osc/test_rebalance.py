@@ -115,7 +115,8 @@ class Cloud:
         found = []
         for name in 'ab':
             found += capacity.hosts([
-                clouds.root(name, PCPU=16, MEMORY_MB=65536), *(clouds.node(number, name=name) for number in (0, 1))])
+                clouds.root(name, PCPU=16, MEMORY_MB=65536), *(
+                    clouds.node(number, name=name) for number in (0, 1))])
         return found
 
     def away(self):
