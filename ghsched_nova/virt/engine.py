@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""From a guest's policy to its XML, and to resctrl once it runs.
+"""Makes resctrl hold the policies of the guests that run on a host.
 
 Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
-:mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
+:mod:`ghsched_nova.resctrl.reconcile`) with the host. Knows no Nova object.
 """
 
 from collections.abc import Callable
@@ -25,14 +25,9 @@ from pathlib import Path
 import threading
 from typing import Any
 
-from lxml import etree
 from oslo_log import log as logging
 
-from ghsched_nova import conf
-from ghsched_nova.guest import device_numa
-from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import host as resctrl_host
@@ -42,22 +37,23 @@ from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_nova.virt import desired
+from ghsched_nova.virt import domain_xml
+from ghsched_nova.virt import host_facts
 from ghsched_placement.host import HostDescription
 from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 
 
-class HostEngine:
+class HostEngine(host_facts.HostFacts):
     """The resctrl side of one compute host.
 
     :param section: the ``[ghsched]`` section of the configuration.
     """
 
     def __init__(self, section: Any) -> None:
-        self._section = section
+        super().__init__(section)
         self._told: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
@@ -76,26 +72,10 @@ class HostEngine:
         self.uncounted: dict[str, str] = {}
         #: Lists all domains that run, for a group that guests share.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
-        #: Whether libvirt keeps the extended attributes of memorytune.
-        self.extended = False
-        #: Whether it can make a group for the whole process of a guest.
-        self.process_groups = False
-        #: Whether it keeps <numa node='N'/> in a passthrough device.
-        self.numa_element = False
+        #: Writes policies into the XML of domains.
+        self.domain_xml = domain_xml.DomainXml(self)
 
     # -- the host -------------------------------------------------------------
-
-    def host(self) -> resctrl_host.ResctrlHost:
-        """What the kernel offers now.
-
-        :raises ResctrlUnavailable: when it offers no bandwidth control.
-        """
-        told = resctrl_host.Told(
-            node_bandwidth=conf.by_node(self._section, 'node_bandwidth'),
-            cap=self._section.bandwidth_cap,
-            l3_ways_shared=self._section.l3_ways_shared)
-        return resctrl_host.read_host(
-            self._root, Path(self._section.sysfs_path), told)
 
     def describe(self, stopped: Iterable[desired.Running] = ()
                  ) -> HostDescription:
@@ -124,7 +104,7 @@ class HostEngine:
         sharing = desired.sharing(stopped) | running
         return replace(
             host.description(
-                max(self._section.reserved_control_groups, len(foreign))
+                max(self.section.reserved_control_groups, len(foreign))
                 + self.caps_all + host.control_groups_lost(
                     sum(name.startswith(own.MONITORS) for name in groups))),
             sharing={uuid: one.group for uuid, one in sharing.items()},
@@ -142,115 +122,12 @@ class HostEngine:
         """
         return frozenset(
             name for name in naming.foreign(names) | (self._foreign & names)
-            if os.path.exists(self._root / name / 'tasks'))
+            if os.path.exists(self.root / name / 'tasks'))
 
     def _tell(self, message: str) -> None:
         if message != self._told:
             self._told = message
             LOG.info('ghsched: %s', message)
-
-    def warn_of_open_directory(self) -> None:
-        """For a host whose resctrl was mounted without further ado."""
-        if apply.anybody_can_lock(self._root):
-            LOG.warning('ghsched: any user of this host can lock %(root)s and '
-                        'so keep guests from starting; give it to the group '
-                        'of nova-compute: chgrp nova %(root)s && chmod 0750 '
-                        '%(root)s', {'root': self._root})
-
-    # -- guest XML ------------------------------------------------------------
-
-    def render(self, xml: str, policy: GuestPolicy,
-               host_nodes: Sequence[int]) -> str:
-        """The domain XML with memorytune and the policy in its metadata.
-
-        :param host_nodes: host NUMA node of each guest NUMA node.
-        :raises ResctrlUnavailable: when the host has no bandwidth control.
-        :raises PolicyNotHeld: when it cannot hold the policy.
-        """
-        if not policy.controlled and not policy.monitor:
-            return metadata.write(xml, metadata.DomainPolicy(policy, ()))
-        host = self.host()
-        settings = resolve.resolve(host, policy, host_nodes)
-        shared = (self.shares and policy.controlled
-                  and not policy.partitions)
-        domain = metadata.DomainPolicy(
-            policy, tuple(host_nodes[:len(policy.nodes)]), shared)
-        xml = metadata.write(xml, domain)
-        nodes = _tunes(settings)
-        if shared or not self._libvirt_can(
-                host.libvirt_makes_groups(self.extended) if nodes
-                else host.dialect.libvirt_monitors):
-            return xml      # a group of ours measures as well
-        whole = self.process_groups and self._all_threads
-        tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
-                                     nodes=nodes, monitor=policy.monitor)
-        return memorytune.render(xml, tune, self.extended)
-
-    def retune(self, xml: str) -> str:
-        """The domain XML with the values of the policy in its metadata.
-
-        :returns: the same text when its memorytune has them already, or when
-            it has none because libvirt does not make the control group.
-        :raises NOT_DESIRED: when the policy cannot be read, or not be held.
-        """
-        domain = metadata.read(xml)
-        if domain is None or not domain.policy.controlled:
-            return xml
-        return memorytune.retune(
-            xml, _tunes(resolve.resolve(self.host(), domain.policy,
-                                        domain.host_nodes)), self.extended)
-
-    def place_devices(self, xml: str, policy: GuestPolicy,
-                      devices: Sequence[device_numa.Device],
-                      host_nodes: Sequence[int]) -> str:
-        """The domain XML in which the guest sees the NUMA node of devices.
-
-        All of it or nothing: under ``preferred`` a guest whose devices cannot
-        be placed gets the XML as Nova made it.
-
-        :raises DeviceNumaError: under ``required``, with each device and why.
-        """
-        if policy.device_numa == device_numa.NONE:
-            return xml
-        try:
-            there = set(device_numa.passthrough(xml))
-            distances = self.distances()
-            decision = device_numa.decide(
-                [device for device in devices if device.address in there],
-                host_nodes, policy.device_numa, distances, bool(distances))
-            for problem in decision.problems:
-                LOG.warning('ghsched: a device without a NUMA node of its '
-                            'own: %s', problem)
-            if self.numa_element:
-                return device_numa.render_numa_element(
-                    xml, decision.guest_node_of)
-            return device_numa.render_expander(
-                xml, decision.guest_node_of,
-                self._section.device_numa_spare_ports)
-        except pci_topology.DeviceNumaError as error:
-            if policy.device_numa == device_numa.REQUIRED:
-                raise
-            LOG.warning('ghsched: the guest does not see the NUMA nodes of '
-                        'its devices: %s', error)
-            return xml
-
-    def distances(self) -> dict[int, dict[int, int]]:
-        """ACPI SLIT of the host, by node and node; empty without one.
-
-        Empty, too, where no device is shown on the nearest node.
-        """
-        if not self._section.device_numa_nearest:
-            return {}
-        found = sysfs_files.distances(Path(self._section.sysfs_path))
-        if not found:
-            LOG.warning('ghsched: the distances of the NUMA nodes cannot be '
-                        'read')
-        return found
-
-    def _libvirt_can(self, detected: bool) -> bool:
-        """Whether libvirt can use resctrl, as the admin says or else so."""
-        choice = self._section.memorytune_attributes
-        return detected if choice == 'auto' else bool(choice != 'none')
 
     # -- a running guest ------------------------------------------------------
 
@@ -282,16 +159,16 @@ class HostEngine:
         """One guest with a group, or a monitoring group, of its own."""
         host = self.host()
         report = privileged.reconcile(
-            self._root, self._run_path, model.Wanted(
+            self.root, self.run_path, model.Wanted(
                 (self._with_devices(host, running,
                                     desired.read(host, running)),),
                 (running.domain,), others=resolve.other_domains(host),
-                all_threads=self._all_threads,
+                all_threads=self.all_threads,
                 lossy=host.dialect.lossy, writes=host.writes))
         _tell_actions(report)
         for problem in report.problems:
             raise apply.EnforcementError(
-                problem.reason, str(self._root / problem.group))
+                problem.reason, str(self.root / problem.group))
         return bool(report.actions)
 
     def _with_devices(self, host: resctrl_host.ResctrlHost,
@@ -301,11 +178,11 @@ class HostEngine:
 
         :raises NOT_DESIRED: when one cannot be controlled.
         """
-        if (not host.dialect.devices or not self._section.control_devices
+        if (not host.dialect.devices or not self.section.control_devices
                 or guest.only_measured):
             return guest
         return replace(guest, devices=frozenset(
-            desired.iommu_group(Path(self._section.sysfs_path), address)
+            desired.iommu_group(Path(self.section.sysfs_path), address)
             for address in running.passthrough()))
 
     def _settle_all(self, running: desired.Running) -> bool:
@@ -314,7 +191,7 @@ class HostEngine:
         for problem in problems:
             if problem.guest == running.domain.uuid:
                 raise apply.EnforcementError(
-                    problem.reason, str(self._root / problem.group))
+                    problem.reason, str(self.root / problem.group))
         return changed
 
     # -- all guests -----------------------------------------------------------
@@ -324,30 +201,7 @@ class HostEngine:
 
         :raises EnforcementError: when there is no resctrl, or no lock.
         """
-        privileged.reconcile(self._root, self._run_path, model.Wanted())
-
-    def groups(self) -> frozenset[str]:
-        """Names of the control groups that there are; none without resctrl.
-
-        With those of the monitoring groups that were made here in the
-        kernel's default group.
-
-        Ask before libvirt is asked for its domains: a group is made after
-        its domain was started, so one whose domain is not listed afterwards
-        has none.
-        """
-        names = {name for name in self._entries('')
-                 if name not in naming.NOT_GROUPS}
-        names |= {own.MONITORS + name for name in self._entries(own.MONITORS)
-                  if naming.own_uuid(name)}
-        return frozenset(
-            name for name in names if os.path.isdir(self._root / name))
-
-    def _entries(self, directory: str) -> list[str]:
-        try:
-            return os.listdir(self._root / directory)
-        except OSError:
-            return []
+        privileged.reconcile(self.root, self.run_path, model.Wanted())
 
     def wanted(self, running: Iterable[desired.Running],
                before: Iterable[str]
@@ -359,32 +213,12 @@ class HostEngine:
         """
         # One that has ended since it was listed has no number any more.
         running = [domain for domain in running if domain.domain.id >= 0]
-        together = desired.sharers(running)
-        guests: list[model.Guest] = []
-        problems: list[model.Problem] = []
-        host: resctrl_host.ResctrlHost | None = None
-        for domain in running:
-            promised = self.promises(domain)
-            if not promised and not (self.caps_all and domain.xml):
-                continue
-            try:
-                host = host or self.host()
-                guest = (desired.read(host, domain, together) if promised
-                         else desired.unclassed(
-                             host, domain,
-                             self._section.default_bandwidth_max))
-                if guest is not None:
-                    guests.append(self._with_devices(host, domain, guest))
-            except desired.NOT_DESIRED as error:
-                problems.append(
-                    model.Problem(domain.domain.uuid, '', str(error))
-                    if promised else
-                    model.Problem('', own.DEFAULT, str(error)))
+        host, guests, problems = self._desired(running)
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guests, before)),
             resolve.other_domains(host) if host else {},
-            self._all_threads, bool(self._section.control_devices),
+            self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
             host.dialect.lossy if host else frozenset(),
@@ -400,6 +234,33 @@ class HostEngine:
             return (host or self.host()).cache
         except resctrl_host.ResctrlUnavailable:
             return None
+
+    def _desired(self, running: Sequence[desired.Running]
+                 ) -> tuple[resctrl_host.ResctrlHost | None,
+                            list[model.Guest], list[model.Problem]]:
+        """The host, where a guest needs it, and what guests are to have."""
+        together = desired.sharers(running)
+        guests: list[model.Guest] = []
+        problems: list[model.Problem] = []
+        host: resctrl_host.ResctrlHost | None = None
+        for domain in running:
+            promised = self.promises(domain)
+            if not promised and not (self.caps_all and domain.xml):
+                continue
+            try:
+                host = host or self.host()
+                guest = (desired.read(host, domain, together) if promised
+                         else desired.unclassed(
+                             host, domain,
+                             self.section.default_bandwidth_max))
+                if guest is not None:
+                    guests.append(self._with_devices(host, domain, guest))
+            except desired.NOT_DESIRED as error:
+                problems.append(
+                    model.Problem(domain.domain.uuid, '', str(error))
+                    if promised else
+                    model.Problem('', own.DEFAULT, str(error)))
+        return host, guests, problems
 
     def reconcile(self) -> tuple[model.Problem, ...]:
         """Make resctrl hold the policy of every guest, in one call as root.
@@ -433,7 +294,7 @@ class HostEngine:
             if not (wanted.guests or wanted.removable or wanted.cache):
                 return tuple(problems), False
             try:
-                report = privileged.reconcile(self._root, self._run_path,
+                report = privileged.reconcile(self.root, self.run_path,
                                               wanted)
             except apply.EnforcementError as error:
                 return (*problems, *(
@@ -458,20 +319,15 @@ class HostEngine:
                 LOG.warning('ghsched: groups that guests share, or are '
                             'measured in, stay as they are for now: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
-        if not os.path.isdir(self._root / own.group_name(uuid)):
+        if not os.path.isdir(self.root / own.group_name(uuid)):
             return
         try:
-            if privileged.remove_own(self._root, uuid):
+            if privileged.remove_own(self.root, uuid):
                 LOG.info('ghsched: removed the control group of %s', uuid)
         except Exception as error:
             # Whatever privsep raises: the guest is to stop, or to go.
             LOG.warning('ghsched: the control group of %(uuid)s stays: '
                         '%(error)s', {'uuid': uuid, 'error': error})
-
-    @property
-    def shares(self) -> bool:
-        """Whether guests that start share groups."""
-        return bool(self._section.group_sharing)
 
     def can_join(self, policy: GuestPolicy,
                  host_nodes: Sequence[int]) -> bool:
@@ -505,40 +361,8 @@ class HostEngine:
         except metadata.MetadataError:
             return True
 
-    @property
-    def caps_all(self) -> bool:
-        """Whether guests that ask for nothing are held to something."""
-        return bool(self._section.default_bandwidth_max < 100)
-
-    @property
-    def _root(self) -> Path:
-        return Path(self._section.resctrl_path)
-
-    @property
-    def _run_path(self) -> Path:
-        return Path(self._section.libvirt_run_path)
-
-    @property
-    def _all_threads(self) -> bool:
-        return bool(self._section.control_threads == 'all')
-
 
 def _tell_actions(report: reconciling.Report) -> None:
     for action in report.actions:
         LOG.info('ghsched: %(action)s, because %(reason)s',
                  {'action': action, 'reason': action.reason})
-
-
-def _tunes(settings: Iterable[resolve.DomainSetting]
-           ) -> tuple[memorytune.NodeTune, ...]:
-    return tuple(
-        memorytune.NodeTune(
-            id=setting.domain, bandwidth=setting.maximum,
-            hardlimit=setting.hardlimit, priority=setting.priority,
-            min_bandwidth=setting.minimum)
-        for setting in settings)
-
-
-def _vcpus(xml: str) -> frozenset[int]:
-    text = etree.fromstring(xml).findtext('vcpu')
-    return frozenset(range(int(text or 0)))

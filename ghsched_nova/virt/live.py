@@ -138,7 +138,7 @@ def is_same(host: engine.HostEngine, domain: Domain,
     """Whether a domain has a policy already, now and after a restart."""
     stored = domain.stored
     return (policy_of(domain.live) == policy_of(stored) == list(policy)
-            and host.retune(stored) == stored)
+            and host.domain_xml.retune(stored) == stored)
 
 
 def change(host: engine.HostEngine, domain: Domain,
@@ -181,7 +181,7 @@ def _make_so(host: engine.HostEngine, domain: Domain,
             metadata.read(domain.stored) != wanted):
         domain.write(wanted)
     stored = domain.stored
-    retuned = host.retune(stored)
+    retuned = host.domain_xml.retune(stored)
     if retuned != stored:
         domain.define(retuned)
     host.enforce(domain.guest.id, domain.live)

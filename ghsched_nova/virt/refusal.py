@@ -21,14 +21,23 @@ those are in the log of nova-compute alone.
 from nova import exception
 from oslo_log import log as logging
 
+from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import agreement
+from ghsched_nova.virt import desired
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
+
+#: What keeps a policy from being held, as our modules raise it.
+NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
+            apply.EnforcementError, metadata.MetadataError,
+            memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
+            desired.DomainError, policies.PolicyError)
 
 _BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
               '(ghsched:mem_bw_*)')

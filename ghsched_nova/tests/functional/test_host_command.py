@@ -99,7 +99,7 @@ from ghsched_placement.policy import GuestPolicy
 options = cfg.ConfigOpts()
 conf.register(options)
 options([], default_config_files=[], default_config_dirs=[])
-print(engine.HostEngine(options.ghsched).render(
+print(engine.HostEngine(options.ghsched).domain_xml.render(
     sys.stdin.read(), GuestPolicy(monitor=True), ()))
 """
 

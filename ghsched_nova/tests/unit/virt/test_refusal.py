@@ -16,7 +16,6 @@ from oslotest import base
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import apply
 from ghsched_nova.virt import agreement
-from ghsched_nova.virt import driver
 from ghsched_nova.virt import refusal
 from ghsched_placement import policy
 
@@ -26,7 +25,7 @@ class RefusalTest(base.BaseTestCase):
     HOST = '/sys/fs/resctrl/qemu-1 of host NUMA node 3, 0000:81:00.1'
 
     def test_no_error_of_ours_shows_a_tenant_the_host(self):
-        for kind in (*driver.NOT_HELD, agreement.Disagreement):
+        for kind in (*refusal.NOT_HELD, agreement.Disagreement):
             if kind is policy.PolicyError:
                 continue
             text = refusal.for_tenant(kind(self.HOST))

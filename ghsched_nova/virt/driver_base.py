@@ -1,0 +1,164 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the parts of the compute driver have in common.
+
+Each part (:mod:`~ghsched_nova.virt.driver_reports`,
+:mod:`~ghsched_nova.virt.driver_start`,
+:mod:`~ghsched_nova.virt.driver_devices`,
+:mod:`~ghsched_nova.virt.driver_migration`) hooks methods of Nova's libvirt
+driver; :mod:`~ghsched_nova.virt.driver` joins them.
+"""
+
+from collections.abc import Sequence
+import threading
+from typing import Any
+
+from nova.virt.libvirt import driver as libvirt_driver
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova.placement_client import PlacementClient
+from ghsched_nova.resctrl import model
+from ghsched_nova.virt import agreement
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import engine
+from ghsched_nova.virt import refusal
+from ghsched_nova.virt import scheduling
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+
+class DriverBase(libvirt_driver.LibvirtDriver):
+    """Nova's libvirt driver with an engine for resctrl beside it."""
+
+    def __init__(self, virtapi: Any, read_only: bool = False) -> None:
+        super().__init__(virtapi, read_only)
+        self._ghsched = engine.HostEngine(compat.config().ghsched)
+        self._ghsched.running = self._all_running
+        self._threads = scheduling.ThreadKeeper(
+            compat.config().ghsched, dedicated=compat.dedicated_cpus())
+        self._last_running: list[desired.Running] = []
+        # What was read of a policy must not be written when it has changed.
+        self._changing = threading.RLock()
+
+    def _check_agreement(
+            self, instance: Any, topology: Any, allocations: Any,
+            vfs: Sequence[tuple[int, int | None]] = ()) -> None:
+        """Refuse a guest whose claim and allocation name different nodes.
+
+        :param vfs: guest and host NUMA node of each VF.
+        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
+            the next host.
+        """
+        try:
+            policy = policy_of(instance)
+            if policy is None:
+                return
+            cells = compat.host_cells(topology)
+            agreement.check(
+                policy, compat.config().ghsched.bandwidth_accounting,
+                cells, allocations or {}, self._host.get_node_uuid(), vfs,
+                self._ghsched.can_join(policy, cells))
+        except (policies.PolicyError, agreement.Disagreement) as error:
+            raise refusal.of(error, instance) from error
+
+    # -- guests that run ------------------------------------------------------
+
+    def _enforce(self, guest: Any) -> None:
+        xml = guest.get_xml_desc()
+        self._ghsched.enforce(guest.id, xml)
+        self._threads.settle(desired.of(xml, guest.id))
+
+    def _reassert(self) -> None:
+        """Make resctrl hold the policy of every guest that runs.
+
+        After a restart of nova-compute, and with each report of resources. A
+        guest that cannot be helped is told in the log and left running: it
+        was protected when it started, and stopping it now would be worse.
+        """
+        with self._changing:
+            self._reassert_all()
+        self._threads.reconcile(self._last_running)
+
+    def _reassert_all(self) -> None:
+        try:
+            problems = self._ghsched.reconcile()
+        except Exception:
+            # Whatever is wrong with resctrl, the host has to report.
+            LOG.exception('ghsched: the policies of guests cannot be looked '
+                          'after')
+            return
+        if not problems:
+            return
+        guests = {guest.uuid: guest for guest
+                  in self._host.list_guests(only_running=True)}
+        for problem in problems:
+            guest = guests.get(problem.guest)
+            if guest is None:
+                LOG.warning('ghsched: %s', problem)
+            elif is_active(guest):
+                LOG.error('ghsched: the policy of %(name)s does not hold: '
+                          '%(problem)s',
+                          {'name': guest.name, 'problem': problem})
+
+    def _all_running(self) -> list[desired.Running]:
+        guests = self._host.list_guests(only_running=True)
+        self._last_running = [self._running(guest) for guest in guests]
+        return self._last_running
+
+    def _running(self, guest: Any) -> desired.Running:
+        """A guest with its XML, where libvirt gives it."""
+        domain = model.Domain(guest.uuid, guest.id, guest.name)
+        try:
+            xml = guest.get_xml_desc()
+        except libvirt_driver.libvirt.libvirtError as error:
+            if is_active(guest):
+                LOG.error('ghsched: libvirt does not give the XML of '
+                          '%(name)s: %(error)s',
+                          {'name': guest.name, 'error': error})
+            return desired.Running(domain)
+        return desired.Running(domain, xml)
+
+
+def placement() -> PlacementClient:
+    return PlacementClient(compat.placement_client())
+
+
+def is_active(guest: Any) -> bool:
+    """Whether a guest runs; one that has gone meanwhile does not."""
+    try:
+        return bool(guest.is_active())
+    except libvirt_driver.libvirt.libvirtError:
+        return False
+
+
+def claimed(instance: Any) -> list[Any]:
+    """The passthrough devices that an instance has claimed."""
+    return list(instance.get_pci_devices())
+
+
+def topology_here(instance: Any) -> Any:
+    """The NUMA topology that a guest has claimed on its destination."""
+    context = instance.migration_context
+    return context.new_numa_topology if context else None
+
+
+def policy_of(instance: Any) -> policies.GuestPolicy | None:
+    """What the flavor of an instance asks for.
+
+    :raises PolicyError: when the flavor was made without our validators and
+        the scheduler did not run (a forced host).
+    """
+    return policies.parse(instance.flavor.extra_specs,
+                          len(compat.host_cells(instance.numa_topology)))

@@ -1,0 +1,105 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The part of the compute driver that attaches passthrough devices."""
+
+from collections.abc import Iterable
+import functools
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_topology
+from ghsched_nova.virt import attach
+from ghsched_nova.virt import driver_base as base
+
+LOG = logging.getLogger(__name__)
+
+
+class AttachingDriver(base.DriverBase):
+    """Attaches a device where the guest sees its NUMA node."""
+
+    def __init__(self, virtapi: Any, read_only: bool = False) -> None:
+        super().__init__(virtapi, read_only)
+        # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
+        self.vif_driver = attach.PlacingVIFDriver(self._host)
+
+    def init_host(self, host: str) -> None:
+        super().init_host(host)
+        compat.wrap_attach_interface(self.virtapi, functools.partial(
+            attach.telling_why, nodes=_nodes_of_devices))
+
+    def attach_interface(self, context: Any, instance: Any, image_meta: Any,
+                         vif: Any) -> Any:
+        """Attach a passthrough port where the guest sees its NUMA node.
+
+        :raises PortRefused: under ``required``, when there is no such place.
+        """
+        guest = self._host.get_guest(instance)
+        where = self._place_of(guest, base.claimed(instance))
+        if where is None or vif['vnic_type'] not in attach.PASSTHROUGH:
+            return super().attach_interface(context, instance, image_meta,
+                                            vif)
+        try:
+            with self.vif_driver.placing(where):
+                return super().attach_interface(context, instance, image_meta,
+                                                vif)
+        except pci_topology.DeviceNumaError as error:
+            LOG.error('ghsched: the port is not attached: %s', error,
+                      instance=instance)
+            self.vif_driver.unplug(instance, vif)
+            raise attach.PortRefused from error
+
+    def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
+        """Devices that come back after a suspension or a cold snapshot."""
+        return super()._attach_pci_devices(self._placed(guest, pci_devs),
+                                           pci_devs)
+
+    def _attach_direct_passthrough_ports(
+            self, context: Any, instance: Any, guest: Any,
+            network_info: Any = None) -> Any:
+        return super()._attach_direct_passthrough_ports(
+            context, instance, self._placed(guest, base.claimed(instance)),
+            network_info)
+
+    def _placed(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
+        """The guest, for devices that are attached to it."""
+        where = self._place_of(guest, pci_devices)
+        return guest if where is None else attach.PlacedGuest(guest, where)
+
+    def _place_of(self, guest: Any, pci_devices: Iterable[Any]
+                  ) -> attach.Place | None:
+        """How devices are attached to a guest; None: as Nova does it."""
+        domain = metadata.read(guest.get_xml_desc())
+        if domain is None or domain.policy.device_numa == device_numa.NONE:
+            return None
+        mode = domain.policy.device_numa
+        nodes = {device.address: device.numa_node for device in pci_devices}
+        distances = self._ghsched.distances()
+
+        def where(device_xml: str) -> str:
+            # The guest's ports fill up with each device.
+            return attach.place(
+                device_xml, guest.get_xml_desc(), nodes, mode,
+                self._ghsched.domain_xml.libvirt.numa_element, distances)
+        return where
+
+
+def _nodes_of_devices(instance: Any) -> list[int]:
+    """Host NUMA nodes on which all devices of an instance must be, if so."""
+    policy = base.policy_of(instance)
+    if policy is None or policy.device_numa != device_numa.REQUIRED:
+        return []
+    return sorted(compat.host_cells(instance.numa_topology))

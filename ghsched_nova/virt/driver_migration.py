@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The part of the compute driver for live migration, on either side."""
+
+from typing import Any
+
+from nova import exception
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova.virt import arrival
+from ghsched_nova.virt import driver_base as base
+from ghsched_nova.virt import migration
+from ghsched_nova.virt import refusal
+
+LOG = logging.getLogger(__name__)
+
+
+class MigratingDriver(base.DriverBase):
+    """Checks, renumbers and protects guests that migrate while they run."""
+
+    def check_source_migrate_data_at_dest(self, ctxt: Any, instance: Any,
+                                          migrate_data: Any,
+                                          migration: Any, limits: Any,
+                                          allocs: Any) -> Any:
+        topology = base.topology_here(instance)
+        self._check_domain_numbers(instance)
+        try:
+            if topology is not None:
+                self._check_agreement(instance, topology, allocs)
+        except exception.ComputeResourcesUnavailable as error:
+            raise exception.MigrationPreCheckError(
+                reason=str(error)) from error
+        self._check_arrival(instance)
+        return super().check_source_migrate_data_at_dest(
+            ctxt, instance, migrate_data, migration, limits, allocs)
+
+    def pre_live_migration(self, context: Any, instance: Any, *args: Any,
+                           **kwargs: Any) -> Any:
+        """The last word of the destination; Nova rolls a refusal back."""
+        self._check_arrival(instance)
+        return super().pre_live_migration(context, instance, *args, **kwargs)
+
+    def _check_arrival(self, instance: Any) -> None:
+        """Refuse a guest while it can still stay where it is.
+
+        :raises nova.exception.MigrationPreCheckError: with the reason.
+        """
+        try:
+            policy = base.policy_of(instance)
+            topology = base.topology_here(instance)
+            if policy is not None and topology is not None:
+                arrival.check(self._ghsched, policy,
+                              compat.host_cells(topology))
+        except refusal.NOT_HELD as error:
+            LOG.warning('ghsched: the guest cannot come here: %s', error,
+                        instance=instance)
+            raise exception.MigrationPreCheckError(
+                reason=f'ghsched: {error}') from error
+
+    def check_can_live_migrate_source(self, context: Any, instance: Any,
+                                      *args: Any, **kwargs: Any) -> Any:
+        self._check_domain_numbers(instance)
+        return super().check_can_live_migrate_source(
+            context, instance, *args, **kwargs)
+
+    def _check_domain_numbers(self, instance: Any) -> None:
+        """The source renumbers the XML without seeing the destination.
+
+        :raises nova.exception.MigrationPreCheckError: when it could not.
+        """
+        try:
+            policy = base.policy_of(instance)
+            if policy is not None and policy.controlled:
+                migration.check_numbering(self._ghsched.host())
+        except refusal.NOT_HELD as error:
+            raise exception.MigrationPreCheckError(
+                reason=f'ghsched: {error}') from error
+
+    def _live_migration_operation(self, context: Any, instance: Any,
+                                  dest: Any, block_migration: Any,
+                                  migrate_data: Any, guest: Any,
+                                  device_names: Any) -> Any:
+        moves = migration.node_moves(guest.get_xml_desc(), migrate_data)
+        if moves:
+            guest = migration.MovedGuest(guest, moves, self._retuned)
+        return super()._live_migration_operation(
+            context, instance, dest, block_migration, migrate_data, guest,
+            device_names)
+
+    def _retuned(self, xml: str) -> str:
+        """For a guest whose policy has changed since it was started."""
+        try:
+            return self._ghsched.domain_xml.retune(xml)
+        except refusal.NOT_HELD as error:
+            LOG.warning('ghsched: the guest is migrated with the caps that '
+                        'it was started with: %s', error)
+            return xml
+
+    def post_live_migration_at_destination(self, context: Any,
+                                           instance: Any, *args: Any,
+                                           **kwargs: Any) -> Any:
+        result = super().post_live_migration_at_destination(
+            context, instance, *args, **kwargs)
+        self._protect_arrived(instance)
+        return result
+
+    def _protect_arrived(self, instance: Any) -> None:
+        """Enforce the policy of a guest that runs here already.
+
+        Where libvirt makes the control group its cap holds from the start;
+        all else holds from here on. The source is gone, so whatever goes
+        wrong is told, and tried again with each report of resources.
+        """
+        try:
+            guest = self._host.get_guest(instance)
+            self._enforce(guest)
+        except Exception as error:
+            self._ghsched.not_held[instance.uuid] = str(error)
+            LOG.error('ghsched: the policy of %(name)s does not hold: '
+                      '%(problem)s; it has arrived by live migration and '
+                      'runs on', {'name': instance.name, 'problem': error},
+                      instance=instance)

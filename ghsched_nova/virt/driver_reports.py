@@ -1,0 +1,169 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The part of the compute driver that reports to Placement and to Nova."""
+
+import dataclasses
+import time
+from typing import Any
+
+from oslo_log import log as logging
+from oslo_serialization import jsonutils
+
+from ghsched_nova import compat
+from ghsched_nova import conf
+from ghsched_nova.virt import bandwidth_use
+from ghsched_nova.virt import counted
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import driver_base as base
+from ghsched_nova.virt import guest_diagnostics
+from ghsched_nova.virt import left
+from ghsched_nova.virt import load_use
+from ghsched_nova.virt import pci_providers
+from ghsched_nova.virt import providers
+from ghsched_nova.virt import traffic
+from ghsched_placement import bottleneck
+from ghsched_placement import headroom
+from ghsched_placement.host import HostDescription
+from ghsched_placement import names
+from ghsched_placement import tree
+
+LOG = logging.getLogger(__name__)
+
+
+class ReportingDriver(base.DriverBase):
+    """Providers, inventories and use of the host, and of a guest."""
+
+    def __init__(self, virtapi: Any, read_only: bool = False) -> None:
+        super().__init__(virtapi, read_only)
+        self._pci_devices: list[dict[str, Any]] = []
+        self._numa_nodes: tuple[int, ...] = ()
+        self._offered: tuple[tree.Provider, ...] = ()
+        # Placement's tree is updated with claims as well as with reports.
+        self._reporting = False
+        self._pci_placer = pci_providers.Placer(base.placement)
+        self._bandwidth_use = bandwidth_use.BandwidthUse(
+            compat.config().ghsched)
+        self._load_use = load_use.LoadUse(
+            compat.config().ghsched, self._notify_bottleneck)
+        self._diagnostics = guest_diagnostics.GuestDiagnostics(
+            bandwidth_use.BandwidthUse(compat.config().ghsched),
+            self._ghsched, lambda: self._load_use.load)
+        self._traffic = traffic.GuestTraffic(compat.config().ghsched)
+
+    def update_provider_tree(self, provider_tree: Any, nodename: str,
+                             allocations: Any = None) -> None:
+        groups_before = providers.held_groups(provider_tree, nodename)
+        client = base.placement()
+        super().update_provider_tree(provider_tree, nodename,
+                                     allocations=allocations)
+        self._offered = providers.update(
+            provider_tree, nodename,
+            self._description(),
+            conf.tree_config(compat.config().ghsched), groups_before,
+            client.usages, client.holders)
+        if compat.config().pci.report_in_placement:
+            self._pci_placer.update(
+                provider_tree, nodename, pci_providers.wanted_nodes(
+                    self._pci_devices, compat.device_tags(), nodename))
+        # super() kept a copy from before our part.
+        self.provider_tree = provider_tree
+        self._look_for_uncounted(provider_tree.data(nodename).uuid)
+
+    def _look_for_uncounted(self, root: str) -> None:
+        if not self._reporting:
+            return
+        self._reporting = False
+        try:
+            here = {(guest.uuid, guest.id) for guest
+                    in self._host.list_guests(only_running=True)}
+            self._ghsched.uncounted = counted.look(
+                [one for one in self._last_running
+                 if (one.domain.uuid, one.domain.id) in here], root,
+                compat.config().ghsched.bandwidth_accounting,
+                base.placement().holders)
+        except Exception as error:
+            LOG.warning('ghsched: whether Placement counts what guests are '
+                        'promised is not known: %s', error)
+
+    def _description(self) -> HostDescription:
+        found = self._ghsched.describe(self._stopped())
+        return dataclasses.replace(
+            found, numa_nodes=self._numa_nodes,
+            capabilities=found.capabilities | self._threads.capabilities())
+
+    def _get_pci_passthrough_devices(self) -> str:
+        """Keep what is reported just before the provider tree is asked for.
+        """
+        devices = str(super()._get_pci_passthrough_devices())
+        self._pci_devices = jsonutils.loads(devices)
+        return devices
+
+    def _stopped(self) -> list[desired.Running]:
+        """Guests that may start again, where they would share a group."""
+        if not self._ghsched.shares:
+            return []
+        return [self._running(guest) for guest
+                in self._host.list_guests(only_running=False)
+                if not base.is_active(guest)]
+
+    def _get_host_numa_topology(self) -> Any:
+        """Let the claim be steered to a host NUMA node, see compat."""
+        topology = super()._get_host_numa_topology()
+        cells = topology.cells if topology is not None else ()
+        for cell in cells:
+            compat.add_physnet(cell, names.node_physnet(cell.id))
+        self._numa_nodes = tuple(sorted(cell.id for cell in cells))
+        return topology
+
+    def get_available_resource(self, nodename: str) -> Any:
+        self._reassert()
+        self._reporting = True
+        running = self._last_running
+        resources = self._bandwidth_use.added_to(
+            super().get_available_resource(nodename),
+            load_use.guests(running))
+        return self._with_headroom(self._load_use.added_to(
+            resources, running, self._bandwidth_use.last))
+
+    def _notify_bottleneck(self, change: bottleneck.Change,
+                           payload: dict[str, Any]) -> None:
+        compat.notify('ghsched.numa_node.bottleneck.'
+                      + ('start' if change.begins else 'end'),
+                      {'host': compat.config().host, **payload})
+
+    def _with_headroom(self, resources: Any) -> Any:
+        """What is left, for the schedulers' index; it is only a hint."""
+        try:
+            running = self._last_running
+            known = {guest.domain.uuid for guest in running}
+            guests = [*running, *(
+                self._running(guest) for guest
+                in self._host.list_guests(only_running=False)
+                if guest.uuid not in known)]
+            xmls = [guest.xml for guest in guests]
+            self._traffic.look(xmls)
+            found = left.of(self._offered, self._numa_nodes, xmls,
+                            compat.config().ghsched.bandwidth_accounting,
+                            time.time())
+            if found is not None:
+                resources['stats'] = {**(resources.get('stats') or {}),
+                                      **headroom.write(found)}
+        except Exception as error:
+            LOG.warning('ghsched: what is left is not reported: %r', error)
+        return resources
+
+    def get_diagnostics(self, instance: Any) -> Any:
+        """With what the host has set for the guest."""
+        guest = self._host.get_guest(instance)
+        return self._traffic.added_to(self._diagnostics.added_to(
+            super().get_diagnostics(instance), guest), guest)

@@ -1,0 +1,202 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The part of the compute driver that starts guests.
+
+Puts a guest's policy into its XML, and makes resctrl hold it before the
+guest's CPUs run.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nova import exception
+from nova.virt.libvirt import driver as libvirt_driver
+from oslo_log import log as logging
+from oslo_utils import versionutils
+
+from ghsched_nova import compat
+from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import locked_memory
+from ghsched_nova import pci_requests
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import driver_base as base
+from ghsched_nova.virt import guest_topology
+from ghsched_nova.virt import refusal
+
+LOG = logging.getLogger(__name__)
+
+
+class StartingDriver(base.DriverBase):
+    """From the claim of a guest to the moment that it runs."""
+
+    def __init__(self, virtapi: Any, read_only: bool = False) -> None:
+        super().__init__(virtapi, read_only)
+        compat.around_launch(self._host, self._launch)
+
+    def spawn(self, context: Any, instance: Any, image_meta: Any,
+              injected_files: Any, admin_password: Any, allocations: Any,
+              *args: Any, **kwargs: Any) -> Any:
+        rest = (image_meta, injected_files, admin_password, allocations)
+        if not compat.is_rebuilt_in_place(instance):
+            self._check_agreement(instance, instance.numa_topology,
+                                  allocations, pci_requests.nodes_of(instance))
+            return super().spawn(context, instance, *rest, *args, **kwargs)
+        # Nothing is claimed again, so there is nothing to agree with.
+        try:
+            return super().spawn(context, instance, *rest, *args, **kwargs)
+        except exception.ComputeResourcesUnavailable as error:
+            # Nova would take it for a failed claim, give the allocation up
+            # and tell that the guest, which is gone, is ACTIVE.
+            raise exception.InstanceDeployFailure(
+                reason=str(error)) from error
+
+    def finish_migration(self, context: Any, migration: Any, instance: Any,
+                         disk_info: Any, network_info: Any, image_meta: Any,
+                         resize_instance: Any, allocations: Any,
+                         *args: Any, **kwargs: Any) -> Any:
+        self._check_agreement(instance, instance.numa_topology, allocations,
+                              pci_requests.nodes_of(instance))
+        return super().finish_migration(
+            context, migration, instance, disk_info, network_info,
+            image_meta, resize_instance, allocations, *args, **kwargs)
+
+    def _get_guest_xml(self, context: Any, instance: Any, *args: Any,
+                       **kwargs: Any) -> str:
+        xml = super()._get_guest_xml(context, instance, *args, **kwargs)
+        try:
+            policy = base.policy_of(instance)
+            if policy is None:
+                return str(xml)
+            nodes = compat.host_cells(instance.numa_topology)
+            domain_xml = self._ghsched.domain_xml
+            xml = domain_xml.place_devices(
+                self._threads.render(
+                    domain_xml.render(xml, policy, nodes), policy), policy,
+                [device_numa.Device(device.address, device.numa_node)
+                 for device in base.claimed(instance)], nodes)
+            version = self._libvirt_version()
+            return locked_memory.render_locked_memory(guest_topology.show(
+                compat.config().ghsched, xml, policy, nodes, version), version)
+        except refusal.NOT_HELD as error:
+            raise refusal.of(error, instance) from error
+
+    def _libvirt_version(self) -> tuple[int, ...]:
+        text = versionutils.convert_version_to_str(
+            self._host.get_connection().getLibVersion())
+        return tuple(versionutils.convert_version_to_tuple(text))
+
+    # -- a guest starts -------------------------------------------------------
+
+    def _create_guest(self, context: Any, xml: str, instance: Any,
+                      power_on: bool = True, pause: bool = False,
+                      post_xml_callback: Any = None) -> Any:
+        """Start the guest paused, apply its policy, then let it run.
+
+        libvirt moves the vCPU threads into the control group while the guest
+        is paused, so nothing of it runs before its policy holds.
+        """
+        if not (power_on or pause) or not self._starts_paused(xml):
+            return super()._create_guest(
+                context, xml, instance, power_on=power_on, pause=pause,
+                post_xml_callback=post_xml_callback)
+        guest = super()._create_guest(
+            context, xml, instance, power_on=power_on, pause=True,
+            post_xml_callback=post_xml_callback)
+        self._enforce_or_stop(guest, instance)
+        if not pause:
+            guest.resume()
+        self._tell_news(context, instance)
+        return guest
+
+    def _starts_paused(self, xml: str) -> bool:
+        """Whether there is something to do before a guest may run."""
+        return desired.has_policy(xml) or self._ghsched.caps_all
+
+    def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
+                pause: bool = False) -> None:
+        """Start a domain that is defined already, as :meth:`_create_guest`.
+
+        For a soft reboot and the end of a cold snapshot.
+        """
+        if not self._starts_paused(guest.get_xml_desc()):
+            launch(pause=pause)
+            return
+        launch(pause=True)
+        self._enforce_or_stop(guest, instance)
+        if not pause:
+            guest.resume()
+
+    def _tell_news(self, context: Any, instance: Any) -> None:
+        """Report a shared group while others may be looking for one."""
+        if not self._ghsched.has_news:
+            return
+        try:
+            compat.report_resources(self.virtapi, context, instance)
+        except Exception as error:
+            LOG.warning('ghsched: who shares control groups is told with the '
+                        'next report of the host: %s', error,
+                        instance=instance)
+
+    def _soft_reboot(self, instance: Any) -> Any:
+        """Somebody else may have started the guest while Nova waited."""
+        done = super()._soft_reboot(instance)
+        if done:
+            self._enforce_or_stop(self._host.get_guest(instance), instance)
+        return done
+
+    def _resume_guest_after_snapshot(
+            self, context: Any, live_snapshot: Any,
+            original_power_state: Any, instance: Any, guest: Any) -> None:
+        """Devices were attached since the guest was started."""
+        restarted = self._needs_suspend_resume_for_snapshot(
+            live_snapshot, original_power_state)
+        try:
+            super()._resume_guest_after_snapshot(
+                context, live_snapshot, original_power_state, instance,
+                guest)
+        finally:
+            if restarted and guest.is_active():
+                self._enforce_or_stop(guest, instance)
+
+    def _enforce_or_stop(self, guest: Any, instance: Any) -> None:
+        """A guest whose policy cannot be held does not run.
+
+        One without a policy does: it has been promised nothing.
+
+        :raises nova.exception.ComputeResourcesUnavailable: with the reason.
+        """
+        try:
+            self._enforce(guest)
+        except Exception as error:
+            if not self._ghsched.promises(
+                    desired.of(guest.get_xml_desc())):
+                LOG.warning('ghsched: the guest runs without the cap for '
+                            'guests without a policy: %s', error,
+                            instance=instance)
+                return
+            LOG.error('ghsched: the policy of the guest cannot be held, it '
+                      'is stopped: %s', error, instance=instance)
+            _stop(guest, instance)
+            self._ghsched.forget(instance.uuid)
+            if not isinstance(error, refusal.NOT_HELD):
+                raise
+            raise refusal.of(error, instance) from error
+
+
+def _stop(guest: Any, instance: Any) -> None:
+    """Stop a guest; why that is done is more than that it cannot be."""
+    try:
+        guest.poweroff()
+    except libvirt_driver.libvirt.libvirtError as error:
+        LOG.warning('ghsched: libvirt does not stop the guest: %s', error,
+                    instance=instance)

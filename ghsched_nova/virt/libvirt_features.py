@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Asks a host's libvirt which elements of ours it keeps."""
+
+from collections.abc import Callable
+from typing import Any
+
+from nova.virt.libvirt import driver as libvirt_driver
+from nova.virt.libvirt import guest as libvirt_guest
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import memorytune
+from ghsched_nova.virt.domain_xml import LibvirtFeatures
+
+LOG = logging.getLogger(__name__)
+
+
+def probe(host: Any) -> LibvirtFeatures:
+    """What libvirt keeps, or what the configuration says of it.
+
+    :param host: nova.virt.libvirt.host.Host
+    """
+    return LibvirtFeatures(
+        extended=_keeps_extended(host),
+        process_groups=_groups_processes(host),
+        numa_element=_keeps_numa_element(host))
+
+
+def _keeps_extended(host: Any) -> bool:
+    """Whether libvirt keeps min_bandwidth, hardlimit and priority."""
+    choice = compat.config().ghsched.memorytune_attributes
+    if choice != 'auto':
+        return bool(choice == 'extended')
+    return _keeps(host, memorytune.probe_xml(), memorytune.keeps_extended)
+
+
+def _groups_processes(host: Any) -> bool:
+    """Whether libvirt makes a group for a whole QEMU, if that is wanted.
+    """
+    if compat.config().ghsched.control_threads != 'all':
+        return False
+    return _keeps(host, memorytune.process_probe_xml(),
+                  memorytune.keeps_process)
+
+
+def _keeps_numa_element(host: Any) -> bool:
+    """Whether libvirt keeps ``<numa node='N'/>`` in a device."""
+    choice = compat.config().ghsched.device_numa_renderer
+    if choice != 'auto':
+        return bool(choice == 'element')
+    return _keeps(host, device_numa.probe_xml(),
+                  device_numa.keeps_numa_element)
+
+
+def _keeps(host: Any, xml: str, kept: Callable[[str], bool]) -> bool:
+    """Define a domain that never starts, and read it back.
+
+    Upstream libvirt drops what it does not know without a word. The
+    probes are KVM guests, as memorytune has to be, so a host of other
+    guests is not asked; Nova would log an error at each start.
+    """
+    if compat.config().libvirt.virt_type != 'kvm':
+        return False
+    try:
+        probe = libvirt_guest.Guest.create(xml, host)
+    except libvirt_driver.libvirt.libvirtError as error:
+        LOG.info('ghsched: libvirt does not take a probe: %s', error)
+        return False
+    try:
+        return kept(probe.get_xml_desc())
+    finally:
+        probe.delete_configuration()
