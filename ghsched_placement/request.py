@@ -12,6 +12,7 @@
 
 """A guest's policy -> what to ask Placement for (pure)."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -123,11 +124,28 @@ def build(policy: GuestPolicy, accounting: Accounting,
         groups.extend(found)
         below.setdefault(item.guest_node, []).extend(
             group.suffix for group in found)
-    near = below if locality == 'node' else {}
-    subtrees = []
+    nodes, subtrees = _subtrees(demand.keys(), traits,
+                                below if locality == 'node' else {})
+    groups.extend(nodes)
+    own_group = policy.controlled and not joining
+    return Request(groups=tuple(groups), same_subtree=subtrees,
+                   resources={names.RESCTRL_GROUP: 1} if own_group else {},
+                   root_required=_root_required(policy))
+
+
+def _subtrees(counted: Collection[int], traits: Mapping[int, frozenset[str]],
+              near: Mapping[int, Sequence[str]]
+              ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
+    """What is to be on one host node, and the groups that only name it.
+
+    :param counted: guest nodes with a group for their share.
+    :param traits: of the host node, by guest node.
+    :param near: suffixes of the groups on the host node, by guest node.
+    """
+    groups, subtrees = [], []
     for node in sorted({*near, *traits}):
-        suffixes = near.get(node, [])
-        if node in demand:
+        suffixes = near.get(node, ())
+        if node in counted:
             if suffixes:
                 subtrees.append((names.bandwidth_suffix(node), *suffixes))
         elif node in traits or len(suffixes) > 1:
@@ -136,10 +154,7 @@ def build(policy: GuestPolicy, accounting: Accounting,
                 names.node_suffix(node), {}, traits.get(node, frozenset())
                 | {names.NUMA_NODE_TRAIT}))
             subtrees.append((names.node_suffix(node), *suffixes))
-    own_group = policy.controlled and not joining
-    return Request(groups=tuple(groups), same_subtree=tuple(subtrees),
-                   resources={names.RESCTRL_GROUP: 1} if own_group else {},
-                   root_required=_root_required(policy))
+    return groups, tuple(subtrees)
 
 
 def shares(policy: GuestPolicy) -> dict[int, frozenset[str]]:

@@ -202,10 +202,7 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
          for node in sorted(nodes)],
         room.taken, room.bus_numbers)
     _add_controllers(devices, room.new_ports, layout)
-    for expander in layout:
-        for device, port in zip(wanted.get(expander.node, ()),
-                                expander.ports, strict=False):
-            _append(device, _device_address(port.index))
+    _plug(wanted, layout)
     return document.text(root)
 
 
@@ -309,6 +306,15 @@ def _room(devices: etree._Element,
         new = tuple(itertools.islice(pci.unused(topology.taken), needed + 1))
     return _Room(frozenset(topology.taken.union(new)),
                  (*topology.free_normal_ports, *new), new, needed)
+
+
+def _plug(wanted: Mapping[int, Sequence[etree._Element]],
+          layout: Sequence[pci.Expander]) -> None:
+    """Give each device a port behind the expander bus of its node."""
+    for expander in layout:
+        for device, port in zip(wanted.get(expander.node, ()),
+                                expander.ports, strict=False):
+            _append(device, _device_address(port.index))
 
 
 def _add_controllers(devices: etree._Element, normal: Sequence[int],

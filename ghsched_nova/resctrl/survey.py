@@ -19,6 +19,7 @@ a group that may be removed only the list of its threads.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections import ChainMap
 import contextlib
 from dataclasses import replace
 import os
@@ -60,19 +61,14 @@ def survey(files: apply.Files, root: Path, wanted: model.Wanted,
     for name, guests in members.items():
         there = name in names
         group = _group(files, root / name) if there else model.Group()
-        mine: dict[int, str] = {}
-        for guest in guests:
-            process = _process(run_path, guest.domain.name)
-            if not process and not guest.shared:
-                process = _process_in(proc, group.tasks, guest.domain.uuid)
-                if process in claimed:
-                    process = 0
-                claimed.add(process)
-            of_guest = _of_process(process, proc, others)
-            threads[guest.domain.uuid] = of_guest
-            mine |= of_guest
+        of_guests = {
+            guest.domain.uuid: _of_process(
+                _process_of(guest, group, claimed, run_path, proc), proc,
+                others) for guest in guests}
+        threads |= of_guests
         if there:
-            found[name] = _with_strangers(group, mine, proc)
+            found[name] = _with_strangers(
+                group, dict(ChainMap(*of_guests.values())), proc)
     loose = (wanted.removable & names.keys()) - members.keys()
     for name in loose:
         found[name] = _loose(files, root / name, proc)
@@ -82,6 +78,21 @@ def survey(files: apply.Files, root: Path, wanted: model.Wanted,
                         if wanted.one_supply else 0,
                         _group(files, root).schemata if wanted.cache
                         else None)
+
+
+def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
+                run_path: Path, proc: Path) -> int:
+    """The QEMU of a guest; 0 when it is not known.
+
+    :param claimed: processes of other guests; one found here is added.
+    """
+    process = _process(run_path, guest.domain.name)
+    if not process and not guest.shared:
+        process = _process_in(proc, group.tasks, guest.domain.uuid)
+        if process in claimed:
+            process = 0
+        claimed.add(process)
+    return process
 
 
 def _measuring(files: apply.Files, root: Path,

@@ -58,44 +58,53 @@ class SplitTest(unittest.TestCase):
 
 class RefusalTest(unittest.TestCase):
 
-    def test_the_key_and_the_reason(self):
-        two = {'numa_nodes': '2', 'numa_mem__0': '512', 'numa_mem__1': '512'}
-        for specs, reason in (
-                ({'numa_nodes': '0'}, "hw:numa_nodes: '0' is not a number"),
-                ({'numa_nodes': '3'}, '4 vCPUs cannot be split evenly'),
-                ({'numa_nodes': '2', 'memory_mb': 7}, '7 MB of RAM cannot'),
-                (two, 'each must be there for every N from 0 to 1'),
-                ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '1-3'},
-                 'hw:numa_cpus.1: vCPU 1 is on another node'),
-                ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '9'},
-                 'hw:numa_cpus.1: vCPU 9 is on another node or beyond'),
-                ({**two, 'numa_cpus__0': '0', 'numa_cpus__1': '3'},
-                 'vCPU 1-2 is on no guest NUMA node'),
-                ({**two, 'numa_cpus__0': 'a', 'numa_cpus__1': '3'},
-                 "hw:numa_cpus.0: 'a'"),
-                ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '2-3',
-                  'numa_mem__1': '1'}, '513 MB in all, but the guest has'),
-                ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '2-3',
-                  'numa_mem__1': 'x'}, "hw:numa_mem.1: 'x' is not a number"),
-                ({'cpu_policy': 'x'}, "hw:cpu_policy: 'x' is none of"),
-                ({'cpu_policy': 'mixed'}, 'mixed needs hw:cpu_dedicated_mask'),
-                ({'cpu_policy': 'mixed', 'cpu_realtime_mask': '^0'},
-                 'mixed needs hw:cpu_dedicated_mask, or hw:cpu_realtime'),
-                ({'cpu_policy': 'mixed', 'cpu_dedicated_mask': '0-3'},
-                 'must name some of the 4 vCPUs'),
-                ({'mem_page_size': 'foo'}, "'foo' is none of small, large"),
-                ({'mem_page_size': '1GB', 'memory_mb': 4608},
-                 '4608 MB of RAM on guest NUMA node 0 are no multiple of '
-                 '1048576 KiB'),
-                ({'mem_page_size': '1GB', 'numa_nodes': '2',
-                  'memory_mb': 5120}, '2560 MB of RAM on guest NUMA node 0'),
-                ({'locked_memory': 'yes'}, 'needs hw:mem_page_size'),
-                ({'cpu_realtime': 'yes'}, 'hw:cpu_realtime'),
-                ({'numa_nodes': '02'}, "'02' is not a number"),
-                ({'emulator_threads_policy': 'x'}, "'x' is none of share"),
-                ({'cpu_dedicated_mask': '0'}, 'needs hw:cpu_policy=mixed'),
-                ({'cpu_thread_policy': 'isolate'}, 'needs hw:cpu_policy='),
-                ({'emulator_threads_policy': 'isolate'}, 'isolate needs')):
+    def check(self, *cases):
+        for specs, reason in cases:
             with self.assertRaises(topology.TopologyError) as raised:
                 split(**specs)
             self.assertIn(reason, str(raised.exception))
+
+    def test_a_topology_names_the_key_and_the_reason(self):
+        two = {'numa_nodes': '2', 'numa_mem__0': '512', 'numa_mem__1': '512'}
+        self.check(
+            ({'numa_nodes': '0'}, "hw:numa_nodes: '0' is not a number"),
+            ({'numa_nodes': '3'}, '4 vCPUs cannot be split evenly'),
+            ({'numa_nodes': '2', 'memory_mb': 7}, '7 MB of RAM cannot'),
+            (two, 'each must be there for every N from 0 to 1'),
+            ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '1-3'},
+             'hw:numa_cpus.1: vCPU 1 is on another node'),
+            ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '9'},
+             'hw:numa_cpus.1: vCPU 9 is on another node or beyond'),
+            ({**two, 'numa_cpus__0': '0', 'numa_cpus__1': '3'},
+             'vCPU 1-2 is on no guest NUMA node'),
+            ({**two, 'numa_cpus__0': 'a', 'numa_cpus__1': '3'},
+             "hw:numa_cpus.0: 'a'"),
+            ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '2-3',
+              'numa_mem__1': '1'}, '513 MB in all, but the guest has'),
+            ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '2-3',
+              'numa_mem__1': 'x'}, "hw:numa_mem.1: 'x' is not a number"),
+            ({'numa_nodes': '02'}, "'02' is not a number"))
+
+    def test_a_cpu_policy_names_the_key_and_the_reason(self):
+        self.check(
+            ({'cpu_policy': 'x'}, "hw:cpu_policy: 'x' is none of"),
+            ({'cpu_policy': 'mixed'}, 'mixed needs hw:cpu_dedicated_mask'),
+            ({'cpu_policy': 'mixed', 'cpu_realtime_mask': '^0'},
+             'mixed needs hw:cpu_dedicated_mask, or hw:cpu_realtime'),
+            ({'cpu_policy': 'mixed', 'cpu_dedicated_mask': '0-3'},
+             'must name some of the 4 vCPUs'),
+            ({'cpu_realtime': 'yes'}, 'hw:cpu_realtime'),
+            ({'emulator_threads_policy': 'x'}, "'x' is none of share"),
+            ({'cpu_dedicated_mask': '0'}, 'needs hw:cpu_policy=mixed'),
+            ({'cpu_thread_policy': 'isolate'}, 'needs hw:cpu_policy='),
+            ({'emulator_threads_policy': 'isolate'}, 'isolate needs'))
+
+    def test_pages_name_the_key_and_the_reason(self):
+        self.check(
+            ({'mem_page_size': 'foo'}, "'foo' is none of small, large"),
+            ({'mem_page_size': '1GB', 'memory_mb': 4608},
+             '4608 MB of RAM on guest NUMA node 0 are no multiple of '
+             '1048576 KiB'),
+            ({'mem_page_size': '1GB', 'numa_nodes': '2',
+              'memory_mb': 5120}, '2560 MB of RAM on guest NUMA node 0'),
+            ({'locked_memory': 'yes'}, 'needs hw:mem_page_size'))

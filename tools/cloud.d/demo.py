@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 from aio.lab import Group
 from aio.lab import Lab
 from aio.lab import POLICY_NAMESPACE
-from aio.lab import Provider
+from aio.placement import Provider
 from aio.settings import read
 from demonstration import claim
 from demonstration import command

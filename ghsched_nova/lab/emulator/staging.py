@@ -113,18 +113,10 @@ def stage(
         raise ResctrlError(errno.EINVAL, None)
     staged: Values = {}
     for row in text[:-1].split('\n'):
-        name, colon, rest = row.partition(':')
-        name = name.strip()
-        if not colon:
-            raise ResctrlError(errno.EINVAL, "Missing ':'\n")
-        if not rest:
-            raise ResctrlError(errno.EINVAL, f"Missing '{name}' value\n")
-        line = machine.line(name)
-        if line is None:
-            raise ResctrlError(errno.EINVAL, _unknown(machine, name))
+        line, rest = _line(machine, row)
         direct = line.rounding == 'raw' and at_once is not None
-        target = (at_once[name] if direct and at_once
-                  else staged.setdefault(name, {}))
+        target = (at_once[line.name] if direct and at_once
+                  else staged.setdefault(line.name, {}))
         for domain, value in _row(machine, line, rest):
             if domain in target and not direct:
                 raise ResctrlError(
@@ -136,10 +128,22 @@ def stage(
     return staged
 
 
-def _unknown(machine: machines.Machine, name: str) -> str:
-    if machine.old_layout:
-        return f"unknown/unsupported resource name '{name}'\n"
-    return f"Unknown or unsupported resource name '{name}'\n"
+def _line(machine: machines.Machine, row: str
+          ) -> tuple[machines.Line, str]:
+    """The line that a row of a write names, and the values for it."""
+    name, colon, rest = row.partition(':')
+    name = name.strip()
+    if not colon:
+        raise ResctrlError(errno.EINVAL, "Missing ':'\n")
+    if not rest:
+        raise ResctrlError(errno.EINVAL, f"Missing '{name}' value\n")
+    line = machine.line(name)
+    if line is None:
+        raise ResctrlError(
+            errno.EINVAL, f"unknown/unsupported resource name '{name}'\n"
+            if machine.old_layout
+            else f"Unknown or unsupported resource name '{name}'\n")
+    return line, rest
 
 
 def _row(machine: machines.Machine, line: machines.Line,

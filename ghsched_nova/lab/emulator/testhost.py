@@ -39,14 +39,14 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess  # noqa: S404
 import sys
-import time
 from typing import Any
 import uuid
 
 from ghsched_nova.lab.emulator import cpusets
+from ghsched_nova.lab.emulator import daemons
+from ghsched_nova.lab.emulator.daemons import HostError
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import namespace
 from ghsched_nova.lab.emulator import resctrl
@@ -59,16 +59,6 @@ PROGRAMS = {
     'unshare': 'util-linux',
 }
 RESCTRL = '/sys/fs/resctrl'
-#: Seconds that a daemon may take to come up, or to end when asked.
-START_TIMEOUT = 60.0
-STOP_TIMEOUT = 20.0
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__)
-)))
-
-
-class HostError(Exception):
-    """The test host cannot do what was asked; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +116,7 @@ class Host:
     def __init__(self, state: str):
         self.state = os.path.abspath(state)
         self.log = os.path.join(self.state, 'log')
+        self._daemons = daemons.Daemons(self.log)
 
     # What there is -------------------------------------------------------
 
@@ -134,12 +125,7 @@ class Host:
 
         :param name: ``holder``, ``resctrl`` or ``libvirtd``.
         """
-        try:
-            with open(self._pid_file(name)) as stream:
-                pid, start = (int(word) for word in stream.read().split())
-        except (OSError, ValueError):
-            return 0
-        return pid if start and _start_time(pid) == start else 0
+        return self._daemons.pid(name)
 
     def is_up(self) -> bool:
         """Whether the namespace is there."""
@@ -215,14 +201,14 @@ class Host:
 
     def _start(self, settings: Settings, machine: machines.Machine) -> None:
         if not self.pid('holder'):
-            self._spawn('holder', [
+            self._daemons.start('holder', [
                 'unshare', '--mount', '--uts', '--propagation', 'private',
                 sys.executable, '-m', 'ghsched_nova.lab.emulator.namespace',
                 self.state, cpusets.format_list(machine.cpus),
                 *_holder_options(settings),
-            ], inside=False)
+            ])
             ready = os.path.join(self.log, 'holder.ready')
-            self._await('holder', lambda: os.path.exists(ready))
+            self._daemons.wait('holder', lambda: os.path.exists(ready))
         if not self.mounted():
             self._mount(settings, machine)
         if not self.pid('libvirtd'):
@@ -233,8 +219,8 @@ class Host:
         if holder:
             self._end_inside(resctrl.namespace_of(holder))
         for name in ('holder', 'resctrl', 'libvirtd'):
-            _remove(self._pid_file(name))
-        _remove(os.path.join(self.log, 'holder.ready'))
+            daemons.remove(self._daemons.pid_file(name))
+        daemons.remove(os.path.join(self.log, 'holder.ready'))
         topology = os.path.join(self.state, 'sys')
         shutil.rmtree(topology, ignore_errors=True)
 
@@ -245,17 +231,17 @@ class Host:
         # so that nobody hangs on it.
         libvirtd, resctrl_pid = self.pid('libvirtd'), self.pid('resctrl')
         holder = self.pid('holder')
-        _end([libvirtd])
-        others = set(_processes(inside)) - {resctrl_pid, holder}
-        _end(others)
-        _end([resctrl_pid])
+        daemons.end([libvirtd])
+        others = set(daemons.processes(inside)) - {resctrl_pid, holder}
+        daemons.end(others)
+        daemons.end([resctrl_pid])
         # More than once: a command may have been on its way into the host.
         for _attempt in range(3):
-            left = _processes(inside)
+            left = daemons.processes(inside)
             if not left:
                 return
-            _end(left)
-        left = _processes(inside)
+            daemons.end(left)
+        left = daemons.processes(inside)
         if left:
             raise HostError(f'processes that do not end: {left}')
 
@@ -289,12 +275,12 @@ class Host:
         """
         self._settings()
         with self._locked():
-            _end([self.pid('resctrl')], hard=crash)
+            daemons.end([self.pid('resctrl')], hard=crash)
             if not crash:
                 self.run(['umount', '--lazy', RESCTRL])
 
     def _mount(self, settings: Settings, machine: machines.Machine) -> None:
-        _end([self.pid('resctrl')])
+        daemons.end([self.pid('resctrl')])
         self.run(['umount', '--lazy', RESCTRL])  # a dead one may be there
         command = [
             sys.executable, '-m', 'ghsched_nova.lab.emulator.resctrl',
@@ -315,8 +301,8 @@ class Host:
                 command += [option, str(value)]
         for line in settings.without:
             command += ['--without', line]
-        self._spawn('resctrl', [*command, RESCTRL])
-        self._await('resctrl', self.mounted)
+        self._daemons.start('resctrl', self.command([*command, RESCTRL]))
+        self._daemons.wait('resctrl', self.mounted)
 
     def restart_libvirtd(self, kill: bool = False) -> None:
         """Restart libvirtd; guests go on.
@@ -326,20 +312,20 @@ class Host:
         """
         self._settings()
         with self._locked():
-            _end([self.pid('libvirtd')], hard=kill)
+            daemons.end([self.pid('libvirtd')], hard=kill)
             self._start_libvirtd()
 
     def _start_libvirtd(self) -> None:
-        _remove(f'{self.log}/libvirtd.lock')
-        self._spawn('libvirtd', [
+        daemons.remove(f'{self.log}/libvirtd.lock')
+        self._daemons.start('libvirtd', self.command([
             'libvirtd', '-p', f'{self.log}/libvirtd.lock',
             '-f', '/etc/libvirt/libvirtd.conf',
-        ], {
-            'PATH': f'{self.state}/bin:{_path()}',
+        ]), {
+            'PATH': f'{self.state}/bin:{daemons.search_path()}',
             # The machine's systemd must not hear of these guests.
             'DBUS_SYSTEM_BUS_ADDRESS': 'unix:path=/nonexistent',
         })
-        self._await('libvirtd', lambda: self.run(
+        self._daemons.wait('libvirtd', lambda: self.run(
             ['virsh', '-c', 'qemu:///system', 'version']
         ).returncode == 0)
 
@@ -370,43 +356,7 @@ class Host:
             text=True, **more,
         )
 
-    def _spawn(
-        self, name: str, command: list[str],
-        env: dict[str, str] | None = None, inside: bool = True,
-    ) -> None:
-        search = [_ROOT, *filter(None, [os.environ.get('PYTHONPATH')])]
-        with open(f'{self.log}/{name}.out', 'a') as out:
-            process = subprocess.Popen(
-                self.command(command) if inside else command,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                start_new_session=True, cwd='/',
-                env=os.environ | {
-                    'PATH': _path(), 'PYTHONPATH': ':'.join(search),
-                } | (env or {}),
-            )
-        with open(self._pid_file(name), 'w') as stream:
-            stream.write(f'{process.pid} {_start_time(process.pid)}\n')
-
-    def _await(self, name: str, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline:
-            if not self.pid(name):
-                raise HostError(
-                    f'{name} ended: {_tail(f"{self.log}/{name}.out")}'
-                    f' (logs: {self.log}/{name}.out and beside it)'
-                )
-            if ready():
-                return
-            time.sleep(0.1)
-        raise HostError(
-            f'{name} is not ready after {START_TIMEOUT:.0f} s; see'
-            f' {self.log}/{name}.out and the logs beside it'
-        )
-
     # State ---------------------------------------------------------------
-
-    def _pid_file(self, name: str) -> str:
-        return f'{self.log}/{name}.pid'
 
     def _saved(self) -> dict[str, Any]:
         try:
@@ -447,7 +397,7 @@ def missing() -> str:
     if not os.path.exists('/dev/fuse'):
         return 'there is no /dev/fuse'
     for program, package in PROGRAMS.items():
-        if shutil.which(program, path=_path()) is None:
+        if shutil.which(program, path=daemons.search_path()) is None:
             return f'there is no {program} (Debian package {package})'
     if not namespace.emulators():
         return 'there is no QEMU (Debian package qemu-system-x86)'
@@ -460,59 +410,6 @@ def _check_requirements() -> None:
     reason = missing()
     if reason:
         raise HostError(reason)
-
-
-def _path() -> str:
-    """PATH with the directories of daemons."""
-    have = os.environ.get('PATH', '/usr/bin:/bin')
-    return f'{have}:/usr/sbin:/sbin'
-
-
-def _start_time(pid: int) -> int:
-    """When a process was started (clock ticks), 0 when it has ended."""
-    sample = resctrl.ProcThreads().sample(pid) if pid else None
-    return sample.start if sample else 0
-
-
-def _processes(inside: str) -> list[int]:
-    """Processes in a mount namespace that have not ended."""
-    pids = (int(name) for name in os.listdir('/proc') if name.isdigit())
-    return [
-        pid for pid in pids
-        if resctrl.namespace_of(pid) == inside and _start_time(pid)
-    ]
-
-
-def _end(pids: Sequence[int] | set[int], hard: bool = False) -> None:
-    """End processes: asked first, then killed."""
-    waiting = {pid: _start_time(pid) for pid in pids if _start_time(pid)}
-    for number in (signal.SIGKILL,) if hard else (
-        signal.SIGTERM, signal.SIGKILL
-    ):
-        for pid in waiting:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        deadline = time.monotonic() + STOP_TIMEOUT
-        while waiting and time.monotonic() < deadline:
-            time.sleep(0.05)
-            waiting = {
-                pid: start for pid, start in waiting.items()
-                if _start_time(pid) == start
-            }
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, errors='replace') as stream:
-            lines = stream.read().strip().splitlines()
-    except OSError:
-        return ''
-    return lines[-1] if lines else 'it said nothing'
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 # Command line ------------------------------------------------------------
@@ -577,6 +474,27 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     up = add('up', _up, 'start the host; what runs stays as it is')
+    _add_settings(up)
+    add('down', _down, 'end the host')
+    add('status', _status, 'print what runs, as JSON')
+    run = add('exec', _exec, 'run a command on the host')
+    run.add_argument('command', nargs=argparse.REMAINDER)
+    restart = add(
+        'restart-libvirtd', _restart_libvirtd,
+        'restart libvirtd; guests go on',
+    )
+    restart.add_argument('--kill', action='store_true', help='as a crash')
+    add('mount-resctrl', _mount_resctrl, 'mount resctrl again, empty')
+    umount = add('umount-resctrl', _umount_resctrl, 'take resctrl away')
+    umount.add_argument(
+        '--crash', action='store_true',
+        help='leave a dead mount that answers ENOTCONN',
+    )
+    return parser
+
+
+def _add_settings(up: argparse.ArgumentParser) -> None:
+    """Options for each of :class:`Settings`."""
     up.add_argument(
         '--nodes', type=int, default=2, metavar='N',
         help='NUMA nodes to split the CPUs over (default: %(default)s)',
@@ -597,22 +515,6 @@ def _parser() -> argparse.ArgumentParser:
         '--bind', action='append', default=[], dest='binds',
         metavar='SOURCE:TARGET', help='one more directory of its own',
     )
-    add('down', _down, 'end the host')
-    add('status', _status, 'print what runs, as JSON')
-    run = add('exec', _exec, 'run a command on the host')
-    run.add_argument('command', nargs=argparse.REMAINDER)
-    restart = add(
-        'restart-libvirtd', _restart_libvirtd,
-        'restart libvirtd; guests go on',
-    )
-    restart.add_argument('--kill', action='store_true', help='as a crash')
-    add('mount-resctrl', _mount_resctrl, 'mount resctrl again, empty')
-    umount = add('umount-resctrl', _umount_resctrl, 'take resctrl away')
-    umount.add_argument(
-        '--crash', action='store_true',
-        help='leave a dead mount that answers ENOTCONN',
-    )
-    return parser
 
 
 def main(argv: list[str] | None = None) -> int:

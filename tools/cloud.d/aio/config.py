@@ -299,9 +299,6 @@ def compute(settings: Settings) -> Config:
         'update_resources_interval': 10,
         'sync_power_state_interval': 30,
     }
-    helper = (f'{settings.venv}/bin/privsep-helper '
-              f'--config-file {compute_file(settings)} '
-              f'--config-file {settings.local_conf}')
     return {
         **common,
         'libvirt': {'virt_type': 'kvm', 'cpu_mode': 'none',
@@ -321,6 +318,13 @@ def compute(settings: Settings) -> Config:
                     'resctrl_magic': 0x65735546,
                     'node_bandwidth': host.node_bandwidth(
                         nodes=settings.host.nodes)},
-        **{group: {'helper_command': helper}
-           for group in _PRIVSEP_CONTEXTS},
+        **_privsep(settings),
     }
+
+
+def _privsep(settings: Settings) -> Config:
+    """Each context starts its helper with the options of the host."""
+    helper = (f'{settings.venv}/bin/privsep-helper '
+              f'--config-file {compute_file(settings)} '
+              f'--config-file {settings.local_conf}')
+    return {group: {'helper_command': helper} for group in _PRIVSEP_CONTEXTS}

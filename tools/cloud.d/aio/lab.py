@@ -19,7 +19,6 @@ simulated host is read with virsh and cat, as an admin would.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 import json
@@ -33,6 +32,7 @@ from xml.etree import ElementTree
 from aio import catalog
 from aio import database
 from aio import host
+from aio.placement import PlacementReader
 from aio.settings import CloudError
 from aio.settings import ComputeHost
 from aio.settings import Settings
@@ -68,16 +68,7 @@ class Group:
             for name, values in self.schemata.items()]
 
 
-@dataclass(frozen=True)
-class Provider:
-    """A resource provider of Placement."""
-
-    name: str
-    uuid: str
-    parent: str | None
-
-
-class Lab:
+class Lab(PlacementReader):
     """The running cloud.
 
     :param prefix: every server made here is named so, and removed by
@@ -88,9 +79,8 @@ class Lab:
     image_name = catalog.IMAGE
 
     def __init__(self, settings: Settings, prefix: str) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.prefix = prefix
-        self.cloud = catalog.connect(settings)
 
     # -- flavors and servers --------------------------------------------------
 
@@ -226,13 +216,7 @@ class Lab:
                                         microversion='2.100')
         return list(answer.json()['nodes'])
 
-    # -- Placement ------------------------------------------------------------
-
-    def placement(self, path: str) -> dict[str, Any]:
-        answer = self.cloud.placement.get(path, microversion='1.39')
-        if answer.status_code != 200:
-            raise CloudError(f'GET {path}: {answer.text}')
-        return dict(answer.json())
+    # -- hosts ---------------------------------------------------------------
 
     def on(self, host: ComputeHost) -> 'Lab':
         """The same, with another host to look at."""
@@ -243,57 +227,6 @@ class Lab:
         name = self.server(server).compute_host
         return next(self.on(host) for host in self.settings.hosts
                     if host.name == name)
-
-    def every_provider(self) -> list[Provider]:
-        """The trees of all hosts, their roots first."""
-        found = [Provider(one['name'], one['uuid'],
-                          one['parent_provider_uuid'])
-                 for one in self.placement(
-                     '/resource_providers')['resource_providers']]
-        return sorted(found, key=lambda one: (one.parent or '', one.name))
-
-    def providers(self) -> list[Provider]:
-        """The host's root, and its nodes."""
-        return self.own(self.every_provider())
-
-    def own(self, every: Sequence[Provider]) -> list[Provider]:
-        """Those of the host."""
-        name = self.settings.host.hypervisor
-        roots = [one.uuid for one in every if one.name == name]
-        return [one for one in every
-                if one.uuid in roots or one.parent in roots]
-
-    def node_provider(self, node: int) -> Provider:
-        for one in self.providers():
-            if one.name.endswith(f'_NUMA{node}'):
-                return one
-        raise CloudError(f'Placement has no provider of NUMA node {node}')
-
-    def inventory(self, provider: Provider) -> dict[str, Any]:
-        return dict(self.placement(
-            f'/resource_providers/{provider.uuid}/inventories')['inventories'])
-
-    def usage(self, provider: Provider) -> dict[str, int]:
-        return dict(self.placement(
-            f'/resource_providers/{provider.uuid}/usages')['usages'])
-
-    def traits(self, provider: Provider) -> list[str]:
-        return sorted(self.placement(
-            f'/resource_providers/{provider.uuid}/traits')['traits'])
-
-    def allocations(self, server: Any) -> dict[str, dict[str, int]]:
-        """What a server holds, by the provider's name."""
-        names = {one.uuid: one.name for one in self.every_provider()}
-        found = self.placement(f'/allocations/{server.id}')['allocations']
-        return {names[uuid]: dict(entry['resources'])
-                for uuid, entry in found.items()}
-
-    def allocated_nodes(self, server: Any) -> list[int]:
-        """Host NUMA nodes on which a server holds bandwidth."""
-        return sorted(
-            int(name.rpartition('_NUMA')[2])
-            for name, resources in self.allocations(server).items()
-            if 'CUSTOM_MEM_BW_PCT' in resources)
 
     # -- the command line -----------------------------------------------------
 
