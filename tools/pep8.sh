@@ -11,7 +11,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-# The static checks: tools/pep8.sh [flake8|ruff|mypy|bashate|english]...
+# The static checks: tools/pep8.sh [flake8|ruff|mypy|bashate|english|sizes]...
 # All of them when none is named. They run in the environment of $PYTHON
 # (default: python3 of the PATH).
 
@@ -59,6 +59,10 @@ check() {
         ! files | grep -v -e '/testdata/' -e '^tools/banned-phrases$' |
             xargs -d '\n' grep -nsIiE -f tools/banned-phrases
         ;;
+    sizes)
+        # shellcheck disable=SC2046
+        "$PYTHON" tools/sizes.py $(files | grep '\.py$')
+        ;;
     *)
         echo "$0: no such check: $1" >&2
         return 2
@@ -67,7 +71,7 @@ check() {
 }
 
 failed=0
-[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english
+[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes
 for name in "$@"; do
     check "$name" || failed=1
 done
