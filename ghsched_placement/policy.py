@@ -288,15 +288,7 @@ def parse(extra_specs: Mapping[str, str],
             if key.startswith(_PREFIX)}
     if not ours:
         return None
-    general: dict[str, Value] = {}
-    special: dict[tuple[str, int], Value] = {}
-    for extra_spec, text in ours.items():
-        key, node = _split(extra_spec)
-        value = _value(extra_spec, key, text)
-        if node is None:
-            general[key.name] = value
-        else:
-            special[key.name, node] = value
+    general, special = _values(ours)
     _check_nodes(ours, guest_nodes)
     threads = scheduling.build(
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
@@ -319,6 +311,21 @@ def parse(extra_specs: Mapping[str, str],
                        vfs=vfs, vfs_locality=locality, threads=threads,
                        affinity_group=group,
                        guest_topology=guest_topology)
+
+
+def _values(ours: Mapping[str, str]
+            ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
+    """Values by key, and those of one guest node by key and node."""
+    general: dict[str, Value] = {}
+    special: dict[tuple[str, int], Value] = {}
+    for extra_spec, text in ours.items():
+        key, node = _split(extra_spec)
+        value = _value(extra_spec, key, text)
+        if node is None:
+            general[key.name] = value
+        else:
+            special[key.name, node] = value
+    return general, special
 
 
 def problems(extra_specs: Mapping[str, str],
