@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host tells of the traffic of a guest, and whose it is (pure).
+"""What a host reports of the traffic of a guest, and whose it is (pure).
 
 A host knows addresses. Which guest has one is known to Nova, and two networks
 may have the same one; what is not clear is left out.

@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 
 
 class GuestTraffic:
-    """Looks with each report, and tells of a guest when it is asked.
+    """Looks with each report, and reports on a guest when it is asked.
 
     :param section: ``conf.ghsched``; without ``affinity_source`` this does
         nothing.
