@@ -72,12 +72,10 @@ def survey(files: apply.Files, root: Path, wanted: model.Wanted,
     loose = (wanted.removable & names.keys()) - members.keys()
     for name in loose:
         found[name] = _loose(files, root / name, proc)
-    return model.Actual(found, threads,
-                        _living(run_path, proc) if loose else frozenset(),
-                        _monitors_of_others(files, root, names)
-                        if wanted.one_supply else 0,
-                        _group(files, root).schemata if wanted.cache
-                        else None)
+    return model.Actual(
+        found, threads, _living(run_path, proc) if loose else frozenset(),
+        _monitors_of_others(files, root, names) if wanted.one_supply else 0,
+        _group(files, root).schemata if wanted.cache else None)
 
 
 def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],

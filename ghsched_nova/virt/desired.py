@@ -16,10 +16,12 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections import Counter
 from dataclasses import dataclass
+from dataclasses import replace
 import functools
 import os
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from lxml import etree
 
@@ -207,6 +209,21 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
                        resolve.desired_lines(host, settings), maker,
                        shared=group, monitor=policy.policy.monitor,
                        ways=resolve.ways(host, held, policy.host_nodes))
+
+
+def with_devices(guest: model.Guest, running: Running,
+                 host: resctrl_host.ResctrlHost, section: Any) -> model.Guest:
+    """The desired state of a domain, with its passthrough devices.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :raises NOT_DESIRED: when one cannot be controlled.
+    """
+    if (not host.dialect.devices or not section.control_devices
+            or guest.only_measured):
+        return guest
+    return replace(guest, devices=frozenset(
+        iommu_group(Path(section.sysfs_path), address)
+        for address in running.passthrough()))
 
 
 def iommu_group(sysfs: Path, address: str) -> int:

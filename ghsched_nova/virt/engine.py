@@ -160,8 +160,8 @@ class HostEngine(host_facts.HostFacts):
         host = self.host()
         report = privileged.reconcile(
             self.root, self.run_path, model.Wanted(
-                (self._with_devices(host, running,
-                                    desired.read(host, running)),),
+                (desired.with_devices(desired.read(host, running), running,
+                                      host, self.section),),
                 (running.domain,), others=resolve.other_domains(host),
                 all_threads=self.all_threads,
                 lossy=host.dialect.lossy, writes=host.writes))
@@ -170,20 +170,6 @@ class HostEngine(host_facts.HostFacts):
             raise apply.EnforcementError(
                 problem.reason, str(self.root / problem.group))
         return bool(report.actions)
-
-    def _with_devices(self, host: resctrl_host.ResctrlHost,
-                      running: desired.Running,
-                      guest: model.Guest) -> model.Guest:
-        """The desired state of a domain, with its passthrough devices.
-
-        :raises NOT_DESIRED: when one cannot be controlled.
-        """
-        if (not host.dialect.devices or not self.section.control_devices
-                or guest.only_measured):
-            return guest
-        return replace(guest, devices=frozenset(
-            desired.iommu_group(Path(self.section.sysfs_path), address)
-            for address in running.passthrough()))
 
     def _settle_all(self, running: desired.Running) -> bool:
         """All guests, for the sake of one that shares its group."""
@@ -254,7 +240,8 @@ class HostEngine(host_facts.HostFacts):
                              host, domain,
                              self.section.default_bandwidth_max))
                 if guest is not None:
-                    guests.append(self._with_devices(host, domain, guest))
+                    guests.append(desired.with_devices(
+                        guest, domain, host, self.section))
             except desired.NOT_DESIRED as error:
                 problems.append(
                     model.Problem(domain.domain.uuid, '', str(error))
