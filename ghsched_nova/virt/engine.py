@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import replace
 import os
-from pathlib import Path
 import threading
 from typing import Any
 
@@ -77,8 +76,8 @@ class HostEngine(host_facts.HostFacts):
 
     # -- the host -------------------------------------------------------------
 
-    def describe(self, stopped: Iterable[desired.Running] = ()
-                 ) -> HostDescription:
+    def describe(
+            self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
         """What Placement should know; nothing when there is no resctrl.
 
         A host without resctrl is an ordinary thing, so it is told once, and
@@ -99,8 +98,7 @@ class HostEngine(host_facts.HostFacts):
                    f'{host.num_closids} control groups, of which others use '
                    f'{len(foreign)}, NUMA nodes '
                    f'{sorted(host.domains_by_node)}')
-        # What is kept for others is there for them to use, and guests that
-        # ask for nothing have one group.
+        # Others use what is kept for them; who asks for nothing has a group.
         sharing = desired.sharing(stopped) | running
         return replace(
             host.description(
