@@ -213,7 +213,7 @@ def _compare(values: dict[str, list[float]]) -> None:
               f'worse in {sum(x < -1e-9 for x in more)}', flush=True)
 
 
-def main() -> None:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--mixes', type=int, default=35,
                         help='how many mixes (35)')
@@ -238,7 +238,11 @@ def main() -> None:
                              'hosts (1.4)')
     parser.add_argument('--limit', type=float, default=30,
                         help='seconds for each answer of CP-SAT (30)')
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = _options()
     shape = Shape(hosts=options.hosts, nodes=options.nodes)
     print(f'{shape.hosts} simulated hosts with {shape.groups} control groups '
           f'and {shape.nodes} NUMA nodes, each with {shape.node.cpus} CPUs, '
