@@ -171,7 +171,7 @@ class GuestPolicy:
     def capabilities(self) -> frozenset[str]:
         """Names (:data:`names.CAPABILITY_TRAITS`) of what the host must hold.
         """
-        needed = set()
+        needed = set(self.threads.capabilities())
         for node in self.nodes:
             if node.minimum:
                 needed.add('MEM_BW_MIN')
@@ -187,10 +187,6 @@ class GuestPolicy:
             needed.add('MEM_BW_MONITOR')
         if self.device_numa == 'required':
             needed.add('DEVICE_NUMA')
-        if any(kind.priority for kind in self.threads.kinds):
-            needed.add('VCPU_REALTIME')
-        if self.threads.vcpus is not None and self.threads.vcpus.runtime_us:
-            needed.add('VCPU_DEADLINE')
         if self.guest_topology:
             needed.add('GUEST_TOPOLOGY')
         return frozenset(needed)

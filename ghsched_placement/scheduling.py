@@ -113,6 +113,15 @@ class ThreadPolicy:
     def realtime(self) -> bool:
         return any(kind.realtime for kind in self.kinds)
 
+    def capabilities(self) -> frozenset[str]:
+        """What the host must hold, as for a whole policy."""
+        needed = set()
+        if any(kind.priority for kind in self.kinds):
+            needed.add('VCPU_REALTIME')
+        if any(kind.runtime_us for kind in self.kinds):
+            needed.add('VCPU_DEADLINE')
+        return frozenset(needed)
+
     @property
     def highest_priority(self) -> int:
         """The highest real-time priority of the guest; 0 for none."""

@@ -184,7 +184,7 @@ class HostCommandTest(ThreadsTestCase):
     def test_plan_shows_what_reconcile_sets(self):
         status, text = self.call('plan')
         first, second = json.loads(text)['actions']
-        self.assertEqual(2, status)
+        self.assertEqual(1, status)
         self.assertEqual(
             ('set class', UUID, 'batch', [self.threads()[VCPU0].tid],
              'vCPU 0: it has other'),
