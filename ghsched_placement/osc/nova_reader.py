@@ -1,0 +1,231 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the commands ask Nova for, and Glance."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from concurrent import futures
+from typing import Any
+from typing import TypeVar
+from urllib import parse
+
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from ghsched_placement import diagnostics
+from ghsched_placement import load
+from ghsched_placement.osc import http
+
+T = TypeVar('T')
+R = TypeVar('R')
+
+#: Nova: UUIDs of compute nodes.
+_HYPERVISORS = '2.53'
+#: Nova: the flavor is in the server, with its extra specs.
+_SERVERS = '2.47'
+#: Nova: host NUMA nodes of a server.
+_TOPOLOGY = '2.78'
+#: Nova: UUIDs of migrations, and paging.
+_MIGRATIONS = '2.59'
+#: Nova: the one policy of a server group.
+_GROUPS = '2.64'
+#: Nova: no live migration past the scheduler's check of the host.
+_LIVE_MIGRATION = '2.68'
+#: All but those that a migration ends with, which Nova's database leaves out
+#: (migration_get_in_progress_by_host_and_node in nova/db/main/api.py).
+_IN_PROGRESS = (
+    'accepted', 'queued', 'preparing', 'running', 'pre-migrating',
+    'migrating', 'post-migrating', 'finished', 'confirming', 'reverting')
+#: Nova: the last one before diagnostics are the same for all drivers.
+_DIAGNOSTICS = '2.47'
+
+#: Requests at the same time.
+WORKERS = 8
+
+
+class NovaReader:
+    """Asks Nova about servers, hosts, flavors and migrations.
+
+    :param connection: of openstacksdk.
+    :param workers: requests at the same time; 1: no threads.
+    """
+
+    def __init__(self, connection: Any, workers: int = WORKERS) -> None:
+        self._connection = connection
+        self._workers = workers
+
+    def compute_nodes(self) -> dict[str, dict[str, Any]]:
+        """What Nova says of compute nodes, by their UUID."""
+        return {str(one['id']): one for one in self._pages(
+            '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
+
+    def away(self) -> dict[str, str]:
+        """Why compute nodes take no guest now, by their UUID."""
+        return {uuid: f'nova-compute is {why}'
+                for uuid, one in self.compute_nodes().items()
+                if (why := 'down' if one['state'] != 'up' else
+                    'disabled' if one['status'] != 'enabled' else '')}
+
+    def servers(self, service_host: str | None = None
+                ) -> list[dict[str, Any]]:
+        """The servers of all projects, as Nova's API has them.
+
+        :param service_host: only those of this compute service.
+        """
+        asked = {'all_tenants': '1'}
+        if service_host:
+            asked['host'] = service_host
+        return list(self._pages(
+            '/servers/detail', 'servers', _SERVERS, asked))
+
+    def server(self, uuid: str) -> dict[str, Any] | None:
+        """A server as Nova's API has it; None when there is none."""
+        answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
+        return dict(answer['server']) if answer else None
+
+    def find_server(self, name: str) -> dict[str, Any]:
+        """A server by name or UUID.
+
+        :raises CommandError: when there is none, or more than one.
+        """
+        found = self.server(self._find(self._some_server, 'server', name).id)
+        if found is None:
+            raise exceptions.CommandError(f'the server {name} is gone')
+        return found
+
+    def _some_server(self, name: str, ignore_missing: bool) -> Any:
+        """Of the user's own project, or of any where that is allowed."""
+        find = self._connection.compute.find_server
+        found = find(name)
+        if found is not None:
+            return found
+        try:
+            return find(name, ignore_missing, all_projects=True)
+        except sdk_exceptions.ForbiddenException:
+            return find(name, ignore_missing)
+
+    def host_nodes(self, uuid: str) -> tuple[int | None, ...]:
+        """Host NUMA node of each guest NUMA node of a server.
+
+        None for each where only an admin is told; empty for a server without
+        a NUMA topology, and for one that is gone.
+        """
+        answer = self._compute(f'/servers/{uuid}/topology', _TOPOLOGY,
+                               gone={'nodes': []})
+        return tuple(cell.get('host_node') for cell in answer['nodes'])
+
+    def migrations(self) -> set[str]:
+        """UUIDs of the migrations in progress, which own what they hold.
+
+        Nova keeps each migration for ever, and its API gives those of one
+        status at a time.
+        """
+        # One by one, in the order in which a migration has them: one that
+        # goes on meanwhile is in the next answer.
+        return {one['uuid'] for status in _IN_PROGRESS for one in self._pages(
+            '/os-migrations', 'migrations', _MIGRATIONS, {'status': status},
+            'uuid')}
+
+    def diagnostics(self, uuid: str) -> diagnostics.Report | None:
+        """What the host reports about a server; None when it tells nothing."""
+        said = self.said(uuid)
+        return diagnostics.read(said) if said else None
+
+    def load(self, uuid: str) -> load.Load | None:
+        """What the host of a server has measured; None without that."""
+        return load.read(self.said(uuid))
+
+    def said(self, uuid: str) -> dict[str, Any]:
+        """All that the driver says of a server; empty when it is silent."""
+        response = self._connection.compute.get(
+            f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS)
+        return dict(response.json()) if response.status_code == 200 else {}
+
+    def soft_affinity(self) -> dict[str, str]:
+        """Server groups with the policy soft-affinity, by server."""
+        return {member: group['id'] for group in self._compute(
+            '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
+            if group['policy'] == 'soft-affinity'
+            for member in group['members']}
+
+    def migrated(self, since: str) -> list[dict[str, Any]]:
+        """Migrations of any status that have changed.
+
+        :param since: a time as ISO 8601 has it.
+        """
+        return list(self._pages('/os-migrations', 'migrations', _MIGRATIONS,
+                                {'changes-since': since}, 'uuid'))
+
+    def live_migrate(self, uuid: str, service_host: str) -> str:
+        """Have Nova migrate a server, if Placement finds room for it there.
+
+        :param service_host: of the compute service.
+        :returns: why Nova refuses it; empty when it has begun.
+        """
+        response = self._connection.compute.post(
+            f'/servers/{uuid}/action', microversion=_LIVE_MIGRATION,
+            json={'os-migrateLive': {'host': service_host,
+                                     'block_migration': 'auto'}})
+        return '' if response.status_code == 202 else (
+            f'HTTP {response.status_code} {http.detail(response)}')
+
+    def flavor(self, name: str) -> Any:
+        """A flavor of openstacksdk, by name or UUID, with extra specs."""
+        return self._find(
+            lambda name, **how: self._connection.compute.find_flavor(
+                name, get_extra_specs=True, **how), 'flavor', name)
+
+    def image_properties(self, name: str) -> dict[str, str]:
+        """All properties of an image, by name or UUID."""
+        image = self._find(self._connection.image.find_image, 'image', name)
+        answer = http.get_json(self._connection.image, 'Glance',
+                               f'/images/{image.id}', None)
+        return {key: value for key, value in answer.items()
+                if isinstance(value, str)}
+
+    def _find(self, find: Callable[..., Any], what: str, name: str) -> Any:
+        try:
+            return find(name, ignore_missing=False)
+        except sdk_exceptions.NotFoundException:
+            raise exceptions.CommandError(
+                f'there is no {what} {name}') from None
+        except sdk_exceptions.DuplicateResource:
+            raise exceptions.CommandError(
+                f'there is more than one {what} {name}; give its '
+                'UUID') from None
+
+    def _compute(self, path: str, microversion: str, gone: Any = None) -> Any:
+        return http.get_json(self._connection.compute, 'Nova', path,
+                             microversion, gone)
+
+    def _pages(self, path: str, key: str, microversion: str,
+               asked: Mapping[str, str] | None = None,
+               marker: str = 'id') -> Iterator[dict[str, Any]]:
+        """All entries of a list that Nova gives in pages."""
+        asked = dict(asked or {})
+        while True:
+            query = f'?{parse.urlencode(asked)}' if asked else ''
+            answer = self._compute(path + query, microversion)
+            yield from answer[key]
+            if not answer.get(f'{key}_links') or not answer[key]:
+                return
+            asked['marker'] = str(answer[key][-1][marker])
+
+    def each(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The answers to many questions, in order."""
+        if self._workers == 1:
+            return list(map(ask, items))
+        with futures.ThreadPoolExecutor(self._workers) as pool:
+            return list(pool.map(ask, items))
