@@ -1,0 +1,247 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Other host NUMA nodes for a guest that runs, on the same host (pure).
+
+Says which CPUs each vCPU of the moved guest nodes would have, or why the
+guest cannot move. It changes nothing.
+
+Memory that a device of the host reads and writes by itself stays where it is:
+the kernel pins it (VFIO), and no page of it can be moved.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from typing import Literal
+
+ThreadPolicy = Literal['prefer', 'isolate', 'require']
+
+
+class NotMovable(Exception):  # noqa: N818
+    """The guest stays where it is; says why, for an admin."""
+
+
+@dataclass(frozen=True)
+class HostCell:
+    """What a host NUMA node has.
+
+    :param free: dedicated CPUs that nobody has.
+    :param cores: its dedicated CPUs by core; each CPU is in one of them.
+    :param shared: CPUs for guests without dedicated ones.
+    :param memory_free: MiB of small pages.
+    :param pages_free: huge pages by size in KiB.
+    """
+
+    free: frozenset[int] = frozenset()
+    cores: tuple[frozenset[int], ...] = ()
+    shared: frozenset[int] = frozenset()
+    memory_free: int = 0
+    pages_free: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GuestCell:
+    """A NUMA node of the guest, as Nova has placed it.
+
+    :param vcpus: those without a dedicated CPU.
+    :param pins: dedicated CPU by vCPU.
+    :param reserved: dedicated CPUs of its emulator threads.
+    :param memory: MiB.
+    :param page_size: KiB; None for small pages.
+    """
+
+    host_node: int
+    vcpus: frozenset[int] = frozenset()
+    pins: Mapping[int, int] = field(default_factory=dict)
+    reserved: frozenset[int] = frozenset()
+    memory: int = 0
+    page_size: int | None = None
+    threads: ThreadPolicy = 'prefer'
+
+    @property
+    def taken(self) -> frozenset[int]:
+        """The dedicated CPUs that it has."""
+        return frozenset(self.pins.values()) | self.reserved
+
+
+@dataclass(frozen=True)
+class Move:
+    """A move of a guest.
+
+    :param before: its nodes as they are.
+    :param after: its nodes as they are to be; those that stay are the same.
+    """
+
+    before: tuple[GuestCell, ...]
+    after: tuple[GuestCell, ...]
+
+    @property
+    def moved(self) -> dict[int, tuple[int, int]]:
+        """Host node before and after, by guest node that moves."""
+        return {number: (old.host_node, new.host_node)
+                for number, (old, new) in enumerate(
+                    zip(self.before, self.after, strict=True))
+                if old.host_node != new.host_node}
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything moves."""
+        return bool(self.moved)
+
+    def back(self) -> 'Move':
+        """What undoes it."""
+        return Move(self.after, self.before)
+
+
+def plan(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
+         wish: Mapping[int, int], devices: Iterable[str] = ()) -> Move:
+    """Where the vCPUs of a guest would be.
+
+    :param guest: its NUMA nodes, all of them.
+    :param host: by number; without what the guest itself has, so CPUs and
+        memory of the guest count as taken.
+    :param wish: host NUMA node by guest NUMA node.
+    :param devices: PCI addresses of passthrough devices of the guest.
+    :raises NotMovable: when it cannot be so.
+    """
+    after = list(guest)
+    _check(guest, host, wish)
+    moving = {number: node for number, node in wish.items()
+              if guest[number].host_node != node}
+    if not moving:
+        return Move(tuple(guest), tuple(guest))
+    _check_devices(devices)
+    for number, node in sorted(moving.items()):
+        room = _with_what_leaves(host[node], node, guest, moving)
+        _check_memory(guest[number], room, node)
+        after[number] = _placed(guest[number], room, node,
+                                host[guest[number].host_node].cores)
+    return Move(tuple(guest), tuple(after))
+
+
+def _check(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
+           wish: Mapping[int, int]) -> None:
+    for number, node in wish.items():
+        if not 0 <= number < len(guest):
+            raise NotMovable(f'the guest has no NUMA node {number}')
+        if node not in host:
+            raise NotMovable(f'the host has no NUMA node {node}')
+    lost = {cell.host_node for cell in guest} - host.keys()
+    if lost:
+        raise NotMovable('the host does not report the NUMA nodes '
+                         f'{sorted(lost)}, on which the guest is')
+    nodes = [wish.get(number, cell.host_node)
+             for number, cell in enumerate(guest)]
+    for node in nodes:
+        if nodes.count(node) > 1:
+            raise NotMovable('two NUMA nodes of the guest would be on host '
+                             f'NUMA node {node}')
+
+
+def _check_devices(devices: Iterable[str]) -> None:
+    found = sorted(devices)
+    if found:
+        raise NotMovable(
+            'its memory is pinned for the passthrough devices '
+            f'{", ".join(found)} and cannot be moved while it runs')
+
+
+def _with_what_leaves(cell: HostCell, node: int, guest: Sequence[GuestCell],
+                      moving: Mapping[int, int]) -> HostCell:
+    """With the CPUs of the guest's own node that leaves at the same time.
+
+    Its memory is not counted: it is there until it has been moved.
+    """
+    left = [guest[number].taken for number in moving
+            if guest[number].host_node == node]
+    known = frozenset().union(*cell.cores)
+    return replace(cell, free=cell.free.union(*left) & known)
+
+
+def _check_memory(cell: GuestCell, room: HostCell, node: int) -> None:
+    if cell.page_size is None:
+        if room.memory_free < cell.memory:
+            raise NotMovable(
+                f'host NUMA node {node} has {room.memory_free} MiB of memory '
+                f'free, {cell.memory} MiB are to be moved there')
+        return
+    needed = -(-cell.memory * 1024 // cell.page_size)
+    free = room.pages_free.get(cell.page_size, 0)
+    if free < needed:
+        raise NotMovable(
+            f'host NUMA node {node} has {free} pages of {cell.page_size} KiB '
+            f'free, {needed} are to be moved there')
+
+
+# -- CPUs ---------------------------------------------------------------------
+
+
+def _placed(cell: GuestCell, room: HostCell, node: int,
+            cores: Iterable[frozenset[int]]) -> GuestCell:
+    """The guest node on a host node.
+
+    :param cores: of the host node that it leaves.
+    """
+    if cell.vcpus and not room.shared:
+        raise NotMovable(f'host NUMA node {node} has no CPUs for guests '
+                         'without dedicated ones')
+    taken = _taken(cell, room, cores)
+    if taken is None:
+        raise NotMovable(
+            f'host NUMA node {node} has {len(room.free)} dedicated CPUs '
+            f'free, {len(cell.taken)} are needed there'
+            + ('' if cell.threads == 'prefer' else ', in cores as '
+               f'hw:cpu_thread_policy={cell.threads} asks for'))
+    return replace(
+        cell, host_node=node,
+        pins={vcpu: taken[cpu] for vcpu, cpu in cell.pins.items()},
+        reserved=frozenset(taken[cpu] for cpu in cell.reserved))
+
+
+def _taken(cell: GuestCell, room: HostCell,
+           cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
+    """New CPU by old one; None when there is no room.
+
+    vCPUs that were on one core are on one core again, because the guest has
+    been shown them as threads of one; under ``prefer`` as far as that can be.
+    """
+    whole = cell.threads == 'isolate'
+    left = [core & room.free for core in room.cores
+            if not whole or core <= room.free]
+    found: dict[int, int] = {}
+    groups = [sorted(cell.taken & core) for core in cores]
+    for group in sorted(groups, key=len, reverse=True):
+        parts = [group]
+        if cell.threads == 'prefer' and all(len(core) < len(group)
+                                            for core in left):
+            parts = [[cpu] for cpu in group]
+        for part in parts:
+            core = _best(left, len(part))
+            if core is None:
+                return None
+            chosen = sorted(core)[:len(part)]
+            found.update(zip(part, chosen, strict=True))
+            gone = core if whole else frozenset(chosen)
+            left = [one - gone for one in left]
+    return found if found.keys() == cell.taken else None
+
+
+def _best(cores: Iterable[frozenset[int]],
+          count: int) -> frozenset[int] | None:
+    """The core with least to spare, so that whole ones stay whole."""
+    return min((core for core in cores if len(core) >= count),
+               key=lambda core: (len(core), sorted(core)), default=None)
