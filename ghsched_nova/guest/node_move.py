@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The XML of a domain on other NUMA nodes of its host (pure).
+
+Only values of elements that are there are changed: what Nova has not pinned
+stays unpinned. Device NUMA nodes need no change, because a guest with
+passthrough devices does not move.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+
+from lxml import etree
+
+from ghsched_nova.guest import metadata
+from ghsched_placement import cpulist
+from ghsched_placement.node_move import GuestCell
+from ghsched_placement.node_move import Move
+
+
+def vcpu_cpus(cells: Iterable[GuestCell],
+              shared: Mapping[int, frozenset[int]]
+              ) -> dict[int, frozenset[int]]:
+    """CPUs of each vCPU.
+
+    :param shared: CPUs for vCPUs without a dedicated one, by host NUMA node.
+    """
+    found: dict[int, frozenset[int]] = {}
+    for cell in cells:
+        found |= {vcpu: frozenset((cpu,)) for vcpu, cpu in cell.pins.items()}
+        found |= dict.fromkeys(cell.vcpus,
+                               shared.get(cell.host_node, frozenset()))
+    return found
+
+
+def helper_cpus(cells: Iterable[GuestCell],
+                shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    """CPUs of emulator and I/O threads.
+
+    As Nova has it: those reserved for them, else those of all vCPUs.
+    """
+    cells = tuple(cells)
+    reserved = frozenset().union(*(cell.reserved for cell in cells))
+    return reserved or frozenset().union(*vcpu_cpus(cells, shared).values())
+
+
+def render(xml: str, move: Move,
+           shared: Mapping[int, frozenset[int]]) -> str:
+    """The XML of the domain after a move; the same text when nothing moves.
+
+    :param shared: as of :func:`vcpu_cpus`.
+    """
+    if not move.needed:
+        return xml
+    root = etree.fromstring(metadata.move(
+        xml, dict(move.moved.values())))
+    cpus = vcpu_cpus(move.after, shared)
+    for pin in root.findall('cputune/vcpupin'):
+        vcpu = int(pin.get('vcpu', '-1'))
+        if cpus.get(vcpu):
+            pin.set('cpuset', cpulist.render(sorted(cpus[vcpu])))
+    helpers = helper_cpus(move.after, shared)
+    for name in ('emulatorpin', 'iothreadpin') if helpers else ():
+        for pin in root.findall(f'cputune/{name}'):
+            pin.set('cpuset', cpulist.render(sorted(helpers)))
+    _move_memory(root, move)
+    return etree.tostring(root, encoding='unicode')
+
+
+def _move_memory(root: etree._Element, move: Move) -> None:
+    for memory in root.findall('numatune/memory'):
+        if memory.get('nodeset') is not None:
+            memory.set('nodeset', cpulist.render(sorted(
+                cell.host_node for cell in move.after)))
+    for node in root.findall('numatune/memnode'):
+        number = int(node.get('cellid', '-1'))
+        if 0 <= number < len(move.after):
+            node.set('nodeset', str(move.after[number].host_node))

@@ -1,0 +1,86 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest import node_move
+from ghsched_placement.node_move import GuestCell
+from ghsched_placement.node_move import Move
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+XML = '''<domain><name>g</name><vcpu>2</vcpu>
+ <cputune><vcpupin vcpu="0" cpuset="0"/><vcpupin vcpu="1" cpuset="8"/>
+  <emulatorpin cpuset="0,8"/><iothreadpin iothread="1" cpuset="0,8"/></cputune>
+ <numatune><memory mode="strict" nodeset="0-1"/>
+  <memnode cellid="0" mode="strict" nodeset="0"/>
+  <memnode cellid="1" mode="strict" nodeset="1"/></numatune></domain>'''
+POLICY = metadata.DomainPolicy(
+    GuestPolicy(nodes=(NodePolicy(10, 50), NodePolicy(20, 60))), (0, 1))
+BEFORE = (GuestCell(0, pins={0: 0}), GuestCell(1, pins={1: 8}))
+
+
+def _after(first, second):
+    return Move(BEFORE, (GuestCell(first, pins={0: 8 * first}),
+                         GuestCell(second, pins={1: 8 * second})))
+
+
+def _canonical(xml):
+    return etree.tostring(etree.fromstring(xml), method='c14n')
+
+
+class TheDomain(unittest.TestCase):
+
+    def test_pins_memory_and_policy_move(self):
+        xml = node_move.render(metadata.write(XML, POLICY), _after(2, 1), {})
+        root = etree.fromstring(xml)
+        self.assertEqual(['16', '8'], [
+            pin.get('cpuset') for pin in root.findall('cputune/vcpupin')])
+        self.assertEqual(['8,16'] * 2, [
+            root.find(f'cputune/{name}').get('cpuset')
+            for name in ('emulatorpin', 'iothreadpin')])
+        self.assertEqual(['1-2', '2', '1'], [
+            one.get('nodeset') for one in root.find('numatune')])
+        self.assertEqual((2, 1), metadata.read(xml).host_nodes)
+        self.assertEqual(POLICY.policy, metadata.read(xml).policy)
+
+    def test_reserved_cpus_are_for_the_emulator(self):
+        move = Move(BEFORE, (GuestCell(2, pins={0: 16},
+                                       reserved=frozenset({17})), BEFORE[1]))
+        root = etree.fromstring(node_move.render(XML, move, {}))
+        self.assertEqual('17', root.find('cputune/emulatorpin').get('cpuset'))
+
+    def test_shared_vcpus_float_over_the_node(self):
+        before = (GuestCell(0, vcpus=frozenset({0, 1})),)
+        move = Move(before, (GuestCell(1, vcpus=frozenset({0, 1})),))
+        root = etree.fromstring(node_move.render(
+            XML, move, {1: frozenset({8, 9, 10})}))
+        self.assertEqual(['8-10'] * 2, [
+            pin.get('cpuset') for pin in root.findall('cputune/vcpupin')])
+
+    def test_what_stays_is_the_same_text(self):
+        self.assertIs(XML, node_move.render(XML, Move(BEFORE, BEFORE), {}))
+
+    @given(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(
+        lambda pair: pair[0] != pair[1]))
+    def test_there_and_back_is_as_it_was(self, nodes):
+        xml = metadata.write(XML, POLICY)
+        move = _after(*nodes)
+        there = node_move.render(xml, move, {})
+        back = node_move.render(there, move.back(), {})
+        self.assertEqual(_canonical(xml), _canonical(back))
