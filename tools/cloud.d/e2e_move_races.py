@@ -18,6 +18,7 @@ from concurrent import futures
 import contextlib
 from typing import Any
 
+from aio import records
 from e2e_move_room import MoveRoom
 
 _BOOTS = 100
@@ -78,7 +79,8 @@ class Races(MoveRoom):
         """Somebody else has made control groups, for a while."""
         lab = self.lab.on(self._host(number).host)
         count = self._groups_left(lab) - _GROUPS_LEFT
-        names = [f'/sys/fs/resctrl/somebody-{one}' for one in range(count)]
+        names = [f'/sys/fs/resctrl/{records.OTHERS}{one}'
+                 for one in range(count)]
         lab.on_host('mkdir', *names)
         try:
             self.lab.until(lambda: self._groups_left(lab) == _GROUPS_LEFT, 60,

@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 
 from aio.lab import Group
 from aio.lab import Lab
-from aio.lab import Provider
+from aio.placement import Provider
 from aio.settings import CloudError
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
@@ -37,6 +37,8 @@ from osc_lib import exceptions
 
 _BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 _DEFAULT_GROUP = 'ghsched-default'
+#: How groups of other software are named by who makes them here.
+OTHERS = 'somebody-'
 
 #: A guest in these runs on a host, or would if its CPUs were not stopped.
 _RUNNING = ('ACTIVE', 'PAUSED', 'RESCUE', 'PASSWORD', 'REBOOT',
@@ -193,7 +195,8 @@ def _of_host(host: _Host, servers: Sequence[Any]) -> Iterator[str]:
     if stray:
         yield f'domains of no server here: {stray}'
     empty = [one.name for one in host.groups
-             if not one.threads and one.name != _DEFAULT_GROUP]
+             if not one.threads and one.name != _DEFAULT_GROUP
+             and not one.name.startswith(OTHERS)]
     if empty:
         yield f'control groups without a guest: {empty}'
 

@@ -18,7 +18,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from aio.lab import Lab
-from aio.lab import Provider
+from aio.placement import Provider
 from vnode import cli
 from vnode import machine
 
