@@ -33,9 +33,13 @@ BIND_GAIN = (1.322 + 1.279) / 2
 _TURNS = 40
 
 
-def demand(machine: Machine, workload: Workload = REFERENCE) -> float:
+def demand(machine: Machine, workload: Workload = REFERENCE,
+           baseline: str = 'none') -> float:
     """``demand_mb`` that gives the machine's published density.
 
+    :param baseline: the scenario that the published density is of: ``none``
+        where the kernel chose CPUs and memory, ``static`` where redis was
+        bound. The published test says that it was bound to a core.
     :raises ValueError: no density of the machine was published.
     """
     if machine.fit is None:
@@ -44,19 +48,21 @@ def demand(machine: Machine, workload: Workload = REFERENCE) -> float:
 
     def over(value: float) -> bool:
         moved = machine.with_value('demand_mb', value)
-        return sum(density.p99(moved, 'none', number, workload=workload)
+        return sum(density.p99(moved, baseline, number, workload=workload)
                    for number in (failing - 1, failing)) / 2 > density.LINE
 
     return _threshold(over, max(machine['dma_mb'], 0.001),
                       machine['capacity_mb'])
 
 
-def fitted(machine: Machine, workload: Workload = REFERENCE) -> Machine:
+def fitted(machine: Machine, workload: Workload = REFERENCE,
+           baseline: str = 'none') -> Machine:
     """The machine with the demand that gives its published density.
 
     :raises ValueError: no density of the machine was published.
     """
-    return machine.with_value('demand_mb', demand(machine, workload))
+    return machine.with_value('demand_mb',
+                              demand(machine, workload, baseline))
 
 
 def far_latency(machine: Machine, gain: float = BIND_GAIN) -> float:

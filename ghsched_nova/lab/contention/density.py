@@ -70,6 +70,10 @@ class Curve:
     :param alone: latency of the observed container alone; that of one whose
         accesses are all local, on an idle machine, is 1.
     :param latency_density: how many the latency allows, were there room.
+    :param all_density: the same where each container is judged, and not the
+        observed one only.
+    :param node_busy: utilisation of the busiest node at the density, 0 to 1;
+        and likewise of the busiest link.
     """
 
     scenario: str
@@ -79,6 +83,9 @@ class Curve:
     binds: str
     alone: float = 1.0
     latency_density: int = 0
+    all_density: int = 0
+    node_busy: float = 0.0
+    link_busy: float = 0.0
 
 
 def predict(machine: Machine, scenario: str, keys: Keys | None = None,
@@ -101,10 +108,12 @@ def predict(machine: Machine, scenario: str, keys: Keys | None = None,
     model = _Model(machine, scenario, held, workload)
     points = tuple(Point(n, model.p99(n)) for n in range(1, limit + 1))
     failing = next((point.n for point in points if point.p99 >= LINE), None)
+    found = limit if failing is None else failing - 1
     return Curve(
-        scenario, points, limit if failing is None else failing - 1, failing,
+        scenario, points, found, failing,
         binds if failing is None else 'latency', model.latency(1),
-        model.density())
+        model.density(), model.density(model.worst),
+        *model.busiest(max(1, found)))
 
 
 def p99(machine: Machine, scenario: str, containers: int,
@@ -162,29 +171,52 @@ class _Model:
         self._slots = workloads.slots(machine, workload, scenario, keys)
 
     @functools.cache  # noqa: B019
-    def latency(self, containers: int) -> float:
-        load = traffic.solve(
+    def _load(self, containers: int) -> traffic.Load:
+        return traffic.solve(
             self._machine,
             workloads.flows(self._machine, self._workload, self._slots,
                             containers), self._controls)
+
+    @functools.cache  # noqa: B019
+    def latency(self, containers: int) -> float:
+        return self._latency(self._slots[0], containers)
+
+    def _latency(self, slot: workloads.Slot, containers: int) -> float:
         found = {(one.flow.group, one.flow.origin, one.flow.memory):
-                 one.latency for one in load.outcomes}
+                 one.latency for one in self._load(containers).outcomes}
         return math.fsum(
             path.part * found[path.group, path.origin, path.memory]
-            for path in self._slots[0].paths)
+            for path in slot.paths)
+
+    def busiest(self, containers: int) -> tuple[float, float]:
+        """Utilisation of the busiest node and link."""
+        load = self._load(containers)
+        return (max(load.nodes.values(), default=0.0),
+                max(load.links.values(), default=0.0))
 
     def p99(self, containers: int) -> float:
-        return self.latency(containers) / self.latency(1)
+        return self._grown(self.latency(containers))
 
-    def density(self) -> int:
+    def worst(self, containers: int) -> float:
+        """The highest p99 of all containers, as :meth:`p99` has it."""
+        return self._grown(max(
+            self._latency(slot, containers) for slot in self._slots
+            if slot.count(containers)))
+
+    def _grown(self, latency: float) -> float:
+        more = latency / self.latency(1) - 1
+        return 1 + self._workload.elasticity * more
+
+    def density(self, p99: Callable[[int], float] | None = None) -> int:
         """The last number below the line, whether there is room or not."""
+        p99 = p99 or self.p99
         above = 2
-        while above <= FAR and self.p99(above) < LINE:
+        while above <= FAR and p99(above) < LINE:
             above *= 2
         below = above // 2
         while above - below > 1:
             middle = (above + below) // 2
-            if self.p99(middle) < LINE:
+            if p99(middle) < LINE:
                 below = middle
             else:
                 above = middle

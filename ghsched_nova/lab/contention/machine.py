@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Any
 
+from ghsched_nova.lab.contention.curve import CurveError
+from ghsched_nova.lab.contention.curve import LatencyCurve
 from ghsched_placement import names
 
 #: How a figure came to be.
@@ -102,6 +104,7 @@ class Machine:
     :param controls: what of a policy can be held, of :data:`CONTROLS`.
     :param parameters: one for each figure of the section.
     :param fit: None when no density of the machine is known.
+    :param curve: latency of its memory by use; None for a queue (M/M/1).
     """
 
     name: str
@@ -110,6 +113,7 @@ class Machine:
     controls: frozenset[str]
     parameters: tuple[Parameter, ...]
     fit: Fit | None = None
+    curve: LatencyCurve | None = None
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
@@ -117,8 +121,9 @@ class Machine:
 
         Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``,
         ``memory_mb`` and, optionally, ``socket``), optionally ``nics``,
-        ``controls`` and ``fit`` (``containers`` and ``passes``), and a
-        mapping of ``value``, ``basis`` and ``source`` for each of
+        ``controls``, ``fit`` (``containers`` and ``passes``) and
+        ``latency_curve`` (see :mod:`ghsched_nova.lab.contention.curve`), and
+        a mapping of ``value``, ``basis`` and ``source`` for each of
         ``capacity_mb`` (of a node), ``near_mb`` (between two nodes of a
         socket, each way), ``far_mb`` (between two sockets, each way),
         ``near_latency`` and ``far_latency`` (of an access over them, a local
@@ -134,11 +139,12 @@ class Machine:
         nics = _nics(left.pop('nics', ()), nodes)
         controls = _controls(left.pop('controls', CONTROLS))
         fit = _fit(left.pop('fit', None))
+        curve = _curve(left.pop('latency_curve', None))
         parameters = tuple(_parameter(key, left.pop(key, None), lowest)
                            for key, lowest in _LOWEST.items())
         if left:
             raise MachineError(f'{min(map(str, left))}: unknown key')
-        machine = cls(name, nodes, nics, controls, parameters, fit)
+        machine = cls(name, nodes, nics, controls, parameters, fit, curve)
         if machine['dma_mb'] > machine['demand_mb']:
             raise MachineError('dma_mb: is part of demand_mb and cannot be '
                                'more')
@@ -226,6 +232,15 @@ def _fit(given: Any) -> Fit | None:
         raise MachineError('fit: containers must be 2 or more, and passes '
                            'true or false')
     return Fit(containers, given['passes'])
+
+
+def _curve(given: Any) -> LatencyCurve | None:
+    if given is None:
+        return None
+    try:
+        return LatencyCurve.from_mapping(given)
+    except CurveError as error:
+        raise MachineError(f'latency_curve: {error}') from None
 
 
 def _whole(where: str, value: Any) -> int:

@@ -29,6 +29,11 @@ goes first, what is below its cap goes by priority, and what is above its cap
 goes last. Its wait is the mean of all that it asks for, because what does not
 get through waits as well. A mean of what does would grow with a priority that
 lets some more of a late class through; this one never does.
+
+Where the latency of a machine is known by its use (a
+:class:`~ghsched_nova.lab.contention.curve.LatencyCurve`), each utilisation is
+replaced by the one at which the queue has this latency. Of one class it is
+then that of the curve, and classes go before each other as above.
 """
 
 from collections.abc import Mapping
@@ -36,6 +41,7 @@ from collections.abc import Sequence
 from collections import defaultdict
 import math
 
+from ghsched_nova.lab.contention.curve import LatencyCurve
 from ghsched_nova.lab.contention.share import Claim
 
 #: No server is taken for busier than this. A process waits for its own
@@ -53,14 +59,23 @@ def wait(utilisation: float) -> float:
     return busy / (1 - busy)
 
 
-def waits(capacity: float, claims: Sequence[Claim],
-          got: Sequence[float]) -> tuple[float, ...]:
+def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
+    """The utilisation at which the queue waits as long as the curve says."""
+    if curve is None:
+        return min(utilisation, BUSIEST)
+    waiting = curve.latency(min(utilisation, 1.0)) - 1
+    return waiting / (1 + waiting)
+
+
+def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
+          curve: LatencyCurve | None = None) -> tuple[float, ...]:
     """Mean wait of each claim, in units of the service time.
 
     A higher priority of a claim never makes it longer: the classes that go
     before its traffic carry no more then, and all together carry the same.
 
     :param got: what each moves, MB/s, see :func:`share.share`.
+    :param curve: of the memory; without one it is a queue.
     """
     parts = [_parts(claim, amount)
              for claim, amount in zip(claims, got, strict=True)]
@@ -68,7 +83,7 @@ def waits(capacity: float, claims: Sequence[Claim],
     for part in parts:
         for kind, amount in part.items():
             loads[kind] += amount / capacity
-    by_class = _by_class(loads)
+    by_class = _by_class(loads, curve)
     return tuple(_mean(claim, by_class) for claim in claims)
 
 
@@ -80,12 +95,14 @@ def _parts(claim: Claim, got: float) -> dict[_Class, float]:
             (_BEYOND, claim.priority): got - raised - normal}
 
 
-def _by_class(loads: Mapping[_Class, float]) -> dict[_Class, float]:
-    busy = min(math.fsum(loads.values()), BUSIEST)
+def _by_class(loads: Mapping[_Class, float],
+              curve: LatencyCurve | None) -> dict[_Class, float]:
+    busy = busy_as(math.fsum(loads.values()), curve)
     found = {}
-    before = 0.0
+    load, before = 0.0, 0.0
     for kind in sorted(loads, reverse=True):
-        after = min(before + loads[kind], BUSIEST)
+        load += loads[kind]
+        after = busy_as(load, curve)
         found[kind] = busy / ((1 - before) * (1 - after))
         before = after
     return found

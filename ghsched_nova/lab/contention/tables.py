@@ -17,16 +17,19 @@ All of them are *simulated*.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ghsched_nova.lab.contention import calibrate
+from ghsched_nova.lab.contention.curve import LatencyCurve
 from ghsched_nova.lab.contention import density
 from ghsched_nova.lab.contention.density import Curve
 from ghsched_nova.lab.contention.density import Report
 from ghsched_nova.lab.contention.density import Shift
 from ghsched_nova.lab.contention.machine import BASES
 from ghsched_nova.lab.contention.machine import Machine
+from ghsched_nova.lab.contention import ranges
 from ghsched_nova.lab.contention.workload import REFERENCE
 from ghsched_nova.lab.contention.workload import SCENARIOS
 from ghsched_placement.policy import GuestPolicy
@@ -108,7 +111,7 @@ def _densities(reports: Sequence[Report]) -> str:
         'Density of the published test (simulated)',
         ('Host file', 'Scenario', 'Density', 'First that fails', 'Binds',
          'p99 at 28, 48 and 60', 'Latency alone at N=1',
-         'Density by latency alone'),
+         'Density by latency alone', 'All judged', 'Busiest node, link'),
         [(report.machine, curve.scenario, *_curve(curve))
          for report in reports for curve in report.curves])
 
@@ -118,7 +121,9 @@ def _curve(curve: Curve) -> Row:
     return (str(curve.density), str(curve.first_failing or 'none'),
             curve.binds,
             ', '.join(f'{p99[n]:.3f}' for n in (28, 48, 60) if n in p99),
-            f'{curve.alone:.3f}', str(curve.latency_density))
+            f'{curve.alone:.3f}', str(curve.latency_density),
+            str(curve.all_density),
+            f'{curve.node_busy:.1%}, {curve.link_busy:.1%}')
 
 
 def _ratios(report: Report) -> str:
@@ -159,6 +164,40 @@ def _shifts(title: str, shifts: Sequence[Shift]) -> str:
     return _table(title, (
         'Host file', 'Parameter', 'Moved', 'none, static, ghsched',
         *(f'against {ratio.against}' for ratio in first)), [*rows()])
+
+
+def render_ranges(machine: Machine,
+                  curves: Mapping[str, LatencyCurve | None],
+                  count: int) -> str:
+    """The range of the density, by latency curve and by all of them.
+
+    :param curves: by name; None is the queue.
+    :param count: how many draws each.
+    """
+    def row(name: str, chosen: Sequence[LatencyCurve | None],
+            baseline: str) -> Row:
+        found = ranges.draw(machine, chosen, count, baselines=[baseline])
+        return (name, _BASELINES[baseline],
+                *(_spread(values, digits) for values, digits in (
+                    (found.densities, 0), (found.by_latency, 0),
+                    (found.over_static, 2))), f'{found.chance:.0%}')
+
+    choices = [(name, [curve]) for name, curve in curves.items()]
+    rows = [row(name, chosen, baseline) for baseline in ranges.BASELINES
+            for name, chosen in (*choices, ('all', [*curves.values()]))]
+    return ('.. Written by tools/contention-tables.\n\n' + _table(
+        f'{machine.name} with ghsched at 5, 50 and 95 % of {count} draws '
+        '(simulated)',
+        ('Latency curve', 'Baseline', 'Density', 'By latency alone',
+         'Over the best static bind', f'Chance of {ranges.GOAL}'), rows))
+
+
+_BASELINES = {'none': 'anywhere', 'static': 'bound'}
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    return ' / '.join(f'{ranges.percentile(values, one):.{digits}f}'
+                      for one in (5, 50, 95))
 
 
 def _neighbours(machine: Machine) -> str:

@@ -139,8 +139,7 @@ def solve(machine: Machine, flows: Sequence[Flow],
     for stage in links.values():
         for number, part in stage.part.items():
             arriving[number] *= part
-    nodes = {node.id: _node(machine['capacity_mb'], node.id, flows, arriving,
-                            controls or {})
+    nodes = {node.id: _node(machine, node.id, flows, arriving, controls or {})
              for node in machine.nodes}
     outcomes = []
     for number, flow in enumerate(flows):
@@ -189,13 +188,14 @@ def _links(machine: Machine,
     return stages
 
 
-def _node(capacity: float, node: int, flows: Sequence[Flow],
+def _node(machine: Machine, node: int, flows: Sequence[Flow],
           arriving: Sequence[float], controls: Controls) -> _Stage:
     """What a node does for the flows from it and to it.
 
     The control of a group holds for the memory of the node. Flows that only
     come from here are not controlled here.
     """
+    capacity = machine['capacity_mb']
     users: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for number, flow in enumerate(flows):
         if node in (flow.origin, flow.memory):
@@ -205,7 +205,7 @@ def _node(capacity: float, node: int, flows: Sequence[Flow],
             capacity, math.fsum(arriving[number] for number in numbers))
         for (group, here), numbers in users.items()]
     got = sharing.share(capacity, claims)
-    waiting = queueing.waits(capacity, claims, got)
+    waiting = queueing.waits(capacity, claims, got, machine.curve)
     part, wait = {}, {}
     for asked, amount, waits, numbers in zip(
             claims, got, waiting, users.values(), strict=True):

@@ -67,6 +67,9 @@ class Workload:
         host node.
     :param guests_without: guests in the scenarios without keys, where there
         may be room for more of them; None for as many as ``guests``.
+    :param elasticity: by what part p99 grows when the latency of memory grows
+        by one: 1 is the boldest assumption; a request that spends 27 % of its
+        time in waiting for memory has 0.24 to 0.27.
     """
 
     guests: int = 2
@@ -78,6 +81,7 @@ class Workload:
     container_memory_mb: int = 8 * 1024
     neighbour_mb: float = 0.0
     guests_without: int | None = None
+    elasticity: float = 1.0
 
     def guests_in(self, scenario: str) -> int:
         """How many guests there are in a scenario, if they fit."""
