@@ -28,8 +28,6 @@ from typing import Any
 from typing import cast
 from typing import Literal
 
-from oslo_utils import strutils
-
 from ghsched_placement.errors import PolicyError as PolicyError
 from ghsched_placement import keys
 from ghsched_placement import names
@@ -480,6 +478,9 @@ def _split(extra_spec: str) -> tuple[keys.Key, int | None]:
 def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
     text = str(text).strip()
     if key.kind == 'bool':
+        # Slow to import; a command that only looks needs it seldom.
+        from oslo_utils import strutils
+
         try:
             return bool(strutils.bool_from_string(text, strict=True))
         except ValueError:

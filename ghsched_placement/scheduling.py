@@ -21,8 +21,6 @@ Everything here is pure.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oslo_utils import strutils
-
 from ghsched_placement import cpulist
 from ghsched_placement.errors import PolicyError
 from ghsched_placement import keys
@@ -255,8 +253,12 @@ def _check_no_times(values: Mapping[str, object]) -> None:
 
 
 def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
-    if policy.vcpus is not None and strutils.bool_from_string(
-            extra_specs.get(_REALTIME, 'no')):
+    if policy.vcpus is None or _REALTIME not in extra_specs:
+        return
+    # Slow to import; a command that only looks needs it seldom.
+    from oslo_utils import strutils
+
+    if strutils.bool_from_string(extra_specs[_REALTIME]):
         raise PolicyError(
             keys.VCPU_SCHEDULER.extra_spec,
             f'cannot be combined with {_REALTIME}, which sets fifo with the '

@@ -50,10 +50,10 @@ from typing import Any
 from oslo_config import cfg
 import prettytable
 
+from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import retire
-from ghsched_nova import conf
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
@@ -62,7 +62,6 @@ from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.threads import engine as threads
 from ghsched_nova.threads import model as threads_model
-from ghsched_nova.threads.privileged import perform
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import scheduling
 from ghsched_placement import exits
@@ -125,21 +124,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    groups, classes = _run(arguments, reconcile.look, threads.look)
-    found = (groups.problems or classes.problems
-             or groups.actions or classes.actions)
+    groups, changed = _run(arguments, reconcile.look, threads.look)
+    found = (groups.problems or changed.problems
+             or groups.actions or changed.actions)
     return exits.FOUND if found else exits.DONE
 
 
 def _reconcile(arguments: argparse.Namespace) -> int:
-    groups, classes = _run(arguments, reconcile.reconcile, _set_classes)
-    failed = groups.problems or classes.problems
+    groups, changed = _run(arguments, reconcile.reconcile, _set_classes)
+    failed = groups.problems or changed.problems
     return exits.FOUND if failed else exits.DONE
 
 
 def _set_classes(guests: Sequence[threads_model.Guest],
                  run_path: Path) -> threads.Report:
-    # This command runs as root and needs no helper.
+    # This command runs as root and needs no helper. The import is slow, and
+    # who only looks needs none of it.
+    from ghsched_nova.threads.privileged import perform
+
     return threads.reconcile(guests, run_path, perform)
 
 
@@ -147,7 +149,7 @@ def _run(arguments: argparse.Namespace,
          work: Callable[..., reconcile.Report],
          work_threads: Callable[..., threads.Report],
          ) -> tuple[reconcile.Report, threads.Report]:
-    section = _section(arguments.config_file)
+    section = configured.section(arguments.config_file)
     host = engine.HostEngine(section)
     before = host.groups()
     running = domains.running(arguments.connect)
@@ -159,23 +161,11 @@ def _run(arguments: argparse.Namespace,
                                       Path(section.libvirt_run_path)), wanted)
     report = reconcile.Report(
         report.actions, (*refused, *report.problems), report.foreign)
-    classes = work_threads(scheduling.wanted(running),
+    changed = work_threads(scheduling.wanted(running),
                            Path(section.libvirt_run_path))
     show = _as_json if arguments.format == 'json' else _as_table
-    print(show(wanted, report, classes, _host(host, wanted)))
-    return report, classes
-
-
-def _section(files: Sequence[str] | None) -> Any:
-    """``[ghsched]`` of the configuration that nova-compute has."""
-    options = cfg.ConfigOpts()
-    conf.register(options)
-    if files is None:
-        options([], project='nova', prog='nova-compute')
-    else:
-        options([], project='nova', default_config_files=list(files),
-                default_config_dirs=[])
-    return options.ghsched
+    print(show(wanted, report, changed, _host(host, wanted)))
+    return report, changed
 
 
 def _host(host: engine.HostEngine,
@@ -185,7 +175,7 @@ def _host(host: engine.HostEngine,
 
 
 def _as_json(wanted: model.Wanted, report: reconcile.Report,
-             classes: threads.Report,
+             changed: threads.Report,
              host: resctrl_host.ResctrlHost | None) -> str:
     return json.dumps({
         'host': {
@@ -205,17 +195,17 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
         + [{'kind': action.kind, 'group': None, 'guest': action.uuid,
             'line': action.line, 'threads': [action.thread.tid],
             'devices': [], 'reason': f'{action.role}: {action.reason}'}
-           for action in classes.actions],
+           for action in changed.actions],
         'problems': [{'guest': problem.guest or None,
                       'group': problem.group, 'reason': problem.reason}
                      for problem in report.problems]
         + [{'guest': problem.uuid, 'group': None, 'reason': problem.reason}
-           for problem in classes.problems],
+           for problem in changed.problems],
     }, indent=2)
 
 
 def _as_table(wanted: model.Wanted, report: reconcile.Report,
-              classes: threads.Report,
+              changed: threads.Report,
               _host: resctrl_host.ResctrlHost | None) -> str:
     names = {guest.domain.uuid: guest.domain.name for guest in wanted.guests}
     parts = []
@@ -223,13 +213,13 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
         (action.kind, action.group, action.what, action.reason)
         for action in report.actions]
     actions += [(action.kind, '-', action.what, action.reason)
-                for action in classes.actions]
+                for action in changed.actions]
     if actions:
         parts.append(_table(('Action', 'Group', 'What', 'Why'), actions))
     problems = [(names.get(problem.guest, problem.guest), problem.group,
                  problem.reason) for problem in report.problems]
     problems += [(names.get(problem.uuid, problem.uuid), '-', problem.reason)
-                 for problem in classes.problems]
+                 for problem in changed.problems]
     if problems:
         parts.append(_table(('Guest', 'Group', 'Problem'), problems))
     capped = sum(guest.shared == own.DEFAULT for guest in wanted.guests)

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ghsched_nova.threads import model
-from ghsched_nova.threads import privileged
 from ghsched_nova.threads import survey
 
 #: Sets the class or the CPUs of one thread; returns why it could not.
@@ -51,8 +50,16 @@ def look(guests: Iterable[model.Guest], run_path: Path) -> Report:
 
 
 def reconcile(guests: Iterable[model.Guest], run_path: Path,
-              set_class: SetClass = privileged.set_class) -> Report:
-    """Set what is not as it should be; see :func:`look`."""
+              set_class: SetClass | None = None) -> Report:
+    """Set what is not as it should be; see :func:`look`.
+
+    :param set_class: where this process may do so itself.
+    """
+    if set_class is None:
+        # Only what changes something needs oslo.privsep, slow to import.
+        from ghsched_nova.threads import privileged
+
+        set_class = privileged.set_class
     found = look(guests, run_path)
     failed = [model.Problem(action.uuid, f'{action.what}: {why}')
               for action in found.actions if (why := set_class(action))]

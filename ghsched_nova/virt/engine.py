@@ -20,11 +20,12 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import replace
+import logging
 import os
 import threading
+from types import ModuleType
 from typing import Any
 
-from oslo_log import log as logging
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
@@ -33,7 +34,6 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
-from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import desired
@@ -43,6 +43,13 @@ from ghsched_placement.host import HostDescription
 from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
+
+
+def _privileged() -> ModuleType:
+    # Only what changes something needs oslo.privsep, slow to import.
+    from ghsched_nova.resctrl import privileged
+
+    return privileged
 
 
 class HostEngine(host_facts.HostFacts):
@@ -156,7 +163,7 @@ class HostEngine(host_facts.HostFacts):
     def _settle(self, running: desired.Running) -> bool:
         """One guest with a group, or a monitoring group, of its own."""
         host = self.host()
-        report = privileged.reconcile(
+        report = _privileged().reconcile(
             self.root, self.run_path, model.Wanted(
                 (desired.with_devices(desired.read(host, running), running,
                                       host, self.section),),
@@ -185,7 +192,7 @@ class HostEngine(host_facts.HostFacts):
 
         :raises EnforcementError: when there is no resctrl, or no lock.
         """
-        privileged.reconcile(self.root, self.run_path, model.Wanted())
+        _privileged().reconcile(self.root, self.run_path, model.Wanted())
 
     def wanted(self, running: Iterable[desired.Running],
                before: Iterable[str]
@@ -279,8 +286,8 @@ class HostEngine(host_facts.HostFacts):
             if not (wanted.guests or wanted.removable or wanted.cache):
                 return tuple(problems), False
             try:
-                report = privileged.reconcile(self.root, self.run_path,
-                                              wanted)
+                report = _privileged().reconcile(
+                    self.root, self.run_path, wanted)
             except apply.EnforcementError as error:
                 return (*problems, *(
                     model.Problem(guest.domain.uuid, '', str(error))
@@ -307,7 +314,7 @@ class HostEngine(host_facts.HostFacts):
         if not os.path.isdir(self.root / own.group_name(uuid)):
             return
         try:
-            if privileged.remove_own(self.root, uuid):
+            if _privileged().remove_own(self.root, uuid):
                 LOG.info('ghsched: removed the control group of %s', uuid)
         except Exception as error:
             # Whatever privsep raises: the guest is to stop, or to go.

@@ -15,15 +15,14 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import logging
 from pathlib import Path
 from typing import Any
 
-from oslo_log import log as logging
 
 from ghsched_nova.guest import scheduling
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
-from ghsched_nova.threads import privileged
 from ghsched_nova.threads import survey
 from ghsched_nova.virt import desired
 from ghsched_placement import keys
@@ -40,6 +39,19 @@ PREEMPT_RT = 'PREEMPT_RT'
 _WHAT = {REALTIME: 'real-time classes', DEADLINE: 'scheduling by deadline'}
 
 
+def _realtime_refused() -> str:
+    # Only what changes something needs oslo.privsep, slow to import.
+    from ghsched_nova.threads import privileged
+
+    return privileged.realtime_refused()
+
+
+def _deadline_refused(cpus: Iterable[int]) -> str:
+    from ghsched_nova.threads import privileged
+
+    return privileged.deadline_refused(cpus)
+
+
 class ThreadKeeper:
     """Renders classes into the XML and keeps them true while guests run.
 
@@ -50,16 +62,17 @@ class ThreadKeeper:
     :param dedicated: CPUs that guests may have for themselves.
     """
 
-    def __init__(self, section: Any, refused: Callable[[], str] =
-                 privileged.realtime_refused,
-                 deadline_refused: Callable[[Iterable[int]], str] =
-                 privileged.deadline_refused,
+    def __init__(self, section: Any,
+                 refused: Callable[[], str] | None = None,
+                 deadline_refused:
+                 Callable[[Iterable[int]], str] | None = None,
                  dedicated: Iterable[int] = ()) -> None:
         self._section = section
         self._dedicated = frozenset(dedicated)
         self._tries: dict[str, Callable[[], str]] = {
-            REALTIME: refused,
-            DEADLINE: lambda: deadline_refused(self._dedicated)}
+            REALTIME: refused or _realtime_refused,
+            DEADLINE: lambda: (deadline_refused or _deadline_refused)(
+                self._dedicated)}
         self._refused: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:

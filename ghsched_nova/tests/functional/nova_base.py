@@ -159,10 +159,10 @@ class FakeKernel(fixtures.Fixture):
         self.path = self.useFixture(fixtures.TempDir()).path
         self.write()
         self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.virt.engine.privileged.remove_own',
+            'ghsched_nova.resctrl.privileged.remove_own',
             self._remove_own))
         self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.virt.engine.privileged.reconcile',
+            'ghsched_nova.resctrl.privileged.reconcile',
             self._reconcile))
 
     def write(self):

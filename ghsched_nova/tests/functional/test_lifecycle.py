@@ -100,7 +100,7 @@ class FailureTest(nova_base.GhschedTestCase):
                 self.kernel.error = None
 
         self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.virt.engine.privileged.reconcile', once))
+            'ghsched_nova.resctrl.privileged.reconcile', once))
         server = self.boot(self.flavor(mem_bw_min=60))
         host = self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
         self.assert_agreement(server, host, [60])
@@ -209,7 +209,7 @@ class SameHostTest(nova_base.GhschedTestCase):
 
     def test_a_privileged_helper_that_is_gone_stops_no_report(self):
         with fixtures.MockPatch(
-                'ghsched_nova.virt.engine.privileged.reconcile',
+                'ghsched_nova.resctrl.privileged.reconcile',
                 side_effect=RuntimeError('privsep is gone')):
             self._run_periodics()
         self.assert_still()

@@ -215,3 +215,18 @@ class TestSchedulerLoads(base.BaseTestCase):
         ours = {name for name in loaded if name.startswith('ghsched_nova')
                 and not name.startswith('ghsched_nova.scheduler.')}
         self.assertEqual(set(), ours - SCHEDULER_LOADS)
+
+
+class TestCommandLoads(base.BaseTestCase):
+    """A command that cron calls starts fast, and warns of nothing."""
+
+    def test_looking_at_a_host_needs_neither_privsep_nor_eventlet(self):
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, '-c', 'import sys\n'
+             'from ghsched_nova.cmd import host\n'
+             'from ghsched_nova.cmd import top\n'
+             'print(*sys.modules)'], cwd=TOP, check=True,
+            capture_output=True, text=True)
+        self.assertEqual('', done.stderr)
+        self.assertEqual(set(), set(done.stdout.split()) & {
+            'eventlet', 'oslo_privsep', 'oslo_utils.strutils', 'nova'})

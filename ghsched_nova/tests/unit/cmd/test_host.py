@@ -23,6 +23,7 @@ from unittest import mock
 
 import testtools
 
+from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import retire
@@ -173,7 +174,7 @@ class HostCommandTestCase(testtools.TestCase):
         self.assertIn(str(self.config), err)
 
     def test_without_one_it_is_that_of_nova_compute(self):
-        self.assertEqual('/sys/fs/resctrl', host._section(None).resctrl_path)
+        self.assertEqual('/sys/fs/resctrl', configured.section().resctrl_path)
 
     def test_wrong_usage_is_no_drift(self):
         self.assertEqual(2, self.call('plan', '--nonsense')[0])

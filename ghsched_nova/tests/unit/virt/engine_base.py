@@ -31,7 +31,7 @@ from ghsched_placement.policy import NodePolicy
 
 
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c1{}'
-PRIVILEGED = 'ghsched_nova.virt.engine.privileged.'
+PRIVILEGED = 'ghsched_nova.resctrl.privileged.'
 
 
 def running(number=1, policy=True, minimum=20, domain_id=None,

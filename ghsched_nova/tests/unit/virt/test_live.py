@@ -106,7 +106,7 @@ class LiveTestCase(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             engine.HostEngine, 'host', return_value=self.host))
         self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.virt.engine.privileged.reconcile',
+            'ghsched_nova.resctrl.privileged.reconcile',
             lambda _root, _run, wanted: reconcile.reconcile(
                 self.world.place, wanted, self.world.files)))
         self.guest = self.make_guest(maker)
