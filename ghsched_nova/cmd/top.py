@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -33,6 +34,7 @@ import tty
 from typing import Any
 from typing import NoReturn
 
+from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.monitor import top_output
 from ghsched_nova.monitor import top_source
@@ -46,10 +48,25 @@ _HOME, _END_OF_LINE, _END_OF_SCREEN = '\x1b[H', '\x1b[K', '\x1b[J'
 #: The other screen, without a cursor; and back.
 _BEGIN, _END = '\x1b[?1049h\x1b[?25l', '\x1b[?25h\x1b[?1049l'
 
-_KEYS = {'u': 'used', 'n': 'name', 'd': 'node', 'i': 'min', 'a': 'max',
-         'e': 'effective'}
-_HELP = ('order: u used, n name, d node, i min, a max, e effective, '
-         'r reverse; j k scroll; q quit')
+_RED, _PLAIN = '\x1b[31m', '\x1b[0m'
+
+_ORDERS = {'u': 'used', 'n': 'name', 'd': 'node', 'i': 'min', 'a': 'max',
+           'e': 'effective'}
+_UP, _DOWN, _LEFT, _RIGHT = 'up', 'down', 'left', 'right'
+_PAGE_UP, _PAGE_DOWN, _TOP, _BOTTOM = 'page up', 'page down', 'top', 'bottom'
+_ESCAPE = '\x1b'
+#: As terminals send them (terminfo(5), xterm).
+_SEQUENCES = {'[A': _UP, '[B': _DOWN, '[C': _RIGHT, '[D': _LEFT, 'OA': _UP,
+              'OB': _DOWN, 'OC': _RIGHT, 'OD': _LEFT, '[5~': _PAGE_UP,
+              '[6~': _PAGE_DOWN, '[H': _TOP, '[F': _BOTTOM, '[1~': _TOP,
+              '[4~': _BOTTOM, 'OH': _TOP, 'OF': _BOTTOM}
+_SEQUENCE = re.compile(r'\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])?|[^\x1b]', re.S)
+_MOVES = {'j': _DOWN, 'k': _UP, 'h': _LEFT, 'l': _RIGHT, ' ': _PAGE_DOWN,
+          'g': _TOP, 'G': _BOTTOM}
+#: Columns of one step to the side.
+_SIDE = 8
+_HELP = ('q quit  / filter  r reverse  arrows scroll  order: u used n name '
+         'd node i min a max e effective')
 
 
 class Top:
@@ -58,15 +75,20 @@ class Top:
     :param source: of the figures.
     :param order: a key of top_output.ORDERS.
     :param as_json: whether a frame is a line of JSON.
+    :param match: only guests in whose names it is.
     """
 
     def __init__(self, source: top_source.Source, order: str = 'used',
-                 reverse: bool = False, as_json: bool = False) -> None:
+                 reverse: bool = False, as_json: bool = False,
+                 match: str = '') -> None:
         self._source = source
         self.order = order
         self.reverse = reverse
         self.as_json = as_json
-        self.skip = 0
+        self.match = match
+        self.skip = self.shift = 0
+        self._room = 1
+        self._asking: str | None = None
         self._snapshot: view.Snapshot | None = None
         self._when = 0.0
 
@@ -85,37 +107,95 @@ class Top:
         if self.as_json:
             return top_output.as_json(self._snapshot, self._when,
                                       self._source.problem)
-        return '\n'.join(top_output.as_lines(
+        return '\n'.join(line.text for line in self._page().lines())
+
+    def screen(self, columns: int, lines: int, colour: bool = False,
+               problem: str = '') -> str:
+        """A frame for a terminal, to be written at once.
+
+        :param problem: shown in place of the figures.
+        """
+        self._room = max(1, lines - 1)
+        if problem or self._snapshot is None:
+            rows = [top_output.Line(problem)]
+        else:
+            page = self._page()
+            self.skip = max(0, min(self.skip, len(page) - self._room))
+            rows = page.lines(self.skip, self._room)
+        rows = [line._replace(text=top_output.clip(
+            line.text, self.shift, columns)) for line in rows[:lines - 1]]
+        last = _HELP if self._asking is None else f'/{self._asking}'
+        return screen([*rows, top_output.Line(
+            top_output.clip(last, 0, columns))], colour)
+
+    def _page(self) -> top_output.Page:
+        if self._snapshot is None:
+            raise ValueError('nothing has been read')
+        return top_output.page(
             self._snapshot,
             time.strftime('%H:%M:%S', time.localtime(self._when)),
-            self._source.problem, self.order, self.reverse))
+            self._source.problem, self.order, self.reverse, self.match)
 
     def key(self, key: str) -> bool:
         """Do as a key says; False for the one that ends it."""
-        if key in _KEYS:
-            self.order = _KEYS[key]
+        if self._asking is not None:
+            self._ask(key)
+            return True
+        if key == '/':
+            self._asking = ''
+        elif key in _ORDERS:
+            self.order = _ORDERS[key]
         elif key == 'r':
             self.reverse = not self.reverse
-        elif key in 'jk':
-            self.skip = max(0, self.skip + (1 if key == 'j' else -1))
+        elif key == _ESCAPE:
+            self.match = ''
+        else:
+            self._move(_MOVES.get(key, key))
         return key != 'q'
 
+    def _move(self, where: str) -> None:
+        steps = {_UP: -1, _DOWN: 1, _PAGE_UP: -self._room,
+                 _PAGE_DOWN: self._room, _TOP: -self.skip, _BOTTOM: 10 ** 9}
+        self.skip = max(0, self.skip + steps.get(where, 0))
+        side = {_LEFT: -_SIDE, _RIGHT: _SIDE}.get(where, 0)
+        self.shift = max(0, self.shift + side)
 
-def screen(text: str, columns: int, lines: int, skip: int = 0) -> str:
-    """A frame for a terminal, to be written at once.
+    def _ask(self, key: str) -> None:
+        """A key while the text to look for is typed."""
+        typed = self._asking or ''
+        if key in ('\r', '\n'):
+            self.match, self._asking, self.skip = typed, None, 0
+        elif key == _ESCAPE:
+            self._asking = None
+        elif key in ('\x7f', '\b'):
+            self._asking = typed[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self._asking = typed + key
 
-    :param skip: lines that are scrolled over.
-    """
-    rows = [*text.split('\n')[skip:][:lines - 1], _HELP]
+
+def keys(text: str) -> list[str]:
+    """What a terminal has sent, key by key; unknown ones are left out."""
+    found = []
+    for match in _SEQUENCE.finditer(text):
+        if match[1] is None:
+            found.append(match[0])
+        elif match[1] in _SEQUENCES:
+            found.append(_SEQUENCES[match[1]])
+    return found
+
+
+def screen(lines: Sequence[top_output.Line], colour: bool = False) -> str:
+    """Lines that fit a terminal, as it is to be written."""
     return _HOME + '\n'.join(
-        row[:columns] + _END_OF_LINE for row in rows) + _END_OF_SCREEN
+        (f'{_RED}{line.text}{_PLAIN}' if colour and line.alarm
+         else line.text) + _END_OF_LINE for line in lines) + _END_OF_SCREEN
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog='ghsched-top',
         description='Memory bandwidth of guests: asked for, in force, and '
-                    'used. ' + _HELP.capitalize() + '.')
+                    'used. On a terminal: ' + _HELP + '.')
     console.add_version(top)
     top_source.add_options(top)
     top.add_argument('-d', '--delay', type=_seconds, default=2.0,
@@ -132,6 +212,8 @@ def parser() -> argparse.ArgumentParser:
                      default='used', help='of the guests (%(default)s)')
     top.add_argument('-r', '--reverse', action='store_true',
                      help='the other way round')
+    top.add_argument('-g', '--guest', default='', metavar='TEXT',
+                     help='only guests in whose name, UUID or domain it is')
     return top
 
 
@@ -155,8 +237,11 @@ def _count(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Console script; its result is the exit status."""
     arguments = parser().parse_args(argv)
+    if not arguments.node_bandwidth:
+        arguments.node_bandwidth = configured.node_bandwidth()
     source = top_source.source(arguments)
-    top = Top(source, arguments.order, arguments.reverse, arguments.json)
+    top = Top(source, arguments.order, arguments.reverse, arguments.json,
+              arguments.guest)
     batch = arguments.batch or arguments.json or not (
         sys.stdin.isatty() and sys.stdout.isatty())
     try:
@@ -212,29 +297,35 @@ def _interactive(top: Top, delay: float, count: int | None) -> None:
             if not _show(top, problem, write, 0 if last else delay,
                          wakened):
                 return
+    # The other screen is gone, and the last frame with it.
+    print(problem or top.text())
 
 
 def _show(top: Top, problem: str, write: Callable[[str], None],
           delay: float, wakened: int) -> bool:
     """Show a frame until the next one; whether to go on.
 
-    A key changes how it is shown at once. The figures stay those of the full
-    time between two readings.
+    A key, or another size of the terminal, changes how it is shown at once.
+    The figures stay those of the full time between two readings.
 
     :param wakened: can be read after a signal.
     """
     end = time.monotonic() + delay
+    colour = 'NO_COLOR' not in os.environ
     while True:
         columns, lines = shutil.get_terminal_size()
-        write(screen(problem or top.text(), columns, lines, top.skip))
+        write(top.screen(columns, lines, colour, problem))
         ready, _write, _error = select.select(
             [sys.stdin, wakened], [], [], max(0.0, end - time.monotonic()))
         if not ready:
             return True
-        keys = os.read(sys.stdin.fileno(), 64).decode(errors='replace')
-        # No key at all: the terminal is gone.
-        if not keys or not all(map(top.key, keys)):
-            return False
+        if wakened in ready:
+            os.read(wakened, 4096)
+        if sys.stdin in ready:
+            typed = os.read(sys.stdin.fileno(), 64).decode(errors='replace')
+            # No key at all: the terminal is gone.
+            if not typed or not all(map(top.key, keys(typed))):
+                return False
 
 
 @contextlib.contextmanager
@@ -259,15 +350,33 @@ def _wakened() -> Iterator[int]:
 def _terminal(keys: int, output: int) -> Iterator[Callable[[str], None]]:
     """A terminal without echo, as it was before when all is over."""
     before = termios.tcgetattr(keys)
-    handler = signal.signal(signal.SIGTERM, _end)
-    try:
+
+    def begin() -> None:
         tty.setcbreak(keys)
         _write(output, _BEGIN)
-        yield lambda text: _write(output, text)
-    finally:
+
+    def end() -> None:
         _write(output, _END)
         termios.tcsetattr(keys, termios.TCSADRAIN, before)
-        signal.signal(signal.SIGTERM, handler)
+
+    def stop(_number: int, _frame: Any) -> None:
+        # The shell is to find its terminal as it was.
+        end()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        begin()
+
+    handlers = {signal.SIGTERM: _end, signal.SIGTSTP: stop,
+                # Without a handler of Python it would not wake select().
+                signal.SIGWINCH: lambda _number, _frame: None}
+    former = {number: signal.signal(number, handler)
+              for number, handler in handlers.items()}
+    try:
+        begin()
+        yield lambda text: _write(output, text)
+    finally:
+        end()
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def _write(output: int, text: str) -> None:

@@ -31,6 +31,10 @@ from ghsched_nova.monitor import view
 #: many seconds.
 FRESH = 30.0
 
+#: Of Nova's part of the metadata, since its version 24 (nova/virt/libvirt/
+#: config.py, LibvirtConfigGuestMetaNovaInstance).
+NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
+
 Clock = Callable[[], float]
 
 
@@ -94,8 +98,9 @@ class Libvirt:
         if known is not None and self._clock() - known[0] < FRESH:
             return known
         policy, problem = self._policy(domain)
-        return self._clock(), view.Guest(domain.name(), *key, policy, problem,
-                                         self._cells(domain))
+        return self._clock(), view.Guest(
+            domain.name(), *key, policy, problem, self._cells(domain),
+            self._server(domain))
 
     def _cells(self, domain: Any) -> tuple[cells.Cell, ...]:
         try:
@@ -103,19 +108,34 @@ class Libvirt:
         except (ValueError, etree.XMLSyntaxError, self._module.libvirtError):
             return ()       # it is not measured by its nodes then
 
-    def _policy(self, domain: Any
-                ) -> tuple[metadata.DomainPolicy | None, str]:
+    def _server(self, domain: Any) -> str:
+        """The name of the server; empty where Nova has not started it."""
+        text = self._metadata(domain, NOVA)
         try:
-            element = domain.metadata(
-                self._module.VIR_DOMAIN_METADATA_ELEMENT, metadata.NAMESPACE,
-                self._module.VIR_DOMAIN_AFFECT_LIVE)
+            root = etree.fromstring(text) if text else None
+        except etree.XMLSyntaxError:
+            return ''
+        return '' if root is None else root.findtext('{*}name', '').strip()
+
+    def _metadata(self, domain: Any, namespace: str) -> str | None:
+        """An element of a domain's metadata; None without it."""
+        try:
+            return str(domain.metadata(
+                self._module.VIR_DOMAIN_METADATA_ELEMENT, namespace,
+                self._module.VIR_DOMAIN_AFFECT_LIVE))
         except self._module.libvirtError as error:
             if error.get_error_code() in (
                     self._module.VIR_ERR_NO_DOMAIN_METADATA,
                     self._module.VIR_ERR_NO_DOMAIN,
                     self._module.VIR_ERR_OPERATION_INVALID):
-                return None, ''
+                return None
             raise
+
+    def _policy(self, domain: Any
+                ) -> tuple[metadata.DomainPolicy | None, str]:
+        element = self._metadata(domain, metadata.NAMESPACE)
+        if element is None:
+            return None, ''
         try:
             return metadata.read(_domain(element)), ''
         except (metadata.MetadataError, etree.XMLSyntaxError) as error:

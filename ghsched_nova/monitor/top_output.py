@@ -33,7 +33,8 @@ nodes
     and ``others``; ``capacity`` in bytes per second, null when not known;
     ``guaranteed``, percent that is promised to guests.
 guests
-    ``name``, ``uuid`` and ``domain_id`` (null when not known), ``groups``,
+    ``name`` (libvirt's), ``server`` (Nova's, null when not known), ``uuid``
+    and ``domain_id`` (null when not known), ``groups``,
     ``problem``, ``used``, and ``nodes`` with ``nodes``, ``asked`` and
     ``effective`` (null without a policy; both with ``min``, ``max``,
     ``hardlimit`` and ``priority``, the second with ``bytes_per_second``, the
@@ -45,8 +46,12 @@ others
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from dataclasses import dataclass
 import json
 from typing import Any
+from typing import NamedTuple
+
+import wcwidth
 
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
@@ -98,7 +103,8 @@ def _json_figure(figure: rates.Figure) -> dict[str, Any]:
 def _json_guest(usage: view.GuestUsage) -> dict[str, Any]:
     guest = usage.guest
     return {
-        'name': guest.name, 'uuid': guest.uuid or None,
+        'name': guest.name, 'server': guest.server or None,
+        'uuid': guest.uuid or None,
         'domain_id': guest.domain_id, 'groups': list(usage.groups),
         'problem': guest.problem or None, 'used': _json_figure(usage.used),
         'nodes': [{
@@ -145,7 +151,7 @@ def _held_cap(usage: view.GuestUsage) -> float:
 #: By name of the order: what is compared, and whether the most comes first.
 ORDERS: dict[str, tuple[Callable[[view.GuestUsage], Any], bool]] = {
     'used': (_used, True),
-    'name': (lambda usage: usage.guest.name, False),
+    'name': (lambda usage: usage.guest.title, False),
     'node': (lambda usage: [row.nodes for row in usage.nodes], False),
     'min': (_asked_share, True),
     'max': (_asked_cap, True),
@@ -157,7 +163,7 @@ def ordered(guests: Sequence[view.GuestUsage], order: str = 'used',
             reverse: bool = False) -> list[view.GuestUsage]:
     """Guests in an order; those that are equal by name."""
     key, most_first = ORDERS[order]
-    by_name = sorted(guests, key=lambda usage: (usage.guest.name,
+    by_name = sorted(guests, key=lambda usage: (usage.guest.title,
                                                 usage.guest.uuid))
     return sorted(by_name, key=key, reverse=most_first != reverse)
 
@@ -166,31 +172,115 @@ def ordered(guests: Sequence[view.GuestUsage], order: str = 'used',
 
 _NODE_TITLES = ('NODE', 'USED MB/s', '%', 'DEFAULT', 'GUESTS', 'OTHERS',
                 'PROMISED %')
-_GUEST_TITLES = ('GUEST', 'NODE', 'MIN', 'MAX', 'HARD', 'PRIO', 'EMIN',
-                 'EMAX', 'CAP MB/s', 'EHARD', 'EPRIO', 'USED MB/s', '%')
+#: What is used comes first: a narrow terminal cuts off the end.
+_GUEST_TITLES = ('GUEST', 'NODE', 'USED MB/s', '%', 'MIN', 'EMIN', 'MAX',
+                 'EMAX', 'CAP MB/s', 'HARD', 'EHARD', 'PRIO', 'EPRIO')
+#: Narrower than this the columns never are, so that they stay while rows are
+#: scrolled.
+_LEAST = (18, 4, 9, 5)
 
 
-def as_lines(snapshot: view.Snapshot, when: str, problem: str = '',
-             order: str = 'used', reverse: bool = False) -> list[str]:
-    """Text for people.
+class Line(NamedTuple):
+    """A line of a table.
+
+    :param alarm: whether a guest is held to less than it was promised.
+    """
+
+    text: str
+    alarm: bool = False
+
+
+class _Entry(NamedTuple):
+    """A row that is not text yet: of a guest, or of a group of others."""
+
+    name: str
+    nodes: topology.Nodes
+    figure: rates.Figure
+    row: view.GuestNode | None = None
+    word: str = ''
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that is to be shown, of which little may be made into text.
+
+    :param head: lines above the rows of guests.
+    """
+
+    head: tuple[str, ...]
+    entries: tuple[_Entry, ...]
+    capacity: dict[topology.Nodes, int | None]
+
+    def __len__(self) -> int:
+        return len(self.head) + 1 + len(self.entries)
+
+    def lines(self, first: int = 0, count: int | None = None) -> list[Line]:
+        """Some lines.
+
+        :param count: None for all.
+        """
+        above = len(self.head) + 1
+        end = len(self) if count is None else first + count
+        shown = self.entries[max(0, first - above):max(0, end - above)]
+        titles, *rows = _grid(_GUEST_TITLES, [
+            _row(entry, self.capacity) for entry in shown], 2, _LEAST)
+        lines = [*map(Line, (*self.head, titles))][first:end]
+        return lines + [Line(text, _is_below(entry.row)) for text, entry
+                        in zip(rows, shown, strict=True)]
+
+
+def page(snapshot: view.Snapshot, when: str, problem: str = '',
+         order: str = 'used', reverse: bool = False,
+         match: str = '') -> Page:
+    """For people.
 
     :param when: the time, as it is shown.
+    :param match: only guests and groups in whose names it is.
     """
     lines = [f'ghsched-top {when}  {snapshot.title}, '
              f'{_UNITS[snapshot.unit]}; {len(snapshot.guests)} guests, '
              f'{len(snapshot.others)} other groups']
+    if match:
+        lines.append(printable(f'only names with: {match}'))
     if problem:
         lines.append(printable(f'without libvirt: {problem}'))
-    lines += [printable(f'{usage.guest.name}: {usage.guest.problem}')
+    lines += [printable(f'{usage.guest.title}: {usage.guest.problem}')
               for usage in snapshot.guests if usage.guest.problem]
-    lines += ['', *_grid(_NODE_TITLES, _node_rows(snapshot), 1)]
-    capacity = {node.nodes: node.capacity for node in snapshot.nodes}
-    rows = [row for usage in ordered(snapshot.guests, order, reverse)
-            for row in _guest_rows(usage, capacity)]
-    rows += [_other_row(one.group.name, nodes, figure, capacity)
-             for one in snapshot.others
-             for nodes, figure in sorted(one.used.items())]
-    return [*lines, '', *_grid(_GUEST_TITLES, rows, 2)]
+    lines += ['', *_grid(_NODE_TITLES, _node_rows(snapshot), 1), '']
+    guests = [usage for usage in snapshot.guests if _matches(usage, match)]
+    entries = [entry for usage in ordered(guests, order, reverse)
+               for entry in _guest_entries(usage)]
+    entries += [_Entry(f'({one.group.name})', nodes, figure)
+                for one in snapshot.others if match in one.group.name
+                for nodes, figure in sorted(one.used.items())]
+    return Page(tuple(lines), tuple(entries),
+                {node.nodes: node.capacity for node in snapshot.nodes})
+
+
+def as_lines(snapshot: view.Snapshot, when: str, problem: str = '',
+             order: str = 'used', reverse: bool = False,
+             match: str = '') -> list[str]:
+    """All of :func:`page` as text."""
+    return [line.text for line in page(
+        snapshot, when, problem, order, reverse, match).lines()]
+
+
+def _matches(usage: view.GuestUsage, match: str) -> bool:
+    guest = usage.guest
+    return any(match in name
+               for name in (guest.server, guest.name, guest.uuid))
+
+
+def _is_below(row: view.GuestNode | None) -> bool:
+    """Whether a guest is held to less than it was promised.
+
+    openEuler's 6.6 kernel may show two percent less than was written.
+    """
+    if row is None or row.asked is None or row.effective is None:
+        return False
+    held, asked = row.effective, row.asked
+    return (held.minimum is not None and held.minimum < asked.minimum - 2
+            or held.maximum is not None and held.maximum < asked.maximum - 2)
 
 
 def _node_rows(snapshot: view.Snapshot) -> list[Row]:
@@ -218,21 +308,39 @@ def _node_row(node: view.NodeUsage) -> Row:
             str(node.guaranteed)]
 
 
-def _guest_rows(usage: view.GuestUsage,
-                capacity: dict[topology.Nodes, int | None]) -> list[Row]:
-    name = printable(usage.guest.name)
+def _guest_entries(usage: view.GuestUsage) -> list[_Entry]:
+    """A row for each node; of a guest without a policy, where it does
+    something or something holds it.
+    """
     if not usage.nodes:
-        return [[name, '-', *['-'] * 9, 'no group', '-']]
-    return [[name, _nodes(row.nodes), *_asked(row.asked),
-             *_effective(row.effective), _figure(row.used),
-             _percent(row.used, capacity.get(row.nodes))]
-            for row in usage.nodes]
+        return [_Entry(usage.guest.title, (), rates.NOTHING,
+                       word='no group')]
+    rows = usage.nodes
+    if usage.guest.policy is None:
+        rows = tuple(filter(_is_of_interest, rows)) or rows[:1]
+    return [_Entry(usage.guest.title, row.nodes, row.used, row)
+            for row in rows]
 
 
-def _other_row(name: str, nodes: topology.Nodes, figure: rates.Figure,
-               capacity: dict[topology.Nodes, int | None]) -> Row:
-    return [f'({printable(name)})', _nodes(nodes), *['-'] * 9,
-            _figure(figure), _percent(figure, capacity.get(nodes))]
+def _is_of_interest(row: view.GuestNode) -> bool:
+    held = row.effective
+    return bool(
+        row.used.rate or row.used.state not in (
+            rates.State.OK, rates.State.MISSING)
+        or held and (held.minimum or held.rate is not None
+                     or held.maximum not in (None, 100)))
+
+
+def _row(entry: _Entry, capacity: dict[topology.Nodes, int | None]) -> Row:
+    asked = _asked(entry.row.asked if entry.row else None)
+    held = _effective(entry.row.effective if entry.row else None)
+    minimum, maximum, hard, priority = asked
+    held_minimum, held_maximum, cap, held_hard, held_priority = held
+    return [printable(entry.name), _nodes(entry.nodes) if entry.nodes or not
+            entry.word else '-', entry.word or _figure(entry.figure),
+            _percent(entry.figure, capacity.get(entry.nodes)),
+            minimum, held_minimum, maximum, held_maximum, cap, hard,
+            held_hard, priority, held_priority]
 
 
 def _asked(asked: NodePolicy | None) -> Row:
@@ -283,12 +391,35 @@ def printable(text: str) -> str:
                    for letter in text)
 
 
-def _grid(titles: Sequence[str], rows: Sequence[Row],
-          left: int) -> list[str]:
-    """Columns; the first ones to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column
+def width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    return len(text) if text.isascii() else max(0, wcwidth.wcswidth(text))
+
+
+def clip(text: str, first: int, columns: int) -> str:
+    """Some columns of a text; a wide letter that is cut is left out."""
+    if text.isascii():
+        return text[first:first + columns]
+    found, place = [], 0
+    for letter in text:
+        wide = max(0, wcwidth.wcwidth(letter))
+        if place >= first and place + wide <= first + columns:
+            found.append(letter)
+        place += wide
+    return ''.join(found)
+
+
+def _grid(titles: Sequence[str], rows: Sequence[Row], left: int,
+          least: Sequence[int] = ()) -> list[str]:
+    """Columns; the first ones to the left, numbers to the right.
+
+    :param least: how wide the first columns are at least.
+    """
+    widths = [max(map(width, column)) for column
               in zip(titles, *rows, strict=True)]
-    pattern = '  '.join(
-        f'{{:{"<" if place < left else ">"}{width}}}'
-        for place, width in enumerate(widths))
-    return [pattern.format(*row).rstrip() for row in (titles, *rows)]
+    widths[:len(least)] = map(max, widths, least)
+    return ['  '.join(
+        word + ' ' * (wide - width(word)) if place < left
+        else ' ' * (wide - width(word)) + word
+        for place, (word, wide) in enumerate(zip(row, widths, strict=True))
+    ).rstrip() for row in (titles, *rows)]

@@ -92,6 +92,8 @@ class Guest:
     :param policy: what the guest was started with; None without one.
     :param problem: why the policy cannot be read.
     :param cells: its NUMA nodes; none where they are not known.
+    :param server: the name of the server in Nova; empty where it is not
+        known.
     """
 
     name: str
@@ -100,6 +102,12 @@ class Guest:
     policy: metadata.DomainPolicy | None = None
     problem: str = ''
     cells: tuple[Cell, ...] = ()
+    server: str = ''
+
+    @property
+    def title(self) -> str:
+        """The name that people know it by."""
+        return self.server or self.name
 
     @property
     def host_nodes(self) -> tuple[int, ...]:
@@ -251,7 +259,8 @@ def snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
             others.append(one)
     control = {one.group.name: one for one in usage.groups
                if one.group.name and one.group.control}
-    rows = tuple(_guest(usage.host, guest, found, control)
+    held = _Held(usage.host)
+    rows = tuple(_guest(held, guest, found, control)
                  for guest, found in by_guest.items())
     root = [one for one in usage.groups if not one.group.name]
     return Snapshot(
@@ -273,7 +282,7 @@ def _figure(groups: Iterable[GroupUsage],
     return rates.total(one.used[nodes] for one in groups if nodes in one.used)
 
 
-def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
+def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
            control: Mapping[str, GroupUsage]) -> GuestUsage:
     """Asked, effective and used bandwidth of a guest.
 
@@ -294,7 +303,7 @@ def _guest(host: topology.Host, guest: Guest, groups: Sequence[GroupUsage],
         wanted = [asked[node] for node in nodes if node in asked]
         row = GuestNode(
             nodes, wanted[0] if wanted else None,
-            _least([_on_all(host, one.group.lines, nodes, asked)
+            _least([on.all(one.group.lines, nodes, asked)
                     for one in held if one.group.lines is not None]),
             _figure(measured, nodes))
         if not asked or wanted or row.used.rate:
@@ -369,6 +378,23 @@ def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
 
 
 # -- what a group holds -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What groups hold, found out once for all groups with the same lines."""
+
+    host: topology.Host
+    _found: dict[tuple[int, topology.Nodes, tuple[int, ...]],
+                 Effective | None] = field(default_factory=dict)
+
+    def all(self, lines: schemata.Schemata, nodes: topology.Nodes,
+            of: Collection[int]) -> Effective | None:
+        """See :func:`_on_all`."""
+        key = id(lines), nodes, tuple(of)
+        if key not in self._found:
+            self._found[key] = _on_all(self.host, lines, nodes, of)
+        return self._found[key]
 
 
 def _on_all(host: topology.Host, lines: schemata.Schemata,

@@ -26,7 +26,6 @@ import threading
 from types import ModuleType
 from typing import Any
 
-
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl.cache import Cache

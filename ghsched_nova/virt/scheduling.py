@@ -19,7 +19,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-
 from ghsched_nova.guest import scheduling
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model

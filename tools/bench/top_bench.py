@@ -15,7 +15,7 @@
 
 The host is simulated: a directory tree with 512 guests, each in a control
 group of its own with 8 domains of a counter. What is timed in turn is a
-refresh (reading all groups, making rates of them, the table of all rows and
+refresh (reading all groups, making rates of them, a screen of 120 x 50 and
 one write of it) and merely reading the same files in the same way. Between
 two rounds each counter is rewritten; that does not count.
 
@@ -72,7 +72,7 @@ def read(paths: list[str]) -> None:
 
 def refresh(shown: top.Top, output: int) -> None:
     shown.read()
-    os.write(output, top.screen(shown.text(), 120, 50).encode())
+    os.write(output, shown.screen(120, 50).encode())
 
 
 def seconds(task: Callable[[], None]) -> float:

@@ -14,19 +14,26 @@
 """ghsched-top on directory trees. All figures are simulated."""
 
 import contextlib
+from dataclasses import replace
+import fcntl
 import io
 import json
 import os
 import pty
 import re
 import select
+import shutil
+import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
+import pyte
 import testtools
 
 from ghsched_nova.cmd import top
@@ -82,10 +89,10 @@ class BatchTestCase(_Case):
                       rows)
         self.assertIn(['1', '2000.0', '1.0', '0.0', '2000.0', '0.0', '0'],
                       rows)
-        self.assertIn(['instance-00000001', '1', '-', '-', '-', '-', '20',
-                       '50', '102400', 'yes', '3', '2000.0', '1.0'], rows)
-        self.assertIn(['(low_prio_machine)', '0', *['-'] * 9, '0.0', '0.0'],
-                      rows)
+        self.assertIn(['instance-00000001', '1', '2000.0', '1.0', '-', '20',
+                       '-', '50', '102400', '-', 'yes', '-', '3'], rows)
+        self.assertIn(['(low_prio_machine)', '0', '0.0', '0.0',
+                       *['-'] * 9], rows)
 
     def test_frames(self):
         _status, text, _errors = self.run_top(self.tree, '-b', '-n', '3')
@@ -129,7 +136,7 @@ class BatchTestCase(_Case):
         tree.group(QEMU)
         tree.sync()
         _status, text, _errors = self.run_top(tree, '-b', '-n', '1')
-        self.assertRegex(text, 'instance-00000001 .* unassigned  +-')
+        self.assertRegex(text, 'instance-00000001 .* unassigned +-')
 
     def test_no_monitor(self):
         status, text, errors = self.run_top(self.host('mpam71'), '-b')
@@ -225,25 +232,150 @@ class TerminalTestCase(_Case):
         self.until(keys, 'instance-00000001')
 
 
+class RealTerminalTestCase(_Case):
+    """What a terminal shows, by pyte, which is one."""
+
+    GUESTS = 40
+
+    def setUp(self):
+        super().setUp()
+        self.tree = self.host('openeuler66')
+        names = [f'\u4e2d\u6587\u670d\u52a1\u5668-{number:02}'
+                 for number in range(self.GUESTS)]
+        for number, name in enumerate(names):
+            path = self.tree.root / f'qemu-{number + 1}-{name}-vcpus_0-1'
+            shutil.copytree(self.tree.root, path, ignore=lambda *_: [
+                'info', *(one.name for one in self.tree.root.iterdir()
+                          if one.name.startswith('qemu-'))])
+
+    def start(self, columns, lines, *options):
+        self.terminal = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.terminal)
+        self.keys, slave = pty.openpty()
+        self.addCleanup(os.close, self.keys)
+        self.resize(columns, lines)
+        script = ('import sys; from ghsched_nova.cmd import top; '
+                  'sys.exit(top.main())')
+        self.process = subprocess.Popen(
+            [sys.executable, '-c', script, *self.paths(self.tree), *options],
+            stdin=slave, stdout=slave, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={name: value for name, value in os.environ.items()
+                 if name not in ('COLUMNS', 'LINES')})
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.kill)
+        os.close(slave)
+
+    def resize(self, columns, lines):
+        fcntl.ioctl(self.keys, termios.TIOCSWINSZ,
+                    struct.pack('HHHH', lines, columns, 0, 0))
+        self.terminal.resize(lines, columns)
+
+    def until(self, condition, raw=b''):
+        end = time.monotonic() + 60
+        while not condition() and time.monotonic() < end:
+            if select.select([self.keys], [], [], 0.1)[0]:
+                data = os.read(self.keys, 65536)
+                raw += data
+                self.stream.feed(data)
+        self.assertTrue(condition(), '\n'.join(self.terminal.display))
+        return raw
+
+    def row(self, number):
+        return self.terminal.display[number].rstrip()
+
+    def shows(self, text):
+        return any(text in row.replace('\u3000', '')
+                   for row in self.terminal.display)
+
+    def test_what_is_used_is_seen_on_the_smallest_terminal(self):
+        for columns, lines in ((80, 24), (200, 50)):
+            self.start(columns, lines, '-d', '60', '-o', 'name')
+            self.until(lambda: self.shows('q quit'))
+            self.until(lambda: self.shows('USED MB/s'))
+            titles = next(row for row in self.terminal.display
+                          if row.startswith('GUEST'))
+            self.assertIn('USED MB/s', titles)
+            self.assertIn('MIN', titles)
+            # Wide letters do not wrap: the help is still the last row.
+            self.assertIn('q quit', self.row(lines - 1))
+            os.write(self.keys, b'q')
+            self.assertEqual(0, self.process.wait(60))
+
+    def test_scrolling_has_an_end_and_a_filter_finds(self):
+        self.start(80, 24, '-d', '60', '-o', 'name')
+        self.until(lambda: self.shows('q quit'))
+        os.write(self.keys, b'G' + b'j' * 9)
+        self.until(lambda: self.shows('-39'))
+        self.assertNotEqual('', self.row(22))
+        os.write(self.keys, b'/-17\r')
+        self.until(lambda: self.shows('only names with: -17'))
+        self.assertFalse(self.shows('-39'))
+
+    def test_another_size_is_used_at_once(self):
+        self.start(80, 24, '-d', '60')
+        self.until(lambda: self.shows('q quit'))
+        self.resize(120, 40)
+        os.kill(self.process.pid, signal.SIGWINCH)
+        self.until(lambda: 'q quit' in self.row(39))
+
+    def test_stopped_leaves_the_terminal_as_it_was(self):
+        self.start(80, 24, '-d', '60')
+        self.until(lambda: self.shows('q quit'))
+        os.kill(self.process.pid, signal.SIGTSTP)
+        _pid, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        self.assertTrue(os.WIFSTOPPED(status))
+        self.assertTrue(os.read(self.keys, 65536).endswith(
+            b'\x1b[?25h\x1b[?1049l'))
+        os.kill(self.process.pid, signal.SIGCONT)
+        self.until(lambda: self.shows('q quit'))
+        os.write(self.keys, b'q')
+        self.assertEqual(0, self.process.wait(60))
+
+    def test_the_last_frame_stays(self):
+        self.start(200, 50, '-n', '1')
+        raw = b''
+        while b'\x1b[?1049l' not in raw or b'GUEST' not in (
+                raw.partition(b'\x1b[?1049l')[2]):
+            raw += os.read(self.keys, 65536)
+
+
 class ScreenTestCase(testtools.TestCase):
 
-    @given(st.text(alphabet='abc\n', max_size=200), st.integers(1, 30),
-           st.integers(1, 30), st.integers(0, 30))
-    def test_fits_and_clears_no_more_than_what_is_behind(
-            self, text, columns, lines, skip):
-        shown = top.screen(text, columns, lines, skip)
-        self.assertTrue(shown.startswith('\x1b[H'))
-        self.assertTrue(shown.endswith('\x1b[K\x1b[J'))
-        rows = shown[3:-3].split('\n')
-        self.assertLessEqual(len(rows), lines)
-        for row in rows:
-            self.assertLessEqual(len(row.removesuffix('\x1b[K')), columns)
+    @given(st.text(), st.integers(0, 20), st.integers(0, 20))
+    def test_clipped_text_fits(self, text, first, columns):
+        text = top_output.printable(text)
+        shown = top_output.clip(text, first, columns)
+        self.assertLessEqual(top_output.width(shown), columns)
+        if text.isascii():
+            self.assertEqual(text[first:first + columns], shown)
+
+    def test_wide_letters_take_two_columns(self):
+        self.assertEqual('a\u4e2d', top_output.clip('a\u4e2d\u6587', 0, 4))
+        self.assertEqual('\u6587', top_output.clip('a\u4e2d\u6587', 2, 4))
+        rows = top_output._grid(('N', 'X'), [['\u4e2d\u6587', '1'],
+                                             ['abcd', '2']], 1)
+        self.assertEqual({7}, {top_output.width(row) for row in rows})
+
+    def test_only_an_alarm_is_red(self):
+        lines = [top_output.Line('a'), top_output.Line('b', True)]
+        self.assertEqual('\x1b[Ha\x1b[K\n\x1b[31mb\x1b[0m\x1b[K\x1b[J',
+                         top.screen(lines, colour=True))
+        self.assertNotIn('\x1b[31m', top.screen(lines))
+
+    @given(st.lists(st.sampled_from(
+        ['a', '/', '\r', '\x1b[A', '\x1bOB', '\x1b[5~', '\x1b'])))
+    def test_each_key_of_a_terminal_is_found(self, typed):
+        known = {'\x1b[A': 'up', '\x1bOB': 'down', '\x1b[5~': 'page up'}
+        expected = [known.get(one, one) for one in typed]
+        self.assertEqual(expected, top.keys(''.join(typed)))
+        self.assertEqual([], top.keys('\x1b[200~'))
 
     def test_one_write_per_frame(self):
         with mock.patch.object(os, 'write',
                                side_effect=lambda _fd, data: len(data)
                                ) as write:
-            top._write(1, top.screen('a\nb', 80, 24))
+            top._write(1, top.screen([top_output.Line('a')] * 2))
         self.assertEqual(1, write.call_count)
 
     def test_names_do_no_harm_to_the_terminal(self):
@@ -310,6 +442,39 @@ class OrderTestCase(testtools.TestCase):
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         self.assertIn('a?: no number', top_output.as_lines(shown, 'now'))
 
+    def test_less_than_was_promised_is_an_alarm(self):
+        usage = self.usage('a', 1.0, 30, 60)
+        row, = usage.nodes
+        for minimum, maximum, alarm in (
+                (30, 60, False), (28, 58, False), (27, 60, True),
+                (30, 57, True), (40, 100, False), (None, None, False)):
+            held = view.Effective(minimum, maximum, None, True, None)
+            shown = view.Snapshot('x', 'rate_mb', (), (replace(
+                usage, nodes=(replace(row, effective=held),)),), (),
+                rates.ZERO)
+            *_above, line = top_output.page(shown, 'now').lines()
+            self.assertEqual(alarm, line.alarm, held)
+
+    def test_servers_are_known_by_their_names_and_found(self):
+        guest = view.Guest('instance-1', 'some-uuid', server='web')
+        shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+            guest, (), (), rates.NOTHING),), (), rates.ZERO)
+        for match, found in (('', True), ('eb', True), ('some', True),
+                             ('instance', True), ('db', False)):
+            text = '\n'.join(top_output.as_lines(shown, 'now', match=match))
+            self.assertEqual(found, 'web   ' in text, match)
+
+    def test_part_of_a_page_is_that_of_the_whole(self):
+        shown = view.Snapshot('x', 'rate_mb', (), tuple(
+            self.usage(f'a{number:03}', 1.0, 1, 100)
+            for number in range(50)), (), rates.ZERO)
+        page = top_output.page(shown, 'now')
+        whole = page.lines()
+        self.assertEqual(len(page), len(whole))
+        for first, count in ((0, 3), (0, 10), (4, 20), (30, 99)):
+            self.assertEqual(whole[first:first + count],
+                             page.lines(first, count))
+
     def test_keys(self):
         shown = top.Top(None)
         for key, order in (('n', 'name'), ('e', 'effective'), ('u', 'used')):
@@ -317,6 +482,11 @@ class OrderTestCase(testtools.TestCase):
             self.assertEqual(order, shown.order)
         self.assertTrue(shown.key('r') and shown.reverse)
         self.assertTrue(shown.key('j') and shown.skip == 1)
-        self.assertTrue(shown.key('k') and shown.key('k'))
+        self.assertTrue(shown.key('k') and shown.key('up'))
         self.assertEqual(0, shown.skip)
+        self.assertTrue(shown.key('right') and shown.shift == 8)
+        for key in '/webq\x7f\n':
+            self.assertTrue(shown.key(key))
+        self.assertEqual('web', shown.match)
+        self.assertTrue(shown.key('\x1b') and not shown.match)
         self.assertFalse(shown.key('q'))
