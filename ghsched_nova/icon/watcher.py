@@ -146,7 +146,6 @@ def scoped(cloud: rebalance.Cloud, model: Any,
             node, open=node.open and uuids.get(node.spot.host) in hosts)
             for node in cloud.nodes),
         guests=tuple(dataclasses.replace(
-            guest, inside=False,
-            between=(guest.between and guest.uuid in servers
-                     and uuids.get(guest.spot.host) in hosts))
+            guest, inside=False, between=guest.between
+            and guest.uuid in servers and uuids.get(guest.spot.host) in hosts)
             for guest in cloud.guests))
