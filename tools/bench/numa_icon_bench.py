@@ -153,7 +153,7 @@ class Cloud:
     def wanted(self, of: Callable[[Guest], float]
                ) -> dict[Spot, tuple[float, float]]:
         """CPUs and bytes per second that are wanted, by node."""
-        found = {spot: (0.0, 0.0) for spot in self.spots}
+        found = dict.fromkeys(self.spots, (0.0, 0.0))
         for name, spot in self.at.items():
             guest = self.guests[name]
             cpus = of(guest)

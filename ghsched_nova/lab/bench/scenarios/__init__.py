@@ -16,6 +16,7 @@ from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.scenario import Scenario
 from ghsched_nova.lab.bench.scenarios import loaded_latency
 from ghsched_nova.lab.bench.scenarios import mixed_load
+from ghsched_nova.lab.bench.scenarios import numa_icon
 from ghsched_nova.lab.bench.scenarios import numa_locality
 from ghsched_nova.lab.bench.scenarios import redis_density
 from ghsched_nova.lab.bench.scenarios import rt_latency
@@ -23,7 +24,7 @@ from ghsched_nova.lab.bench.scenarios import virt_overhead
 
 ALL = (redis_density.SCENARIO, mixed_load.SCENARIO, rt_latency.SCENARIO,
        virt_overhead.SCENARIO, numa_locality.SCENARIO,
-       loaded_latency.SCENARIO)
+       loaded_latency.SCENARIO, numa_icon.SCENARIO)
 
 
 def named(name: str) -> Scenario:

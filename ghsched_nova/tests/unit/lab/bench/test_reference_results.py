@@ -243,3 +243,45 @@ class TestExampleOfTheManual(base.BaseTestCase):
         self.assertEqual('no difference shown', verdicts[0])
         self.assertIn('worse', verdicts[1])
         self.assertIn('worse', verdicts[2])
+
+
+class TestNumaIcon(base.BaseTestCase):
+    """redis and fio under adaptive scheduling of NUMA nodes."""
+
+    def redis(self):
+        rows = (line.split() for line in
+                reference('numa-icon-redis.txt').splitlines()
+                if not line.startswith('#'))
+        return {name: [float(cell.rstrip('%')) for cell in cells]
+                for name, *cells in rows}
+
+    def fio(self):
+        """IOPS of each row: with numactl, adaptive, and without either."""
+        rows = [line.split() for line in
+                reference('numa-icon-fio.txt').splitlines()
+                if not line.startswith('#')]
+        self.assertEqual(36, len(rows))
+        return [tuple(float(row[place]) for place in (1, 4, 7))
+                for row in rows]
+
+    def test_its_gain_is_against_no_bind_at_all(self):
+        rows = self.redis()
+        for adaptive, none, claim in zip(
+                rows['adaptive'], rows['none'], rows['claim'], strict=True):
+            self.assertAlmostEqual(claim, 100 * (adaptive / none - 1), 2)
+
+    def test_against_the_best_static_bind_it_is_as_good(self):
+        rows = self.redis()
+        self.assertEqual([0.89, -0.05, 2.12, -0.88], [
+            round(100 * (adaptive / bound - 1), 2) for adaptive, bound
+            in zip(rows['adaptive'], rows['node0'], strict=True)])
+
+    def test_15_to_24_percent_is_a_quarter_of_the_rows(self):
+        gains = [adaptive / none - 1 for _bound, adaptive, none in self.fio()]
+        self.assertEqual(3.2, percent(stats.quantile(gains, 0.5)))
+        self.assertEqual(11.2, percent(sum(gains) / len(gains)))
+        self.assertEqual(9, sum(0.15 <= gain <= 0.24 for gain in gains))
+
+    def test_a_bind_is_better_in_three_quarters_of_the_rows(self):
+        self.assertEqual(9, sum(adaptive > bound for bound, adaptive, _none
+                                in self.fio()))

@@ -36,6 +36,7 @@ from ghsched_nova.lab.bench import redis_servers
 from ghsched_nova.lab.bench.scenario import Bench
 from ghsched_nova.lab.bench import scenarios
 from ghsched_nova.lab.bench.scenarios import mixed_load
+from ghsched_nova.lab.bench.scenarios import numa_icon
 from ghsched_nova.lab.bench.scenarios import numa_locality
 from ghsched_nova.lab.bench.scenarios import redis_density
 from ghsched_nova.lab.bench.scenarios import rt_latency
@@ -372,6 +373,35 @@ class TestNumaLocality(base.BaseTestCase):
         self.assertEqual(
             [('device reads of node 1 from node 0', 0.1)],
             [(one.name, round(one.value, 6)) for one in found])
+
+
+class TestNumaIcon(base.BaseTestCase):
+
+    def test_not_bound_each_node_and_two(self):
+        self.assertEqual(
+            ['not bound', 'both on node 0', 'both on node 2',
+             'nodes 0 and 2'],
+            [place.name for place in numa_icon.places((0, 2))])
+
+    def test_a_bind_has_its_memory_beside_it(self):
+        self.assertEqual(['redis'], numa_icon.bound(['redis'], None))
+        self.assertEqual(
+            ['numactl', '--cpunodebind=2', '--membind=2', 'redis'],
+            numa_icon.bound(['redis'], 2))
+
+    def test_the_best_bind_is_what_others_are_held_against(self):
+        found = numa_icon.findings([
+            Series('throughput', 'requests/s', 'higher', samples,
+                   (('place', place), ('command', 'get'),
+                    ('at a time', '1')))
+            for place, samples in (
+                ('not bound', (80.0,)), ('both on node 0', (90.0, 110.0)),
+                ('both on node 1', (90.0,)), ('nodes 0 and 1', (50.0,)))])
+        self.assertEqual(
+            [('get, 1 at a time, not bound', '+25.0% by both on node 0'),
+             ('get, 1 at a time, nodes 0 and 1', '+100.0% by both on node '
+                                                 '0')],
+            [(one.name, one.text) for one in found])
 
 
 class TestEnvironment(base.BaseTestCase):
