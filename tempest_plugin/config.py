@@ -30,6 +30,11 @@ options = [
              'host that the guests of these tests land on, so set it on '
              'clouds with one compute host.'),
     cfg.StrOpt(
+        'server_set_command', default='',
+        help='A command prefix that changes a server which is named behind '
+             'it, "ghsched server set" where nova-manage runs. While it is '
+             'empty, the tests of live changes are skipped.'),
+    cfg.StrOpt(
         'libvirt_uri', default='qemu:///system',
         help='The libvirt connection that nova-compute uses on its host.'),
     cfg.StrOpt(

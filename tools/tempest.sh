@@ -106,7 +106,7 @@ build_interval = 1
 build_timeout = $seconds
 
 [compute-feature-enabled]
-resize = $several
+resize = true
 live_migration = $several
 
 [placement]
@@ -124,6 +124,7 @@ host_settings() {
     cat << EOF
 host_command = $GHSCHED_TOP/tools/cloud exec --
 flavor_ram = 192
+server_set_command = $VENV/bin/ghsched server set --config-file $GHSCHED_HOME/etc/nova/nova.conf
 EOF
 }
 

@@ -18,6 +18,7 @@ from tempest.lib import decorators
 from tempest.lib import exceptions
 
 from ghsched_placement import names
+from tempest_plugin.services import host_client
 from tempest_plugin.tests.scenario import base
 
 CONF = config.CONF
@@ -83,13 +84,16 @@ class GuestTest(base.GhschedTest):
         self.assertEqual(0, self._held(server))
 
 
-class MoveTest(base.GhschedTest):
-    """Placement follows a guest that changes its flavor or its host."""
+class SharesTest(base.GhschedTest):
 
     def _shares(self, server):
         return [resources[names.MEM_BW_PCT]
                 for resources in self._allocated(server).values()
                 if names.MEM_BW_PCT in resources]
+
+
+class MoveTest(SharesTest):
+    """Placement follows a guest that changes its flavor or its host."""
 
     def _host(self, server):
         return self.admin_servers_client.show_server(
@@ -110,6 +114,19 @@ class MoveTest(base.GhschedTest):
                                        'ACTIVE')
         self.assertEqual([30], self._shares(server))
 
+    @decorators.idempotent_id('3e7a9c51-8d24-4f6b-b0a3-c1d5e7f9028b')
+    def test_a_resize_that_is_refused_leaves_the_share(self):
+        """No host can give two guest nodes more than it has nodes."""
+        if not CONF.compute_feature_enabled.resize:
+            raise self.skipException('[compute-feature-enabled]resize is off')
+        self._need('MEM_BW_MIN')
+        server = self._boot(self._flavor(mem_bw_min=20))
+        self.servers_client.resize_server(
+            server['id'], self._flavor(nodes=16, mem_bw_min=100))
+        waiters.wait_for_server_status(self.servers_client, server['id'],
+                                       'ACTIVE')
+        self.assertEqual([20], self._shares(server))
+
     @decorators.idempotent_id('6c5d4e3f-2a1b-4c0d-9e8f-a7b6c5d4e308')
     def test_a_live_migrated_guest_has_its_share_there(self):
         if (not CONF.compute_feature_enabled.live_migration
@@ -125,6 +142,36 @@ class MoveTest(base.GhschedTest):
         self.assertNotEqual(before[0], self._host(server))
         self.assertEqual([20], self._shares(server))
         self.assertFalse(before[1] & set(self._allocated(server)))
+
+
+class LiveChangeTest(SharesTest):
+    """A server gets another share while it runs."""
+
+    def setUp(self):
+        super().setUp()
+        if not CONF.ghsched.server_set_command:
+            raise self.skipException('[ghsched]server_set_command is not set')
+        self._need('MEM_BW_MIN')
+        self.command = host_client.HostClient(
+            CONF.ghsched.server_set_command, '', '')
+        self.server = self._boot(self._flavor(mem_bw_min=20))
+
+    @decorators.idempotent_id('91f0b3d7-5a6e-4c28-9e17-2b4d6f8a0c35')
+    def test_placement_and_flavor_have_the_new_share(self):
+        self.command.run(self.server['id'], '--mem-bw-min', '30')
+        self.assertEqual([30], self._shares(self.server))
+        shown = self.admin_servers_client.show_server(
+            self.server['id'])['server']
+        self.assertEqual('ACTIVE', shown['status'])
+        self.assertEqual(
+            '30', shown['flavor']['extra_specs']['ghsched:mem_bw_min'])
+
+    @decorators.idempotent_id('c82d4e6f-1b3a-4957-8c0e-7f5a3b1d9e42')
+    def test_what_a_node_cannot_have_is_refused_and_changes_nothing(self):
+        self.assertRaises(
+            host_client.HostCommandFailed, self.command.run,
+            self.server['id'], '--mem-bw-min', str(TOO_MUCH))
+        self.assertEqual([20], self._shares(self.server))
 
 
 class QuotaTest(base.GhschedTest):

@@ -54,12 +54,19 @@ def _stamp(settings: Settings, part: str) -> Path:
     return settings.database / f'ghsched-{part}'
 
 
-def _is_done(settings: Settings, part: str, of: str) -> bool:
+def is_done(settings: Settings, part: str, of: str) -> bool:
+    """Whether a part of the cloud was made of the same before."""
     stamp = _stamp(settings, part)
     return stamp.exists() and stamp.read_text() == of
 
 
-def _digest(*parts: object) -> str:
+def done(settings: Settings, part: str, of: str) -> None:
+    """Remember that a part of the cloud was made."""
+    _stamp(settings, part).write_text(of)
+
+
+def digest(*parts: object) -> str:
+    """What a part of the cloud is made of, for :func:`is_done`."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -77,8 +84,8 @@ def keystone_keys(settings: Settings) -> None:
 
 def bootstrap(settings: Settings) -> None:
     """Make Keystone's admin, or give it this cloud's password and URL."""
-    of = _digest(settings.password, settings.port_base)
-    if _is_done(settings, 'bootstrap', of):
+    of = digest(settings.password, settings.port_base)
+    if is_done(settings, 'bootstrap', of):
         return
     url = settings.url('keystone') + '/v3'
     database.run([
@@ -88,13 +95,13 @@ def bootstrap(settings: Settings) -> None:
         '--bootstrap-region-id', REGION,
         *(word for interface in _INTERFACES
           for word in (f'--bootstrap-{interface}-url', url))])
-    _stamp(settings, 'bootstrap').write_text(of)
+    done(settings, 'bootstrap', of)
 
 
 def users_and_endpoints(settings: Settings) -> None:
     """Make the services' users and endpoints, or correct them."""
-    of = _digest(settings.password, settings.port_base, _ENDPOINTS)
-    if _is_done(settings, 'catalog', of):
+    of = digest(settings.password, settings.port_base, _ENDPOINTS)
+    if is_done(settings, 'catalog', of):
         return
     identity = connect(settings).identity
     project = (identity.find_project('service')
@@ -115,7 +122,7 @@ def users_and_endpoints(settings: Settings) -> None:
             identity.assign_project_role_to_user(project, user, roles[role])
     for entry in _ENDPOINTS:
         _endpoint(identity, settings, *entry)
-    _stamp(settings, 'catalog').write_text(of)
+    done(settings, 'catalog', of)
 
 
 def _endpoint(identity: Any, settings: Settings, name: str, kind: str,
@@ -137,7 +144,7 @@ def image_and_flavor(settings: Settings) -> None:
     """Upload the guest image; make a flavor that asks for nothing."""
     files = settings.cache / 'guest'
     revision = (files / 'revision').read_text().strip()
-    if _is_done(settings, 'image', revision):
+    if is_done(settings, 'image', revision):
         return
     cloud = connect(settings)
     for stale in cloud.image.images():
@@ -150,7 +157,7 @@ def image_and_flavor(settings: Settings) -> None:
             os_command_line='console=ttyS0 quiet')
     if cloud.compute.find_flavor(FLAVOR) is None:
         cloud.compute.create_flavor(name=FLAVOR, vcpus=1, ram=192, disk=0)
-    _stamp(settings, 'image').write_text(revision)
+    done(settings, 'image', revision)
 
 
 def _upload(cloud: Any, name: str, path: Path, form: str,

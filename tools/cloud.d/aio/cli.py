@@ -40,6 +40,7 @@ from aio.settings import ComputeHost
 from aio.settings import LISTENERS
 from aio.settings import read
 from aio.settings import Settings
+from aio import tenant
 
 _HTTP = ('keystone', 'placement', 'glance', 'neutron', 'nova-api')
 
@@ -108,9 +109,10 @@ def up(settings: Settings) -> None:
     step('Keystone', lambda: _keystone_up(settings, cloud))
     step('Placement, Glance, Neutron, Nova', lambda: _apis_up(cloud))
     step('Nova on the simulated hosts', lambda: _compute_up(settings, cloud))
-    step('image and flavor', lambda: catalog.image_and_flavor(settings))
+    step('image, flavors, a tenant', lambda: _content(settings))
     write_openrc(settings)
-    print(f'The cloud is up. Credentials: . {settings.home}/openrc')
+    print(f'The cloud is up. Credentials: . {settings.home}/openrc, or those '
+          f'of a tenant: . {settings.home}/openrc-tenant')
 
 
 def _configured(settings: Settings) -> services.Cloud:
@@ -199,6 +201,11 @@ def _compute_up(settings: Settings, cloud: services.Cloud) -> None:
     catalog.map_hosts(settings)
 
 
+def _content(settings: Settings) -> None:
+    catalog.image_and_flavor(settings)
+    tenant.make(settings)
+
+
 def _wait_report(settings: Settings, service: process.Process, api: object,
                  since: str) -> None:
     process.wait_until(
@@ -233,12 +240,13 @@ def answers(settings: Settings, name: str) -> bool:
 
 
 def write_openrc(settings: Settings) -> None:
-    lines = [f"export {name}='{value}'"
-             for name, value in settings.admin.items()]
-    lines.append(f'export PATH="{settings.venv}/bin:$PATH"')
-    path = settings.home / 'openrc'
-    path.touch(mode=0o600)
-    path.write_text('\n'.join(lines) + '\n')
+    for name, found in (('openrc', settings.admin),
+                        ('openrc-tenant', tenant.credentials(settings))):
+        lines = [f"export {key}='{value}'" for key, value in found.items()]
+        lines.append(f'export PATH="{settings.venv}/bin:$PATH"')
+        path = settings.home / name
+        path.touch(mode=0o600)
+        path.write_text('\n'.join(lines) + '\n')
 
 
 # -- the other commands -------------------------------------------------------
