@@ -14,7 +14,7 @@
 
 Runs where nova-manage runs: it needs Nova's API database, the message bus and
 the credentials of ``[placement]``, all from nova.conf. ``openstack ghsched
-server set`` is the same command (:class:`ghsched_nova.cmd.osc.SetServer`).
+server set`` asks nova-api for the same (:mod:`ghsched_nova.api.server_set`).
 
 The keys of the JSON are stable: none is renamed or removed.
 
@@ -81,15 +81,23 @@ def add_parser(commands: Any) -> None:
         f'{text[0].upper()}{text[1:]}. Runs where nova-manage runs.'), epilog=(
         'Exit status: 0 done, or nothing to do; 1 refused, and all is as it '
         'was; 2 wrong usage, or something is left to do by hand.'))
-    add_arguments(parser)
+    add_arguments(parser, 'UUID')
+    parser.add_argument(
+        '--config-file', action='append', metavar='FILE',
+        help='configuration of Nova with its API database, may be given '
+             'again; the default is what nova-manage reads')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
     parser.set_defaults(run=run)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What both commands take."""
-    parser.add_argument('server', metavar='SERVER', help='UUID of the server')
+def add_arguments(parser: argparse.ArgumentParser, server: str) -> None:
+    """What both commands take.
+
+    :param server: how a server is named.
+    """
+    parser.add_argument('server', metavar='SERVER',
+                        help=f'{server} of the server')
     for key in changes.CHANGEABLE:
         parser.add_argument(
             '--' + key.name.replace('_', '-'), dest=key.name,
@@ -104,10 +112,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--dry-run', action='store_true',
                         help='find out whether it could be done, and change '
                              'nothing')
-    parser.add_argument(
-        '--config-file', action='append', metavar='FILE',
-        help='configuration of Nova with its API database, may be given '
-             'again; the default is what nova-manage reads')
 
 
 def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
@@ -184,7 +188,23 @@ def carry_out(arguments: argparse.Namespace) -> Any:
     # Nova reads its configuration while it is imported.
     from ghsched_nova.live import records
     with records.in_cell(server) as context:
-        return live_change(context, server).run(asked, arguments.dry_run)
+        return change(context, server, asked, arguments.dry_run)
+
+
+def change(context: Any, server: str, asked: Mapping[str, str | None],
+           dry_run: bool) -> Any:
+    """Change a server, and let Nova's list of its actions say so.
+
+    :param context: of the cell of the guest.
+    :returns: ghsched_nova.live.change.Plan
+    :raises: as :func:`carry_out`.
+    """
+    from ghsched_nova.live import records
+    wanted = live_change(context, server)
+    if dry_run:
+        return wanted.run(asked, dry_run)
+    with records.as_action(context, server):
+        return wanted.run(asked, dry_run)
 
 
 def live_change(context: Any, server: str) -> Any:
@@ -253,8 +273,13 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 
 
 def as_json(plan: Any, dry_run: bool) -> str:
+    return json.dumps(document(plan, dry_run), indent=2)
+
+
+def document(plan: Any, dry_run: bool) -> dict[str, Any]:
+    """What was done, as the JSON has it."""
     guest = plan.guest
-    return json.dumps({
+    return {
         'server': {'uuid': guest.uuid, 'name': guest.name,
                    'host': guest.host},
         'changed': plan.needed, 'dry_run': dry_run, 'running': guest.running,
@@ -265,50 +290,52 @@ def as_json(plan: Any, dry_run: bool) -> str:
             'effective': [
                 {'domain': one['domain'],
                  **{short: one[short] for short in _SHORT.values()}}
-                for one in _effective(plan, host_node)],
+                for one in plan.effective if one['host_node'] == host_node],
         } for number, host_node, before, after in _nodes(plan)],
-    }, indent=2)
+    }
 
 
 def as_table(plan: Any, dry_run: bool) -> str:
+    shown = document(plan, dry_run)
     table = prettytable.PrettyTable(HEADER)
     table.align = 'l'
-    table.add_rows([list(row) for row in rows(plan)])
-    return f'{table.get_string()}\n{summary(plan, dry_run)}'
+    table.add_rows([list(row) for row in rows(shown)])
+    return f'{table.get_string()}\n{summary(shown)}'
 
 
-def summary(plan: Any, dry_run: bool) -> str:
-    """What was done, in a sentence, and whom the host's values are for."""
-    together = (f' The host holds these values for {plan.guests} servers '
+def summary(shown: Mapping[str, Any]) -> str:
+    """What was done, in a sentence, and whom the host's values are for.
+
+    :param shown: see :func:`document`.
+    """
+    together = (f' The host holds these values for {shown["guests"]} servers '
                 'together, which share a control group.'
-                if plan.guests > 1 else '')
-    if not plan.needed:
+                if shown['guests'] > 1 else '')
+    if not shown['changed']:
         return 'Nothing to change.' + together
-    if dry_run:
+    if shown['dry_run']:
         return 'This could be done now. Nothing was changed.' + together
-    return ('Done.' if plan.guest.running else
+    return ('Done.' if shown['running'] else
             'Done; it holds when the server starts.') + together
 
 
-def rows(plan: Any) -> Iterator[tuple[str, ...]]:
-    """One for each guest NUMA node and key, see :data:`HEADER`."""
-    for number, host_node, before, after in _nodes(plan):
-        old, new = _values(before), _values(after)
+def rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """One for each guest NUMA node and key, see :data:`HEADER`.
+
+    :param shown: see :func:`document`.
+    """
+    for node in shown['nodes']:
         for name, short in _SHORT.items():
-            yield (str(number), str(host_node), name, _text(old[short]),
-                   _text(new[short]), _distinct(
-                       _text(one[short], absent='-')
-                       for one in _effective(plan, host_node)))
+            yield (str(node['guest_node']), str(node['host_node']), name,
+                   _text(node['before'][short]), _text(node['after'][short]),
+                   _distinct(_text(one[short], absent='-')
+                             for one in node['effective']))
 
 
 def _nodes(plan: Any) -> Iterator[tuple[int, int, Any, Any]]:
     yield from zip(range(len(plan.guest.host_nodes)), plan.guest.host_nodes,
                    plan.change.before.nodes, plan.change.after.nodes,
                    strict=True)
-
-
-def _effective(plan: Any, host_node: int) -> list[Mapping[str, Any]]:
-    return [one for one in plan.effective if one['host_node'] == host_node]
 
 
 def _values(node: policies.NodePolicy) -> dict[str, Any]:

@@ -27,14 +27,20 @@ from nova.compute import vm_states
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 
+LOG = logging.getLogger(__name__)
+
 #: States of a guest that can be changed, and whether it has a QEMU process.
 _STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
            vm_states.STOPPED: False}
+
+#: In Nova's list of actions of a guest, and of the events of that action.
+ACTION, EVENT = 'ghsched', 'ghsched_set_bandwidth'
 
 #: Nova starts nothing else with a guest whose task state this is, and a
 #: restarted nova-compute clears it (``ComputeManager._init_instance``). It is
@@ -216,12 +222,53 @@ def _give_free(instance: Any) -> None:
 
 
 @contextlib.contextmanager
-def in_cell(uuid: str) -> Iterator[Any]:
+def as_action(context: Any, uuid: str) -> Iterator[None]:
+    """Let Nova's list of actions of a guest have what is done inside.
+
+    :param context: of the cell of the guest; who asked, and the request.
+    :raises Refused: when the list cannot be written; nothing has been done.
+    """
+    try:
+        objects.InstanceAction.action_start(context, uuid, ACTION,
+                                            want_result=False)
+        objects.InstanceActionEvent.event_start(
+            context, uuid, EVENT, want_result=False,
+            host=compat.config().host)
+    except Exception as error:
+        raise errors.Refused('the action cannot be recorded: '
+                             f'{type(error).__name__}: {error}') from error
+    failure = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        _end_action(context, uuid, failure)
+
+
+def _end_action(context: Any, uuid: str, failure: BaseException | None
+                ) -> None:
+    """What was done stays done, whether it can be written down or not."""
+    try:
+        objects.InstanceActionEvent.event_finish_with_failure(
+            context, uuid, EVENT, exc_val=failure,
+            exc_tb=failure.__traceback__ if failure else None,
+            want_result=False)
+    except Exception as error:
+        LOG.warning('the end of a live change of server %s cannot be '
+                    'recorded: %s', uuid, error)
+
+
+@contextlib.contextmanager
+def in_cell(uuid: str, caller: Any = None) -> Iterator[Any]:
     """The context of an admin in the cell that a guest is in.
 
+    :param caller: context of who asks; None: an admin of no name.
     :raises Refused: when there is no such guest, or it is on no host.
     """
-    context = nova_context.get_admin_context()
+    context = caller.elevated() if caller else (
+        nova_context.get_admin_context())
     try:
         mapping = objects.InstanceMapping.get_by_instance_uuid(context, uuid)
     except exception.InstanceMappingNotFound as error:

@@ -22,17 +22,21 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
+from openstack import exceptions as sdk_exceptions
 import os_traits
 from osc_lib import exceptions
 
 from ghsched_placement import capacity
 from ghsched_placement import names
+from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
 from ghsched_placement import repair
 
 #: Placement: same_subtree and groups without resources.
 _PLACEMENT = '1.36'
+#: Nova: any one that has a server's flavor.
+_COMPUTE = '2.47'
 
 #: How often a change that meets another one is tried in all.
 _TRIES = 5
@@ -91,6 +95,34 @@ class Client(nova_reader.NovaReader):
         answer = self._placement(f'/allocations/{consumer}')
         return {uuid: dict(entry['resources'])
                 for uuid, entry in answer['allocations'].items()}
+
+    def set_bandwidth(self, uuid: str, extra_specs: Mapping[str, str | None],
+                      dry_run: bool) -> dict[str, Any]:
+        """Have nova-api change the policy of a server, with our filter there.
+
+        :param extra_specs: None takes a key away.
+        :returns: the JSON of ``ghsched server set``.
+        :raises Refused: all is as it was.
+        :raises CommandError: it could not be asked, or not all is as it was.
+        """
+        response = self._connection.compute.post(
+            f'/servers/{uuid}/action', json={'ghsched': {
+                'extra_specs': dict(extra_specs), 'dry_run': dry_run}},
+            microversion=_COMPUTE)
+        if response.status_code == 200:
+            return dict(response.json())
+        if response.status_code == 403:
+            sdk_exceptions.raise_from_response(response)
+        ours = response.text.startswith('{"ghsched"')
+        if response.status_code == 400 and not ours:
+            raise exceptions.CommandError(
+                'nova-api of this cloud has no filter of ghsched (see '
+                '"Change a guest that runs" in the manual); "ghsched server '
+                'set" works without it, where nova-manage runs')
+        if response.status_code < 500 and ours:
+            raise base.Refused(f'refused: {http.detail(response)}')
+        raise exceptions.CommandError(
+            f'nova-api: HTTP {response.status_code} {http.detail(response)}')
 
     def reallocate(self, wanted: repair.Repair) -> str:
         """Have a consumer hold what it is to hold of a host.

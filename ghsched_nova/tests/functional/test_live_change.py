@@ -65,7 +65,7 @@ class LiveChangeBase(nova_base.GhschedTestCase):
                 None if value is None else str(value)
                 for key, value in keys.items()}
         with records.in_cell(uuid) as context:
-            return server_set.live_change(context, uuid).run(wish, dry_run)
+            return server_set.change(context, uuid, wish, dry_run)
 
     def refused(self, *words, **keys):
         error = self.assertRaises((errors.Refused, policies.PolicyError),
@@ -139,6 +139,20 @@ class SuccessTest(LiveChangeBase):
         self.assertEqual((40, 70, False, 5), (
             one['min'], one['max'], one['hardlimit'], one['priority']))
         self.assertEqual({0: 70}, self.stored(self.fake_domain())[1])
+
+    def test_the_list_of_actions_has_it_with_its_reason(self):
+        self.change(mem_bw_min=40)
+        self.refused(mem_bw_min=101)
+        self.refused(mem_bw_min=90, mem_bw_max=80)
+        found = [action for action in self.api.api_get(
+            f'/servers/{self.server["id"]}/os-instance-actions'
+        ).body['instanceActions'] if action['action'] == 'ghsched']
+        self.assertEqual(3, len(found))
+        events = [event for action in found for event in self.api.api_get(
+            f'/servers/{self.server["id"]}/os-instance-actions/'
+            + action['request_id']).body['instanceAction']['events']]
+        self.assertEqual(['Error', 'Error', 'Success'],
+                         sorted(event['result'] for event in events))
 
     def test_less_is_given_back(self):
         self.change(mem_bw_min=10, mem_bw_max=20)

@@ -19,6 +19,7 @@ import unittest
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
+from ghsched_placement.osc import base
 from ghsched_placement.osc import client
 
 
@@ -48,6 +49,45 @@ class Adapter:
 def of(placement=None, compute=None):
     return client.Client(types.SimpleNamespace(
         placement=placement, compute=compute), workers=1)
+
+
+class SetBandwidthTest(unittest.TestCase):
+
+    def ask(self, response):
+        self.sent = []
+
+        def post(path, json, microversion):
+            self.sent.append((path, json))
+            return response
+
+        return of(compute=types.SimpleNamespace(post=post)).set_bandwidth(
+            'a-b', {'ghsched:mem_bw_min': '20'}, False)
+
+    def refused(self, response, kind=exceptions.CommandError):
+        with self.assertRaises(kind) as raised:
+            self.ask(response)
+        return str(raised.exception)
+
+    def test_the_answer_is_the_document(self):
+        self.assertEqual({'changed': True},
+                         self.ask(Response(200, {'changed': True})))
+        self.assertEqual([('/servers/a-b/action', {'ghsched': {
+            'extra_specs': {'ghsched:mem_bw_min': '20'},
+            'dry_run': False}})], self.sent)
+
+    def test_a_refusal_has_the_words_of_the_cloud(self):
+        for status in (400, 404, 409):
+            self.assertEqual('refused: full', self.refused(Response(
+                status, {'ghsched': {'code': status, 'message': 'full'}}),
+                base.Refused))
+
+    def test_a_cloud_without_the_filter_is_explained(self):
+        self.assertIn('no filter of ghsched', self.refused(Response(
+            400, {'badRequest': {'message': 'no such action'}})))
+
+    def test_what_is_left_to_do_is_no_refusal(self):
+        self.assertIn('reboot it', self.refused(Response(
+            500, {'ghsched': {'code': 500, 'message': '- reboot it'}})))
 
 
 class RefusalTest(unittest.TestCase):

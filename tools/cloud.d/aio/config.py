@@ -81,7 +81,8 @@ def write_all(settings: Settings) -> dict[str, Path]:
         # again when one of those changes.
         write(compute_file(one), render(compute(one)))
     paste = settings.venv / 'etc' / 'nova' / 'api-paste.ini'
-    write(etc / 'nova' / 'api-paste.ini', paste.read_text())
+    write(etc / 'nova' / 'api-paste.ini', _with_our_filter(
+        paste.read_text()))
     if not settings.local_conf.exists():
         write(settings.local_conf, '')
     for directory in ('neutron', 'glance/images', 'glance/staging',
@@ -236,7 +237,9 @@ def _nova_common(settings: Settings) -> dict[str, Section]:
             'graceful_shutdown_timeout': 2,
             'manager_shutdown_timeout': 2,
             'report_interval': 3,
-            'service_down_time': 60},
+            'service_down_time': 60,
+            # A tenant can resize where there is no second host.
+            'allow_resize_to_same_host': len(settings.hosts) == 1},
         'oslo_concurrency': _lock(settings),
         'glance': {'endpoint_override': settings.url('glance')},
         'placement': _client(settings, 'placement'),
@@ -268,6 +271,16 @@ def nova(settings: Settings) -> Config:
         'pci': {'alias': PCI_ALIAS},
         'quota': {'instances': 100, 'cores': 200, 'ram': -1},
     }
+
+
+def _with_our_filter(paste: str) -> str:
+    """Nova's api-paste.ini with the action of ghsched, as the manual has it.
+    """
+    return paste.replace(
+        'keystonecontext osapi_compute_app_v21',
+        'keystonecontext ghsched osapi_compute_app_v21') + (
+        '\n[filter:ghsched]\npaste.filter_factory = '
+        'ghsched_nova.api.server_set:filter_factory\n')
 
 
 def filters() -> Section:

@@ -14,13 +14,12 @@
 
 from unittest import mock
 
-from osc_lib import exceptions
 import testtools
 
 from ghsched_nova.cmd import osc
 from ghsched_nova.cmd import server_set
-from ghsched_nova.live import errors
 from ghsched_nova.tests.unit.cmd import test_server_set
+from ghsched_placement.osc import base
 
 UUID = test_server_set.UUID
 
@@ -30,34 +29,26 @@ class SetServerTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.app = mock.MagicMock()
-        self.find = self.app.client_manager.ghsched.find_server
-        self.find.return_value = {'id': UUID}
+        self.client = self.app.client_manager.ghsched
+        self.client.find_server.return_value = {'id': UUID}
+        self.client.set_bandwidth.return_value = server_set.document(
+            test_server_set.plan(), False)
         self.command = osc.SetServer(self.app, None)
-        self.work = self.enterContext(mock.patch.object(
-            server_set, 'carry_out', return_value=test_server_set.plan()))
 
     def call(self, *arguments):
         parser = self.command.get_parser('openstack ghsched server set')
         return self.command.take_action(parser.parse_args(arguments))
 
-    def asked(self):
-        return self.work.call_args.args[0]
-
-    def test_the_server_may_be_named(self):
-        header, rows = self.call('web', '--mem-bw-min', '20')
-        self.assertEqual(UUID, self.asked().server)
+    def test_nova_api_is_asked_for_what_the_options_say(self):
+        header, rows = self.call('web', '--mem-bw-min', '20', '--unset',
+                                 'mem_bw_max.1', '--dry-run')
+        self.client.find_server.assert_called_once_with('web')
+        self.client.set_bandwidth.assert_called_once_with(
+            UUID, {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max.1': None},
+            True)
         self.assertEqual(len(header), len(rows[0]))
-        self.assertEqual({'ghsched:mem_bw_min': '20'},
-                         server_set.wish(self.asked()))
 
-    def test_a_uuid_needs_nobody(self):
-        self.call(UUID, '--mem-bw-min', '20', '--dry-run')
-        self.find.assert_not_called()
-        self.assertTrue(self.asked().dry_run)
-
-    def test_a_refusal_is_an_error_of_the_client(self):
-        for error in (errors.Refused('full'), server_set.NotHere('full'),
-                      errors.LeftOver('full', ['reboot it'])):
-            self.work.side_effect = error
-            self.assertIn('full', str(self.assertRaises(
-                exceptions.CommandError, self.call, UUID)))
+    def test_a_bad_value_is_refused_before_anybody_is_asked(self):
+        for arguments in ((), ('--mem-bw-min', '300')):
+            self.assertRaises(base.Refused, self.call, 'web', *arguments)
+        self.client.set_bandwidth.assert_not_called()

@@ -54,6 +54,7 @@ class CommandTest(testtools.TestCase):
         context = mock.MagicMock()
         self.enterContext(mock.patch(
             'ghsched_nova.live.records.in_cell', return_value=context))
+        self.enterContext(mock.patch('ghsched_nova.live.records.as_action'))
         self.enterContext(mock.patch.object(
             server_set, 'live_change', return_value=mock.Mock(
                 run=self.answer)))

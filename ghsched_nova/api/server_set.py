@@ -1,0 +1,144 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A server action of nova-api that changes bandwidth while a server runs.
+
+Nova's API takes no extensions any more, but its pipeline of WSGI filters is
+the operator's (api-paste.ini). This filter stands behind ``keystonecontext``,
+so Keystone has checked the token and Nova has made a context of it, and
+answers one action itself::
+
+    POST /servers/UUID/action
+    {"ghsched": {"extra_specs": {"ghsched:mem_bw_min": "30",
+                                 "ghsched:mem_bw_max": null},
+                 "dry_run": false}}
+
+with the JSON of ``ghsched server set``. Whatever else comes goes on to Nova.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import json
+import re
+from typing import Any
+
+from nova import exception
+from oslo_log import log as logging
+import webob
+
+from ghsched_nova.cmd import server_set
+from ghsched_nova import compat
+from ghsched_nova.live import errors
+from ghsched_nova.live import records
+from ghsched_placement import change as changes
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+#: The key of the body, and the name in the list of the server's actions.
+ACTION = 'ghsched'
+#: Of nova-api's policy file; the default is what Nova has for admins.
+RULE = 'os_compute_api:ghsched:server-set'
+_DEFAULT = 'rule:context_is_admin'
+
+_PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
+
+
+def filter_factory(_global: Mapping[str, str], **_local: str
+                   ) -> Callable[[Any], 'Filter']:
+    """What paste calls for ``paste.filter_factory``."""
+    return Filter
+
+
+class Filter:
+    """The WSGI filter.
+
+    :param application: what is behind it in the pipeline.
+    """
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        request = webob.Request(environ)
+        found = _PATH.fullmatch(request.path_info)
+        if request.method == 'POST' and found:
+            # webob leaves the body to be read again.
+            asked = action_of(request.body)
+            if asked is not None:
+                return answer(environ.get('nova.context'), found[1], asked)(
+                    environ, start)
+        return self._application(environ, start)
+
+
+def action_of(body: bytes) -> Any:
+    """What is asked of this filter, None where it is nothing (pure)."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None     # Nova says what is wrong with it.
+    return document.get(ACTION) if isinstance(document, dict) else None
+
+
+def wish_of(asked: Any) -> tuple[dict[str, str | None], bool]:
+    """The extra specs of a request, and whether it is a dry run (pure).
+
+    :raises PolicyError: naming what is wrong.
+    """
+    specs = asked.get('extra_specs') if isinstance(asked, dict) else None
+    if not isinstance(specs, dict) or not specs or not all(
+            value is None or isinstance(value, str)
+            for value in specs.values()):
+        raise policies.PolicyError(
+            'extra_specs', 'must map keys to texts, or to null')
+    changes.merge({}, specs)    # the values alone, without the guest
+    return specs, asked.get('dry_run') is True
+
+
+def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
+    """The answer to a request, whatever comes of it."""
+    try:
+        if context is None:
+            raise exception.Forbidden(
+                'nova-api has no context: the filter of ghsched must stand '
+                'behind keystonecontext')
+        compat.authorize(context, RULE, _DEFAULT)
+        specs, dry_run = wish_of(asked)
+        return _response(200, _change(context, uuid, specs, dry_run))
+    except exception.Forbidden as error:
+        return _refusal(403, error.format_message())
+    except policies.PolicyError as error:
+        return _refusal(400, str(error))
+    except errors.Gone as error:
+        return _refusal(404, str(error))
+    except errors.Refused as error:
+        return _refusal(409, str(error))
+    except errors.LeftOver as error:
+        LOG.error('server %s: %s', uuid, error)
+        return _refusal(500, str(error))
+
+
+def _change(context: Any, uuid: str, specs: Mapping[str, str | None],
+            dry_run: bool) -> dict[str, Any]:
+    with records.in_cell(uuid, context) as cell:
+        return server_set.document(
+            server_set.change(cell, uuid, specs, dry_run), dry_run)
+
+
+def _refusal(code: int, message: str) -> webob.Response:
+    return _response(code, {ACTION: {'code': code, 'message': message}})
+
+
+def _response(code: int, document: Mapping[str, Any]) -> webob.Response:
+    return webob.Response(
+        status=code, json_body=document, content_type='application/json',
+        charset='UTF-8')
