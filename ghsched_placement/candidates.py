@@ -22,7 +22,6 @@ from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
-import functools
 import itertools
 from typing import Any
 from typing import TypeAlias
@@ -213,10 +212,10 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
             refusals[found] += 1
         else:
             placed.extend(itertools.islice(found, most))
-    if cost is not None:
-        of_order = functools.cache(cost)
-        placed = [replace(item, cost=of_order(item.order()))
-                  for item in placed]
+    orders = {item.order() for item in placed} if cost is not None else ()
+    if cost is not None and len(orders) <= MAX_COSTED:
+        costs = {order: cost(order) for order in orders}
+        placed = [replace(item, cost=costs[item.order()]) for item in placed]
     placed.sort(key=lambda item: item.rank)
     if placed:
         return placed, None
@@ -230,6 +229,11 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
 #: Most that is looked at of one host; there is more where neither bandwidth
 #: nor locality says on which of many nodes a guest node is.
 MAX_PLACED = 20000
+
+#: Most ways to give guest nodes their host nodes that are compared by what
+#: they cost others. Where there are more, as for a guest of four nodes on a
+#: host of eight, the numbers of the nodes decide.
+MAX_COSTED = 100
 
 #: The one to tell first says most about the request; what is not in here
 #: (nodes that are full) says even more.

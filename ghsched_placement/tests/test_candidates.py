@@ -80,6 +80,16 @@ class CostTest(testtools.TestCase):
                          [item.order() for item in placed])
         self.assertEqual(6, len(asked))
 
+    def test_too_many_ways_are_not_compared(self):
+        offered = [candidate(first, second)
+                   for first, second in itertools.permutations(NODES, 2)]
+        self.addCleanup(setattr, candidates, 'MAX_COSTED',
+                        candidates.MAX_COSTED)
+        candidates.MAX_COSTED = 5
+        placed, _ = candidates.place(offered, WANTED, HOST,
+                                     cost=lambda order: (-order[1],))
+        self.assertEqual((0, 1), placed[0].order())
+
 
 class ByNodesTest(testtools.TestCase):
 
