@@ -83,8 +83,11 @@ def _add_parameter(sub: argparse.ArgumentParser, parameter: Parameter
     text = parameter.help + (f': {", ".join(choices)}' if choices else '')
     if shown != '':
         text += f' ({shown})'
+    alone: dict[str, Any] = {}
+    if isinstance(parameter.default, bool):
+        alone = {'nargs': '?', 'const': True}
     sub.add_argument(f'--{parameter.name}', dest=f'set {parameter.name}',
-                     metavar='VALUE', help=text.replace('%', '%%'),
+                     metavar='VALUE', **alone, help=text.replace('%', '%%'),
                      type=lambda value: _parameter(parameter, value))
 
 

@@ -26,6 +26,7 @@ from ghsched_nova.lab.bench.scenario import Need
 from ghsched_nova.lab.bench.scenario import Parameter
 from ghsched_nova.lab.bench.scenario import Scenario
 from ghsched_nova.lab.bench.scenario import Values
+from ghsched_nova.lab.bench.scenarios import guest_latency
 from ghsched_nova.lab.bench import stats
 
 #: cyclictest's names of the policies.
@@ -63,6 +64,8 @@ def settings(values: Values) -> list[Setting]:
 
 def _needs(values: Values) -> tuple[Need, ...]:
     found = [needs.program('cyclictest')]
+    if values.flag('in-guest'):
+        found += needs.programs(*guest_latency.PROGRAMS)
     if any(policy != 'other' for policy, _lock in settings(values)):
         found.append(needs.real_time())
     return tuple(found)
@@ -76,6 +79,10 @@ def _set_up(bench: Bench) -> None:
 def _run(bench: Bench) -> Measured:
     """One run of each setting in turn, so that drift meets them all."""
     todo = settings(bench.values)
+    if bench.values.flag('in-guest'):
+        return guest_latency.run(bench, [
+            (policy, locked, hog) for hog in (False, True)
+            for policy, locked in todo])
 
     def one_of_each() -> dict[Setting, cyclictest.Thread]:
         return {setting: _worst(bench, setting) for setting in todo}
@@ -173,6 +180,12 @@ SCENARIO = Scenario(
         Parameter('cpus', '', 'that they run on, e.g. 2-3'),
         Parameter('interval', 1000, 'between two wake-ups in us', minimum=1),
         Parameter('loops', 10000, 'wake-ups of a run', minimum=1),
+        Parameter('in-guest', False, 'measure in guests whose vCPU has the '
+                                     'policy, with and without a hog beside '
+                                     'it; mlock is then that of QEMU'),
+        Parameter('guest-image', '/var/lib/ghsched/cache/guest',
+                  'with in-guest: what tools/guest-image.sh makes',
+                  private=True),
         Parameter('thresholds', '100,500', 'in us, to count runs below')),
     tools=lambda _values: ('cyclictest',), needs=_needs,
     set_up=_set_up, run=_run, verify=_verify)

@@ -35,6 +35,7 @@ from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.lab.bench import redis_servers
 from ghsched_nova.lab.bench.scenario import Bench
 from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench.scenarios import guest_latency
 from ghsched_nova.lab.bench.scenarios import mixed_load
 from ghsched_nova.lab.bench.scenarios import numa_icon
 from ghsched_nova.lab.bench.scenarios import numa_locality
@@ -306,6 +307,21 @@ class TestRtLatency(base.BaseTestCase):
         other = rt_latency.command(given_values, 'other', True)
         self.assertEqual('0', other[other.index('-p') + 1])
         self.assertIn('-m', other)
+
+    def test_a_guest_is_told_what_to_measure(self):
+        text = guest_latency.init(values('rt-latency', runs='3', loops='7'))
+        self.assertIn('seq 4', text)
+        self.assertIn('-l 7 ', text)
+        self.assertNotIn('LOOPS', text)
+
+    def test_findings_of_guests_are_medians_with_the_worst_run(self):
+        setting = guest_latency.conditions(('rr', False, True))
+        finding, = guest_latency.findings([
+            Series('median latency', 'us', 'lower', (3.0, 1.0, 2.0), setting),
+            Series('maximum latency', 'us', 'lower', (9.0, 8.0), setting)])
+        self.assertEqual(('2 us, worst run 9 us', 2.0),
+                         (finding.text, finding.value))
+        self.assertIn('guest TCG, policy rr', finding.name)
 
     def test_thresholds(self):
         self.assertEqual((50.0, 100.0), rt_latency.thresholds('50,100'))
