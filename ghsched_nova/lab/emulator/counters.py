@@ -21,6 +21,7 @@ far as there are any, and gives them back when it is removed.
 
 from collections.abc import Callable
 import errno
+import re
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
@@ -130,11 +131,12 @@ class Counters:
         return f'{int(self._on_mkdir)}\n'
 
     def write_on_mkdir(self, text: str) -> None:
+        # kstrtobool() looks at the beginning alone, and comes first.
+        match = re.match('(?i)([ty1]|on)|([fn0]|of)', text)
+        if match is None:
+            raise staging.ResctrlError(errno.EINVAL, None)
         self._check_enabled()
-        value = _line(text)
-        if value not in ('0', '1', 'y', 'n', 'Y', 'N'):
-            raise staging.ResctrlError(errno.EINVAL)
-        self._on_mkdir = value in '1yY'
+        self._on_mkdir = match[1] is not None
 
     def show(self, group: int) -> str:
         """``mbm_L3_assignments`` of a group."""

@@ -24,6 +24,7 @@ class Entry:
     """What a path names: a directory has ``children``, a file ``read``.
 
     :param operation: name of a read in the fault file.
+    :param keeps_status: whether a write leaves last_cmd_status as it is.
     """
 
     mode: int
@@ -33,6 +34,7 @@ class Entry:
     group: grouplib.Group | None = None
     role: Literal['group', 'mon_groups', 'other'] = 'other'
     operation: str = 'read'
+    keeps_status: bool = False
 
 
 def directory(children: Callable[[], dict[str, Entry]]) -> Entry:

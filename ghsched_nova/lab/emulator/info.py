@@ -15,7 +15,6 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import errno
-import re
 
 from ghsched_nova.lab.emulator import counters as counterlib
 from ghsched_nova.lab.emulator import entries
@@ -24,6 +23,9 @@ from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
 
 Entry = entries.Entry
+
+#: resctrl_rmid_realloc_limit: the size of the cache (bytes, made up).
+_THRESHOLD_LIMIT = 1 << 24
 
 
 class Info:
@@ -90,7 +92,7 @@ class Info:
         if name == 'L3_MON' and not self._machine.old_layout:
             found['max_threshold_occupancy'] = Entry(
                 0o644, read=lambda: f'{self._threshold}\n',
-                write=self._write_threshold,
+                write=self._write_threshold, keeps_status=True,
             )
         counters = self._counters.get(name.removesuffix('_MON'))
         if counters and name.endswith('_MON'):
@@ -137,6 +139,12 @@ class Info:
         ) + '\n'
 
     def _write_threshold(self, text: str, _caller: int) -> None:
-        if not re.fullmatch(r'[0-9]+\n?', text):
+        # max_threshold_occ_write() leaves the last status as it is.
+        value = staging.read_integer(text.removeprefix('+'))
+        if value is None:
             raise staging.ResctrlError(errno.EINVAL, None)
-        self._threshold = int(text)
+        if value > machines.U32_MAX:
+            raise staging.ResctrlError(errno.ERANGE, None)
+        if value > _THRESHOLD_LIMIT:
+            raise staging.ResctrlError(errno.EINVAL, None)
+        self._threshold = value

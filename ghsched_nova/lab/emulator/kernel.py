@@ -137,13 +137,14 @@ class ResctrlModel:
         entry = self.lookup(path)
         if entry.write is None:
             raise ResctrlError(errno.EACCES, None)
-        with _Status(self):
+        with _Status(self, keep=entry.keeps_status):
             entry.write(text, caller)
 
     def mkdir(self, path: str) -> None:
         """Make a control group below the root or a MON group.
 
-        :raises ResctrlError: EEXIST, EINVAL, ENOENT, ENOSPC, EBUSY, EPERM.
+        :raises ResctrlError: EEXIST, EINVAL, ENODEV, ENOENT, ENOSPC, EBUSY,
+            EPERM.
         """
         above, _, name = path.rpartition('/')
         parent = self.lookup(above)
@@ -153,6 +154,9 @@ class ResctrlModel:
             raise ResctrlError(errno.EEXIST, None)
         if '\n' in name:
             raise ResctrlError(errno.EINVAL, None)
+        if above.startswith('/info'):
+            # kernfs_to_rdtgroup() finds no group there.
+            raise ResctrlError(errno.ENODEV, None)
         with _Status(self):
             self._injector.strike('mkdir', name)
             if parent.group is self._groups.root and parent.role == 'group':

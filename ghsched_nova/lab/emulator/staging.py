@@ -146,6 +146,22 @@ def _line(machine: machines.Machine, row: str
     return line, rest
 
 
+def read_integer(text: str) -> int | None:
+    """As ``kstrtoull(text, 0)`` of the kernel; None where it is no number.
+
+    A sign is the caller's. One line feed may follow.
+    """
+    number = re.fullmatch(
+        '0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*)',
+        text.removesuffix('\n'))
+    if number is None:
+        return None
+    hexadecimal, octal, decimal = number.groups()
+    if decimal:
+        return int(decimal)
+    return int(octal, 8) if octal else int(hexadecimal, 16)
+
+
 def _row(machine: machines.Machine, line: machines.Line,
          rest: str) -> Iterator[tuple[int, str]]:
     """Domains and values of one row, up to the first that is wrong."""

@@ -25,6 +25,7 @@ from ghsched_nova.lab.emulator import staging
 
 Group = grouplib.Group
 ResctrlError = staging.ResctrlError
+_INT_MAX = 2 ** 31 - 1
 
 
 @dataclass(frozen=True)
@@ -216,20 +217,13 @@ class Tasks:
 
 def _tid(text: str) -> int:
     """A thread number as ``kstrtoint(text, 0)`` reads it."""
-    number = re.fullmatch(
-        '([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))', text
-    )
-    if number is None:
+    sign = text[0] if text[:1] in ('+', '-') else ''
+    tid = staging.read_integer(text.removeprefix(sign))
+    # An int, of which the lowest is one more than the highest.
+    if tid is None or tid > _INT_MAX + (sign == '-'):
         raise ResctrlError(
             errno.EINVAL, f'Task list parsing error pid {text}\n'
         )
-    sign, hexadecimal, octal, decimal = number.groups()
-    if decimal:
-        tid = int(decimal)
-    else:
-        tid = int(octal, 8) if octal else int(hexadecimal, 16)
-    if sign == '-':
-        tid = -tid
-    if tid < 0:
-        raise ResctrlError(errno.EINVAL, f'Invalid pid {tid}\n')
+    if sign == '-' and tid:
+        raise ResctrlError(errno.EINVAL, f'Invalid pid {-tid}\n')
     return tid

@@ -59,7 +59,8 @@ class Tree:
 
     def _group_dir(self, group: Group) -> Entry:
         return Entry(
-            0o755, children=lambda: self._group_entries(group), group=group,
+            _mode(self._groups.root, group),
+            children=lambda: self._group_entries(group), group=group,
             role='group',
         )
 
@@ -104,7 +105,8 @@ class Tree:
             found[name] = entries.constant(text)
         if self._machine.monitors:
             found['mon_groups'] = Entry(
-                0o755, group=group, role='mon_groups',
+                _mode(self._groups.root, group), group=group,
+                role='mon_groups',
                 children=lambda: {
                     name: self._group_dir(child)
                     for name, child in group.children.items()
@@ -203,3 +205,11 @@ class Tree:
         return Entry(0o444, operation='mon', read=lambda: self._traffic.show(
             group, monitor, feature, domain, node
         ))
+
+
+def _mode(root: Group, group: Group) -> int:
+    """Of a group's directory and of its mon_groups.
+
+    That of the root is kernfs' own; others have that of their mkdir().
+    """
+    return 0o555 if group is root else 0o755

@@ -134,6 +134,32 @@ class TreeTest(ModelTestCase):
         self.assertEqual('131072\n', self.model.read(path))
         self.refused(errno.EINVAL, self.model.write, path, 'x\n')
 
+    def test_threshold_is_read_as_a_kernel_reads_numbers(self):
+        path = '/info/L3_MON/max_threshold_occupancy'
+        self.refused(errno.ENOENT, self.model.rmdir, '/none')
+        self.refused(errno.EINVAL, self.model.write, '/schemata', 'x\n')
+        status = self.status
+        for text, found in (('0x1000', 4096), ('010\n', 8), ('0', 0)):
+            self.model.write(path, text)
+            self.assertEqual(f'{found}\n', self.model.read(path))
+        for text, number in (('99999999999', errno.ERANGE), (' 5',
+                             errno.EINVAL), ('20000000', errno.EINVAL),
+                             ('-1', errno.EINVAL)):
+            self.refused(number, self.model.write, path, text)
+        self.assertEqual(status, self.status)
+
+    def test_nothing_can_be_made_below_info(self):
+        for path in ('/info/x', '/info/L3/x'):
+            self.refused(errno.ENODEV, self.model.mkdir, path)
+        self.refused(errno.EPERM, self.model.mkdir, '/mon_data/x')
+
+    def test_modes_of_directories(self):
+        self.model.mkdir('/a')
+        for path, mode in (('/', 0o555), ('/mon_groups', 0o555),
+                           ('/a', 0o755), ('/a/mon_groups', 0o755),
+                           ('/info', 0o555), ('/a/mon_data', 0o555)):
+            self.assertEqual(mode, self.model.lookup(path).mode, path)
+
 
 class GroupTest(ModelTestCase):
     def test_closids_run_out(self):
@@ -181,7 +207,6 @@ class GroupTest(ModelTestCase):
         self.refused(errno.EEXIST, self.model.mkdir, '/info')
         self.refused(errno.EINVAL, self.model.mkdir, '/a\nb')
         self.refused(errno.EPERM, self.model.mkdir, '/a/b')
-        self.refused(errno.EPERM, self.model.mkdir, '/info/b')
         self.refused(errno.EPERM, self.model.mkdir,
                      '/a/mon_groups/mon_groups')
         self.refused(errno.ENOENT, self.model.mkdir, '/x/mon_groups/m')
@@ -352,6 +377,16 @@ class TasksTest(ModelTestCase):
         self.model.rmdir('/a/mon_groups/m')
         self.assertEqual('iommu_group:3\n', self.model.read('/a/tasks'))
 
+    def test_a_thread_is_an_int(self):
+        for text in ('2147483648', '99999999999', '-2147483649', '0x80000000'):
+            self.refused(errno.EINVAL, self.model.write, '/tasks',
+                         f'{text}\n')
+            self.assertIn(f'Task list parsing error pid {text}', self.status)
+        self.refused(errno.ESRCH, self.model.write, '/tasks', '2147483647\n')
+        self.refused(errno.EINVAL, self.model.write, '/tasks',
+                     '-2147483648\n')
+        self.assertIn('Invalid pid -2147483648', self.status)
+
 
 class IntelTasksTest(ModelTestCase):
     dialect = 'intel'
@@ -489,6 +524,17 @@ class CounterTest(ModelTestCase):
         self.assertEqual('8000000000\n', self.model.read(path))
         local = self.model.read(path.replace('total', 'local'))
         self.assertEqual('6400000000\n', local)
+
+    def test_counters_of_new_groups_as_the_kernel_reads_a_bool(self):
+        self.model = kernel.ResctrlModel(
+            machines.build('amd', '0=0-1;1=2-3'), self.threads)
+        path = '/info/L3_MON/mbm_assign_on_mkdir'
+        for text, found in (('0', 0), ('on', 1), ('off\n', 0), ('Y', 1),
+                            ('no', 0), ('true', 1)):
+            self.model.write(path, text)
+            self.assertEqual(f'{found}\n', self.model.read(path), text)
+        for text in ('x', '', 'o', '2'):
+            self.refused(errno.EINVAL, self.model.write, path, text)
 
 
 class FaultTest(ModelTestCase):
