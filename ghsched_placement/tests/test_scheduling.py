@@ -13,6 +13,7 @@
 
 """Scheduling classes of a guest's threads."""
 
+import random
 import unittest
 
 from hypothesis import given
@@ -168,3 +169,42 @@ class MaskTest(unittest.TestCase):
             return
         self.assertLessEqual(vcpus, set(range(count)))
         self.assertTrue(vcpus)
+
+
+class AdmissionTest(unittest.TestCase):
+    """What dedicated CPUs admit, the kernel's own test admits.
+
+    The rule is that of ``__dl_overflow`` in kernel/sched/sched.h and
+    ``to_ratio`` in kernel/sched/core.c: the sum of runtime / period, in
+    units of 2^-20, is at most that of ``sched_rt_runtime_us`` for each CPU
+    of the root domain.
+    """
+
+    LIMIT = (950000 << 20) // 1000000
+
+    def test_ten_thousand_random_sets(self):
+        chance = random.Random(7)  # noqa: S311
+        admitted = 0
+        for _set in range(10000):
+            free = cpus = chance.randint(1, 64)
+            total = 0
+            for _guest in range(chance.randint(1, 12)):
+                vcpus = self.flavor(chance)
+                count = chance.randint(1, 16)
+                if vcpus is None or count > free:
+                    continue
+                free -= count
+                admitted += 1
+                total += count * ((vcpus.runtime_us << 20)
+                                  // vcpus.period_us)
+            self.assertLessEqual(total, cpus * self.LIMIT)
+        self.assertGreater(admitted, 10000)
+
+    def flavor(self, chance):
+        period = chance.randint(100, 4194304)
+        specs = {'vcpu_scheduler': 'deadline', 'vcpu_period_us': period,
+                 'vcpu_runtime_us': chance.randint(2, period)}
+        try:
+            return parsed(DEDICATED, **specs).vcpus
+        except policy.PolicyError:
+            return None
