@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 import re
-from urllib import parse
 
 import os_resource_classes as orc
 import os_traits
@@ -92,12 +91,6 @@ class _Group:
             yield f'resources{suffix}', ','.join(amounts)
         if traits:
             yield f'required{suffix}', ','.join(traits)
-
-
-def placement_query(flavor: Flavor, request: requests.Request) -> str:
-    """The query string of GET /allocation_candidates, see :func:`parameters`.
-    """
-    return parse.urlencode(parameters(flavor, request))
 
 
 def parameters(flavor: Flavor, request: requests.Request,

@@ -30,6 +30,7 @@ import time
 from ghsched_nova.guest import cells
 from ghsched_nova.monitor import load_files
 from ghsched_nova.monitor import load_rates
+from ghsched_nova import qemu
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_nova.threads import survey
 
@@ -177,7 +178,7 @@ class LoadReader:
         wanted = sum(len(cell.vcpus) for cell in known.cells)
         if process is not None and len(process.threads) == wanted:
             return process
-        number = survey.process_of(self._paths.run, known.name)
+        number = qemu.process_of(self._paths.run, known.name)
         if number is None:
             return None
         threads = {role.number: thread.tid for role, thread in survey.threads(

@@ -131,15 +131,6 @@ class Monitor:
     file: str
     unit: Literal['rate_mb', 'counter_bytes']
 
-    @property
-    def assignments(self) -> str:
-        """The file of a group that says which counters are its own.
-
-        It exists where the hardware has fewer counters than groups
-        (info/L3_MON/mbm_assign_mode).
-        """
-        return f'mbm_{self.info.removesuffix("_MON")}_assignments'
-
     def announced(self, info: Info) -> bool:
         """Whether a host has it."""
         if not self.file:

@@ -25,21 +25,11 @@ from collections.abc import Iterable
 from pathlib import Path
 import re
 
-_THREAD = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
+from ghsched_nova import qemu
+from ghsched_placement import cpulist
+
 _IOMMU_GROUP = re.compile(r'iommu_group:([0-9]{1,9})')
 _TID = re.compile(r'[0-9]{1,10}')
-
-
-def canonical_list(numbers: Collection[int]) -> str:
-    """Numbers as libvirt writes a bitmap, e.g. ``0-3,8``."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ','.join(str(first) if first == last else f'{first}-{last}'
-                    for first, last in runs)
 
 
 def find_groups(names: Iterable[str], domain_id: int,
@@ -53,7 +43,7 @@ def find_groups(names: Iterable[str], domain_id: int,
     :param domain_id: libvirt's id of the running domain.
     :param vcpus: the vCPUs in the group's <memorytune>.
     """
-    cpus = canonical_list(vcpus)
+    cpus = cpulist.render(vcpus)
     pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
                          + re.escape(cpus))
     return sorted(name for name in names if pattern.fullmatch(name))
@@ -78,13 +68,7 @@ def vcpu_threads(tids: Iterable[int],
                  proc: Path = Path('/proc')) -> frozenset[int]:
     """Those of some threads that are vCPUs, of whichever guest."""
     return frozenset(tid for tid in tids
-                     if vcpu_of(thread_name(proc, tid)) is not None)
-
-
-def vcpu_of(name: str) -> int | None:
-    """The vCPU that a thread of this name is; None for other threads."""
-    match = _THREAD.fullmatch(name)
-    return int(match[1]) if match else None
+                     if qemu.vcpu_of(thread_name(proc, tid)) is not None)
 
 
 def thread_name(proc: Path, tid: int) -> str:

@@ -47,6 +47,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl.schemata import Schemata
+from ghsched_placement import cpulist
 
 Kind = Literal['make group', 'write line', 'move threads', 'remove group',
                'move devices', 'release devices']
@@ -114,7 +115,7 @@ class Guest:
         machine = naming.machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
-        return f'{machine}-vcpus_{groups.canonical_list(self.vcpus)}'
+        return f'{machine}-vcpus_{cpulist.render(self.vcpus)}'
 
 
 @dataclass(frozen=True)

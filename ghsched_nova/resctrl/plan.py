@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from collections.abc import Set
 from dataclasses import replace
 
-from ghsched_nova.resctrl import groups
+from ghsched_nova import qemu
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl.model import Action
 from ghsched_nova.resctrl.model import Domain
@@ -35,6 +35,7 @@ from ghsched_nova.resctrl.model import Problem
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import resolve
+from ghsched_placement import cpulist
 
 
 def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
@@ -194,7 +195,7 @@ def _vcpus(guest: Guest, actual: model.Actual) -> dict[int, int]:
     """Thread ids by vCPU, of those that belong into the group."""
     found = {}
     for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
-        vcpu = groups.vcpu_of(name)
+        vcpu = qemu.vcpu_of(name)
         if vcpu is not None and vcpu in guest.vcpus:
             found[vcpu] = tid
     return found
@@ -272,7 +273,7 @@ def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
     vcpus = [int(belong[tid]) for tid in moved if belong[tid]]
     reasons = []
     if vcpus:
-        reasons.append(f'vCPUs {groups.canonical_list(vcpus)}')
+        reasons.append(f'vCPUs {cpulist.render(vcpus)}')
     if len(moved) > len(vcpus):
         reasons.append(f'{len(moved) - len(vcpus)} other threads')
     yield Action('move threads', name,

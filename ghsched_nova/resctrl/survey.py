@@ -25,6 +25,7 @@ from dataclasses import replace
 import os
 from pathlib import Path
 
+from ghsched_nova import qemu
 from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import model
@@ -56,7 +57,7 @@ def survey(files: apply.Files, root: Path, wanted: model.Wanted,
     threads: dict[str, Mapping[int, str]] = {}
     others = _helpers(proc) if wanted.all_threads else {}
     members = model.members(wanted.guests, names)
-    claimed = {_process(run_path, domain.name) for domain in
+    claimed = {qemu.process_of(run_path, domain.name) or 0 for domain in
                (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
         there = name in names
@@ -84,7 +85,7 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
 
     :param claimed: processes of other guests; one found here is added.
     """
-    process = _process(run_path, guest.domain.name)
+    process = qemu.process_of(run_path, guest.domain.name) or 0
     if not process and not guest.shared:
         process = _process_in(proc, group.tasks, guest.domain.uuid)
         if process in claimed:
@@ -191,15 +192,6 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 # -- processes ----------------------------------------------------------------
 
 
-def _process(run_path: Path, name: str) -> int:
-    """The process of a domain as libvirt has noted it; 0 when it has not."""
-    try:
-        text = _read(f'{run_path}/{name}.pid').strip()
-    except OSError:
-        return 0
-    return int(text) if text.isdecimal() and len(text) < 11 else 0
-
-
 def _process_in(proc: Path, tasks: Iterable[int], uuid: str) -> int:
     """The process of the vCPUs in a group; 0 unless it is just one.
 
@@ -278,7 +270,7 @@ def _living(run_path: Path, proc: Path) -> frozenset[str]:
         return frozenset()
     return frozenset(
         name for name in names
-        if os.path.isdir(proc / str(_process(run_path, name) or '-')))
+        if os.path.isdir(proc / str(qemu.process_of(run_path, name) or '-')))
 
 
 def _numbers(proc: Path) -> list[int]:

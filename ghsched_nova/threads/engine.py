@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ghsched_nova import qemu
 from ghsched_nova.threads import model
 from ghsched_nova.threads import survey
 
@@ -41,7 +42,7 @@ def look(guests: Iterable[model.Guest], run_path: Path) -> Report:
     actions: list[model.Action] = []
     problems: list[model.Problem] = []
     for guest in guests:
-        process = survey.process_of(run_path, guest.name)
+        process = qemu.process_of(run_path, guest.name)
         actual = {} if process is None else survey.threads(process)
         to_set, missing = model.plan(guest, actual)
         actions += to_set

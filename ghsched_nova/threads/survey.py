@@ -18,19 +18,14 @@ Needs no privilege: sched_getscheduler(2) answers for every thread.
 
 import os
 from pathlib import Path
-import re
 
+from ghsched_nova import qemu
 from ghsched_nova.threads import deadline
 from ghsched_nova.threads.model import Role
 from ghsched_nova.threads.model import Thread
 from ghsched_placement import cpulist
 from ghsched_placement.scheduling import DEADLINE
 from ghsched_placement.scheduling import Scheduling
-
-#: Names that QEMU gives its threads with ``debug-threads=on``, which libvirt
-#: sets (``qemu_thread_create`` in accel/*, ``iothread.c``).
-_VCPU = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
-_IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
 
 _CLASSES = {os.SCHED_OTHER: 'other', os.SCHED_FIFO: 'fifo',
             os.SCHED_RR: 'rr', os.SCHED_BATCH: 'batch',
@@ -40,18 +35,6 @@ _CLASSES = {os.SCHED_OTHER: 'other', os.SCHED_FIFO: 'fifo',
 RESET_ON_FORK = 0x40000000
 
 _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
-
-
-def process_of(run_path: Path, name: str) -> int | None:
-    """The process of a running domain; None when libvirt does not say.
-
-    :param run_path: where libvirt has ``<domain name>.pid``.
-    """
-    try:
-        text = (run_path / f'{name}.pid').read_text()
-    except (OSError, ValueError):
-        return None
-    return int(text) if text.strip().isdecimal() else None
 
 
 def online(sysfs: Path = Path('/sys')) -> frozenset[int]:
@@ -119,8 +102,8 @@ def scheduling(tid: int) -> Scheduling:
 def _role(name: str, tid: int, process: int) -> Role | None:
     if tid == process:
         return Role('emulator')
-    if match := _VCPU.fullmatch(name):
-        return Role('vcpu', int(match[1]))
-    if match := _IOTHREAD.fullmatch(name):
-        return Role('iothread', int(match[1]))
+    if (number := qemu.vcpu_of(name)) is not None:
+        return Role('vcpu', number)
+    if (number := qemu.iothread_of(name)) is not None:
+        return Role('iothread', number)
     return None

@@ -12,7 +12,6 @@
 
 
 import unittest
-from urllib import parse
 
 from ghsched_placement import policy
 from ghsched_placement import query
@@ -52,12 +51,6 @@ class BaseTest(unittest.TestCase):
         for vcpus, pcpus, cpus in ((0, 4, 'PCPU:4'), (3, 1, 'PCPU:1,VCPU:3')):
             got = told(query.Flavor(vcpus, pcpus, 512))
             self.assertEqual(f'MEMORY_MB:512,{cpus}', got['resources'])
-
-    def test_the_query_is_encoded(self):
-        text = query.placement_query(flavor(), request.Request())
-        self.assertEqual(query.parameters(flavor(), request.Request()),
-                         parse.parse_qsl(text))
-        self.assertIn('MEMORY_MB%3A512', text)
 
 
 class FlavorTest(unittest.TestCase):

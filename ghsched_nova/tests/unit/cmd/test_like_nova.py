@@ -14,6 +14,7 @@
 """What the dry run tells again of Nova, against Nova itself."""
 
 import unittest
+from urllib import parse
 
 from hypothesis import given
 from hypothesis import settings
@@ -244,9 +245,9 @@ class QueryTest(unittest.TestCase):
             return
         guest = topology.split(4, 2048, extra_specs)
         policy = policies.parse(extra_specs, len(guest.cells))
-        told = query.placement_query(
+        told = parse.urlencode(query.parameters(
             query.Flavor(vcpus=guest.shared, pcpus=guest.pcpus,
                          memory_mb=2048, disk_gb=13, swap_mb=swap,
                          extra_specs=extra_specs),
-            request.build(policy or policies.GuestPolicy(), 'min'))
+            request.build(policy or policies.GuestPolicy(), 'min')))
         self.assertEqual(expected, told)

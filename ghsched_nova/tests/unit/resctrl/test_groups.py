@@ -21,25 +21,10 @@ import testtools
 
 from ghsched_nova.resctrl import groups
 from ghsched_nova.tests.unit.resctrl import base
+from ghsched_placement import cpulist
 
 _cpus = st.sets(st.integers(0, 300), min_size=1)
 _name = st.text('abcXYZ019.-', max_size=55)
-
-
-class NamesTestCase(testtools.TestCase):
-
-    def test_lists_are_written_as_libvirt_does(self):
-        for numbers, text in (({0, 1, 2, 3}, '0-3'), ({0, 2, 8, 9}, '0,2,8-9'),
-                              ({5}, '5'), (set(), '')):
-            self.assertEqual(text, groups.canonical_list(numbers))
-
-    @given(_cpus)
-    def test_lists_hold_what_they_were_given(self, numbers):
-        read = set()
-        for part in groups.canonical_list(numbers).split(','):
-            first, _dash, last = part.partition('-')
-            read.update(range(int(first), int(last or first) + 1))
-        self.assertEqual(numbers, read)
 
 
 class FindTestCase(testtools.TestCase):
@@ -47,7 +32,7 @@ class FindTestCase(testtools.TestCase):
     @given(st.lists(st.tuples(st.integers(1, 200), _name, _cpus), min_size=1,
                     max_size=6, unique_by=lambda guest: guest[0]))
     def test_each_guest_has_its_own(self, guests):
-        names = [f'qemu-{domain}-{name}-vcpus_{groups.canonical_list(cpus)}'
+        names = [f'qemu-{domain}-{name}-vcpus_{cpulist.render(cpus)}'
                  for domain, name, cpus in guests]
         others = ['info', 'mon_data', 'mon_groups', 'low_prio_machine']
         for (domain, _, cpus), name in zip(guests, names, strict=True):

@@ -26,6 +26,7 @@ from unittest import mock
 from oslotest import base
 
 from ghsched_nova.cmd import host
+from ghsched_nova import qemu
 from ghsched_nova.resctrl import model as resctrl_model
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
@@ -100,9 +101,9 @@ class SurveyTest(ThreadsTestCase):
         self.assertEqual(BATCH, self.threads()[VCPU1].scheduling)
 
     def test_without_a_process_there_is_no_thread(self):
-        self.assertIsNone(survey.process_of(self.run_path, 'gone'))
+        self.assertIsNone(qemu.process_of(self.run_path, 'gone'))
         (self.run_path / 'odd.pid').write_text('x')
-        self.assertIsNone(survey.process_of(self.run_path, 'odd'))
+        self.assertIsNone(qemu.process_of(self.run_path, 'odd'))
         self.assertEqual({}, survey.threads(2**22 + 1))
 
 
