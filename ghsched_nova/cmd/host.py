@@ -44,6 +44,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import json
 from pathlib import Path
+import shutil
 import sys
 from typing import Any
 
@@ -207,7 +208,7 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
 def _as_table(wanted: model.Wanted, report: reconcile.Report,
               changed: threads.Report,
               _host: resctrl_host.ResctrlHost | None) -> str:
-    names = {guest.domain.uuid: guest.domain.name for guest in wanted.guests}
+    names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []
     actions: list[tuple[str, ...]] = [
         (action.kind, action.group, action.what, action.reason)
@@ -221,18 +222,33 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
     problems += [(names.get(problem.uuid, problem.uuid), '-', problem.reason)
                  for problem in changed.problems]
     if problems:
-        parts.append(_table(('Guest', 'Group', 'Problem'), problems))
+        parts.append(_table(('Guest', 'Group', 'Problem'), _joined(problems)))
     capped = sum(guest.shared == own.DEFAULT for guest in wanted.guests)
+    # Those that were refused are not wanted.
+    asking = {guest.domain.uuid for guest in wanted.guests} | (
+        {problem.guest for problem in report.problems} & names.keys())
     parts.append(
-        f'{len(wanted.guests) - capped} guests with a policy, '
+        f'{len(asking) - capped} guests with a policy, '
         + (f'{capped} capped without one, ' if capped else '') +
         f'{len(actions)} actions, {len(problems)} problems, '
         f'{len(report.foreign)} control groups of others')
     return '\n'.join(parts)
 
 
+def _joined(problems: Sequence[tuple[str, str, str]]
+            ) -> list[tuple[str, str, str]]:
+    """One row for guests that have the same problem and no group."""
+    guests: dict[tuple[str, str], list[str]] = {}
+    for guest, group, reason in problems:
+        guests.setdefault((group, reason), []).append(guest)
+    return [(', '.join(names), group, reason)
+            for (group, reason), names in guests.items()]
+
+
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     table = prettytable.PrettyTable(header, max_width=60)
+    if sys.stdout is not None and sys.stdout.isatty():
+        table.max_table_width = max(40, shutil.get_terminal_size().columns)
     table.align = 'l'
     table.add_rows([list(row) for row in rows])
     return str(table.get_string())

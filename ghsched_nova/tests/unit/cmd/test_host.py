@@ -89,6 +89,12 @@ class HostCommandTestCase(testtools.TestCase):
         status, out, _err = self.call(*arguments, '--format', 'json')
         return status, json.loads(out)
 
+    def test_the_same_problem_of_many_guests_is_one_row(self):
+        self.assertEqual(
+            [('a, b', '', 'not mounted'), ('c', 'x', 'not mounted')],
+            host._joined([('a', '', 'not mounted'), ('b', '', 'not mounted'),
+                          ('c', 'x', 'not mounted')]))
+
     def test_plan_changes_nothing_and_says_so_by_its_status(self):
         status, document = self.document('plan')
         self.assertEqual(1, status)
