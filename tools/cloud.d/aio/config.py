@@ -170,7 +170,10 @@ def placement(settings: Settings) -> Config:
         # For hosts with many PFs, see doc/source/admin/placement.
         'placement': {
             'max_allocation_candidates': 10000,
-            'allocation_candidates_generation_strategy': 'breadth-first'},
+            'allocation_candidates_generation_strategy': 'breadth-first',
+            # A second attempt may give out too much, see
+            # doc/source/contributor/upstream/placement-retries.
+            'allocation_conflict_retry_count': 1},
         'placement_database': _database(settings, 'placement'),
         **_token_sections(settings, 'placement'),
     }

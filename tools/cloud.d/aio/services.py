@@ -197,9 +197,6 @@ def _mariadb(settings: Settings) -> tuple[tuple[str, ...], dict[str, str]]:
         f'--socket={settings.database_socket}',
         f'--pid-file={settings.database}/server.pid',
         '--skip-networking', '--skip-log-bin', '--performance-schema=OFF',
-        # Placement gives out too much with the default of MariaDB, see
-        # doc/source/contributor/upstream/placement-isolation.
-        '--transaction-isolation=READ-COMMITTED',
         # This database need not outlive a crash of the machine.
         '--innodb-flush-log-at-trx-commit=0', '--innodb-doublewrite=0',
         '--innodb-buffer-pool-size=64M', '--innodb-log-file-size=32M',
