@@ -30,6 +30,7 @@ import fixtures
 from lxml import etree
 import testtools
 
+from ghsched_nova.lab.emulator import daemons
 from ghsched_nova.lab.emulator import resctrl
 from ghsched_nova.lab.emulator import testhost
 
@@ -414,7 +415,7 @@ class DownTest(testtools.TestCase):
                and time.monotonic() < deadline):
             time.sleep(0.05)
         host.down()
-        self.assertEqual([], testhost._processes(inside))
+        self.assertEqual([], daemons.processes(inside))
         self.assertFalse(host.is_up())
         host.down()
 
