@@ -75,12 +75,6 @@ KINDS = {
             _OURS + 'bandwidth_weigher.GhschedBandwidthWeigher'],
         ('ghsched', 'fragmentation_weight_multiplier'): 5.0,
         ('compute', 'packing_host_numa_cells_allocation_strategy'): True}),
-    'ghsched, FGD': Kind(True, {
-        ('filter_scheduler', 'weight_classes'): [
-            _ALL, _OURS + 'gradient_weigher.GhschedGradientWeigher',
-            _OURS + 'bandwidth_weigher.GhschedBandwidthWeigher'],
-        ('ghsched', 'gradient_weight_multiplier'): 20.0,
-        ('compute', 'packing_host_numa_cells_allocation_strategy'): True}),
 }
 
 

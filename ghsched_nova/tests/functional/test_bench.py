@@ -34,7 +34,7 @@ class BenchTest(testtools.TestCase):
         """What a benchmark prints; with a process, and a Nova, of its own."""
         done = subprocess.run(
             [sys.executable, '-W', 'ignore', str(BENCH / name), *options],
-            env={**os.environ, 'PYTHONPATH': str(ROOT)}, timeout=120,
+            env={**os.environ, 'PYTHONPATH': str(ROOT)}, timeout=300,
             capture_output=True, text=True, check=False)
         self.assertEqual(0, done.returncode, done.stderr[-2000:])
         return done.stdout
@@ -79,7 +79,7 @@ class BenchTest(testtools.TestCase):
 
     def test_packing(self):
         out = self.run_bench(
-            'packing_bench.py', '--mixes', '2', '--clouds', '1', '--hosts',
+            'packing_bench.py', '--mixes', '1', '--clouds', '1', '--hosts',
             '1', '--kinds', '2', '--fill', '0.7', '--limit', '5',
             '--policy-limit', '1', '--churn', '20')
         for name in ('first fit', 'Tetris', 'FGD, learned', 'clairvoyant'):
