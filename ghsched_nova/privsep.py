@@ -13,12 +13,13 @@
 
 """The privileged half of nova-compute that ghsched needs.
 
-Files of resctrl belong to root and are writable for their owner alone (the
-kernel makes them with mode 0644), and the lock on the mount point needs no
-more than to open it. So the daemon, which runs as root, needs no capability
-at all: not to write schemata, and not to read the names of QEMU's threads in
-/proc. An admin who sets another user in ``[ghsched_privsep]user`` must add
-CAP_DAC_OVERRIDE to ``[ghsched_privsep]capabilities``.
+Files of resctrl belong to root and are writable for their owner (the kernel
+makes them with mode 0644), and the lock on the mount point needs no more than
+to open it. But the kernel makes the top directory and ``mon_groups`` below it
+with mode 0555 (``kernfs_create_root`` of Linux), so not even their owner makes
+a control group there without CAP_DAC_OVERRIDE. That is all that the daemon has
+of root's capabilities; it needs none to read the names of QEMU's threads in
+/proc.
 """
 
 from oslo_privsep import capabilities
@@ -28,7 +29,7 @@ context = priv_context.PrivContext(
     'ghsched_nova',
     cfg_section='ghsched_privsep',
     pypath=f'{__name__}.context',
-    capabilities=[],
+    capabilities=[capabilities.CAP_DAC_OVERRIDE],
 )
 
 #: Sets scheduling classes of QEMU's threads, which belong to another user

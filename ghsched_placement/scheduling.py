@@ -253,12 +253,7 @@ def _check_no_times(values: Mapping[str, object]) -> None:
 
 
 def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
-    if policy.vcpus is None or _REALTIME not in extra_specs:
-        return
-    # Slow to import; a command that only looks needs it seldom.
-    from oslo_utils import strutils
-
-    if strutils.bool_from_string(extra_specs[_REALTIME]):
+    if policy.vcpus is not None and _is_true(extra_specs.get(_REALTIME)):
         raise PolicyError(
             keys.VCPU_SCHEDULER.extra_spec,
             f'cannot be combined with {_REALTIME}, which sets fifo with the '
@@ -271,6 +266,14 @@ def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
             keys.EMULATOR_SCHEDULER.extra_spec,
             f'{policy.emulator.scheduler} needs CPUs that are not those of '
             f'the vCPUs; set {_EMULATOR_POLICY}=share or isolate')
+
+
+def _is_true(text: str | None) -> bool:
+    if not text:
+        return False
+    # Slow to import; a command that only looks needs it seldom.
+    from oslo_utils import strutils
+    return bool(strutils.bool_from_string(text))
 
 
 def _check_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],

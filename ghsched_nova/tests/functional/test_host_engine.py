@@ -546,7 +546,7 @@ class EngineTestCase(_OnEmulator):
 
 
 class PrivsepTestCase(_OnEmulator):
-    """Through a real daemon, which has no capability."""
+    """Through a real daemon, which has one capability."""
 
     def setUp(self):
         super().setUp()
