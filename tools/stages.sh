@@ -65,7 +65,7 @@ stage() {
 # checks count on.
 start_from_nothing() {
     [ ! -d "${GHSCHED_HOME:-/var/lib/ghsched}/state" ] ||
-        stage 'a cloud of before is removed' 5 bash tools/cloud wipe
+        stage 'a cloud of before is removed' 15 bash tools/cloud wipe
 }
 
 # count_stages: take the cloud down and print the count; the exit status is

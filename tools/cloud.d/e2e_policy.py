@@ -73,7 +73,7 @@ class Policy(GuestRoom):
         server = self._active(self.lab.boot('live', 'bw-all'))
         others = [self._active(self.lab.boot(name, 'bw60')) for name in '12']
         before = self._all_of(server)
-        self._set(server, 2, 'has 40 % of its memory bandwidth left',
+        self._set(server, 1, 'has 40 % of its memory bandwidth left',
                   '--mem-bw-min', '45')
         self.checks.equal('after Placement refused', self._all_of(server),
                           before)
@@ -81,11 +81,11 @@ class Policy(GuestRoom):
         for fault in ('EINVAL', 'ENOSPC'):
             with self._faults({'schemata:MBMIN': {'error': fault,
                                                   'times': 1}}):
-                self._set(server, 2, fault, '--mem-bw-min', '45',
+                self._set(server, 1, fault, '--mem-bw-min', '45',
                           '--mem-bw-max', '90', '--mem-bw-priority', '1')
             self.checks.equal('after the host refused',
                               self._all_of(server), before)
-        self._set(server, 2, 'ghsched:mem_bw_min: 60 is more than',
+        self._set(server, 1, 'ghsched:mem_bw_min: 60 is more than',
                   '--mem-bw-min', '60')
         self.checks.equal('after a key was refused', self._all_of(server),
                           before)
@@ -93,7 +93,7 @@ class Policy(GuestRoom):
         hasty.write_text('[DEFAULT]\nrpc_response_timeout = 5\n')
         process.stop([self.services[COMPUTE]])
         try:
-            self._set(server, 2, 'did not answer in time', '--mem-bw-min',
+            self._set(server, 1, 'did not answer in time', '--mem-bw-min',
                       '45', *self._nova_files(), '--config-file', str(hasty))
         finally:
             self._restart_compute()
@@ -114,7 +114,7 @@ class Policy(GuestRoom):
                  self.lab.domain_xml(server).findall(
                      'cputune/memorytune/node')],
                 [(str(node), '80')])
-            self._set(server, 2, 'ghsched:mem_bw_min', '--mem-bw-min', '20')
+            self._set(server, 1, 'ghsched:mem_bw_min', '--mem-bw-min', '20')
             self.lab.delete(server)
             self.nothing_left()
 
