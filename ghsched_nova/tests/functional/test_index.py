@@ -202,6 +202,9 @@ class PlacesTest(IndexTestCase):
     def test_a_resize_is_by_the_index(self):
         server = self.boot(self.flavor(mem_bw_min=20), host='host_a')
         before = self.ways()[0]
+        self.useFixture(fixtures.MockPatch(
+            'nova.virt.libvirt.driver.LibvirtDriver.'
+            'migrate_disk_and_power_off', return_value='{}'))
         self._resize_server(server, self.flavor(mem_bw_min=40))
         self.assertEqual((before + 1, 'host_b'),
                          (self.ways()[0], self.host(server)))
