@@ -1,0 +1,270 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The script for tenants, on a made-up machine with real processes."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+SCRIPT = (pathlib.Path(__file__).parents[4]
+          / 'etc/ghsched/guest/ghsched-guest-tune')
+CPUS = sorted(os.sched_getaffinity(0))
+
+#: A service with two threads.
+SERVICE = '''
+import sys, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(flush=True)
+sys.stdin.read()
+'''
+
+
+def load() -> Any:
+    loader = importlib.machinery.SourceFileLoader('guest_tune', str(SCRIPT))
+    spec = importlib.util.spec_from_loader('guest_tune', loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = written
+    return module
+
+
+TUNE = load()
+
+
+class MadeUp(unittest.TestCase):
+    """A guest with a card on its node 1, which has the CPUs of the test."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
+        self.device = self.root / 'sys/devices/pci0000:00/0000:01:00.0'
+        self.write(self.device / 'numa_node', '1')
+        for irq in (24, 25, 26):
+            self.write(self.device / f'msi_irqs/{irq}', 'msix')
+            self.write(self.affinity(irq), '0-3')
+        self.write(self.device / 'msi_irqs/27', 'msix')     # no handler
+        net = self.root / 'sys/class/net/eth1'
+        net.mkdir(parents=True)
+        (net / 'device').symlink_to(self.device)
+        system = self.root / 'sys/devices/system'
+        self.write(system / 'cpu/online', TUNE.cpu_text(CPUS))
+        self.write(system / 'node/node0/cpulist', '')
+        self.cpus = system / 'node/node1/cpulist'
+        self.write(self.cpus, TUNE.cpu_text([*CPUS, 4000]))
+
+    def write(self, path, text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + '\n')
+
+    def affinity(self, irq):
+        return self.root / f'proc/irq/{irq}/smp_affinity_list'
+
+    def irqs(self):
+        return [self.affinity(irq).read_text().strip()
+                for irq in (24, 25, 26)]
+
+    def run_script(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with (contextlib.redirect_stdout(out),
+              contextlib.redirect_stderr(err)):
+            code = TUNE.main(['--root', str(self.root), *arguments])
+        return code, out.getvalue(), err.getvalue()
+
+    def refused(self, *arguments):
+        code, out, err = self.run_script(*arguments)
+        self.assertEqual((1, ''), (code, out))
+        self.assertFalse((self.root / TUNE.STATE).exists())
+        return err
+
+
+@unittest.skipIf(len(CPUS) < 2, 'one CPU cannot be divided')
+class TuneTest(MadeUp):
+
+    def setUp(self):
+        super().setUp()
+        self.service = subprocess.Popen(
+            [sys.executable, '-c', SERVICE], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE)
+        self.addCleanup(self.service.communicate)
+        self.service.stdout.readline()
+        self.pid = self.service.pid
+        tasks = self.tasks()
+        self.assertEqual(2, len(tasks))
+        for task in tasks:
+            (self.root / 'proc' / task).symlink_to(f'/proc/{task}')
+        self.apply = ('apply', '--nic', 'eth1', '--pid', str(self.pid))
+
+    def tasks(self):
+        return sorted(os.listdir(f'/proc/{self.pid}/task'))
+
+    def service_cpus(self):
+        return [sorted(os.sched_getaffinity(int(task)))
+                for task in self.tasks()]
+
+    def test_interrupts_and_service_are_apart_on_the_node_of_the_card(self):
+        code, out, _ = self.run_script(*self.apply)
+        self.assertEqual(0, code)
+        self.assertEqual([str(CPUS[0])] * 3, self.irqs())
+        self.assertEqual([CPUS[1:]] * 2, self.service_cpus())
+        self.assertIn('eth1 is on node 1', out)
+        self.assertIn(f'interrupt 24: CPUs 0-3 -> {CPUS[0]}', out)
+        self.assertIn(f'thread {self.pid}: CPUs', out)
+
+    def test_undo_restores_what_was_there_before_the_first_apply(self):
+        self.run_script(*self.apply)
+        self.write(self.affinity(25), '2')      # irqbalance
+        self.run_script(*self.apply)
+        code, out, _ = self.run_script('undo')
+        self.assertEqual(0, code)
+        self.assertEqual(['0-3'] * 3, self.irqs())
+        self.assertEqual([CPUS] * 2, self.service_cpus())
+        self.assertIn(f'interrupt 25: CPUs {CPUS[0]} -> 0-3', out)
+        self.assertIn('nothing was changed', self.refused('undo'))
+
+    def test_a_second_apply_changes_nothing(self):
+        self.run_script(*self.apply)
+        _, out, _ = self.run_script(*self.apply)
+        self.assertEqual(1, len(out.splitlines()))
+
+    def test_interrupts_can_have_more_cpus(self):
+        self.assertIn('does not leave any', self.refused(
+            *self.apply, '--irq-cpus', str(len(CPUS))))
+        self.assertIn('does not leave any', self.refused(
+            *self.apply, '--irq-cpus', '0'))
+
+    def test_undo_leaves_out_what_is_gone(self):
+        self.run_script(*self.apply)
+        self.affinity(24).unlink()
+        self.service.communicate()
+        code, out, _ = self.run_script('undo')
+        self.assertEqual(0, code)
+        self.assertIn('interrupt 24 is gone', out)
+        self.assertIn(f'thread {self.pid} has ended', out)
+
+    def test_what_the_kernel_refuses_is_said_and_the_rest_is_done(self):
+        # A managed interrupt: the kernel says EIO at the write, as it says
+        # ENOSPC for /dev/full.
+        self.affinity(25).unlink()
+        self.affinity(25).symlink_to('/dev/full')
+        machine = TUNE.Machine(self.root)
+        machine.irq_cpus = lambda irq: {0, 1, 2, 3}
+        lines = []
+        tuning = TUNE.Tuning(machine, lines.append)
+        tuning.apply('eth1', [self.pid], 1)
+        self.assertEqual(1, tuning.failed)
+        self.assertIn('interrupt 25 stays as it is: No space left on device',
+                      lines)
+        self.assertEqual(str(CPUS[0]), self.affinity(26).read_text().strip())
+
+    def test_a_card_without_a_node_is_on_the_only_one(self):
+        self.write(self.device / 'numa_node', '-1')
+        self.assertIn('ghsched:device_numa=required',
+                      self.refused(*self.apply))
+        node0 = self.root / 'sys/devices/system/node/node0'
+        (node0 / 'cpulist').unlink()
+        node0.rmdir()
+        self.assertEqual(0, self.run_script(*self.apply)[0])
+
+    def test_a_virtio_card_has_the_interrupts_of_its_parent(self):
+        virtio = self.device / 'virtio1'
+        virtio.mkdir()
+        link = self.root / 'sys/class/net/eth1/device'
+        link.unlink()
+        link.symlink_to(virtio)
+        self.assertEqual(0, self.run_script(*self.apply)[0])
+        self.assertEqual([str(CPUS[0])] * 3, self.irqs())
+
+    def test_threads_that_started_since_are_restored_too(self):
+        self.run_script(*self.apply)
+        state = self.root / TUNE.STATE
+        before = json.loads(state.read_text())
+        thread = self.tasks()[1]
+        del before['threads'][thread]
+        state.write_text(json.dumps(before))
+        self.assertEqual(0, self.run_script('undo')[0])
+        self.assertEqual([CPUS] * 2, self.service_cpus())
+
+    def test_irqbalance_is_named(self):
+        self.write(self.root / 'proc/7/comm', 'irqbalance')
+        self.assertIn('irqbalance runs', self.run_script(*self.apply)[1])
+
+    def test_a_unit_has_the_processes_of_its_control_group(self):
+        commands = self.root / 'bin'
+        self.write(commands / 'systemctl',
+                   '#!/bin/sh\necho ControlGroup=/system.slice/r.service')
+        (commands / 'systemctl').chmod(0o755)
+        path = os.environ['PATH']
+        self.addCleanup(os.environ.update, PATH=path)
+        os.environ['PATH'] = f'{commands}:{path}'
+        arguments = ('apply', '--nic', 'eth1', '--unit', 'r')
+        self.assertIn('r does not run', self.refused(*arguments))
+        self.write(self.root / 'sys/fs/cgroup/system.slice/r.service'
+                   / 'cgroup.procs', str(self.pid))
+        self.assertEqual(0, self.run_script(*arguments)[0])
+        self.assertEqual([CPUS[1:]] * 2, self.service_cpus())
+
+    def test_what_is_not_there_is_named(self):
+        for arguments, text in (
+                (('apply', '--nic', 'eth9', '--pid', '1'),
+                 'no network device eth9'),
+                (('apply', '--nic', 'eth1', '--pid', '4194305'),
+                 'no process 4194305')):
+            self.assertIn(text, self.refused(*arguments))
+        for irq in (24, 25, 26):
+            self.affinity(irq).unlink()
+        self.assertIn('is it up?', self.refused(*self.apply))
+
+
+class ListTest(unittest.TestCase):
+
+    @given(st.sets(st.integers(0, 200)))
+    def test_a_list_is_read_as_it_is_written(self, cpus):
+        self.assertEqual(cpus, TUNE.cpu_list(TUNE.cpu_text(cpus)))
+
+    @given(st.sets(st.integers(0, 64)), st.integers(-1, 66))
+    def test_both_have_cpus_and_none_has_those_of_the_other(self, cpus,
+                                                            count):
+        try:
+            interrupts, service = TUNE.split(cpus, count)
+        except TUNE.TuneError:
+            self.assertFalse(0 < count < len(cpus))
+            return
+        self.assertEqual((count, cpus), (len(interrupts),
+                                         set(interrupts) | set(service)))
+        self.assertFalse(set(interrupts) & set(service))
+        self.assertTrue(service)
+
+    @given(st.sets(st.integers(1, 999), min_size=1),
+           st.sets(st.integers(0, 64), min_size=1))
+    def test_interrupts_are_spread_evenly(self, irqs, cpus):
+        chosen = list(TUNE.spread(irqs, sorted(cpus)).values())
+        counts = [chosen.count(cpu) for cpu in cpus]
+        self.assertLessEqual(max(counts) - min(counts), 1)
