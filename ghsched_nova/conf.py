@@ -189,6 +189,20 @@ OPTS: list[cfg.Opt] = [
              '[compute]cpu_dedicated_set is an exclusive cpuset of its own, '
              'or where sched_rt_runtime_us is -1; nova-compute tries that. '
              'Used by nova-compute.'),
+    cfg.ListOpt(
+        'irq_bypass', default=['auto'],
+        item_type=types.String(choices=[
+            ('auto', 'what nova-compute detects'),
+            ('none', 'nothing, whatever is detected'),
+            ('gicv4', 'GICv4: vLPI'), ('gicv4.1', 'GICv4.1: vLPI and vSGI'),
+            ('posted', 'posted interrupts of Intel'),
+            ('avic', 'AVIC of AMD')]),
+        help='How interrupts of passthrough devices reach guests without '
+             'the hypervisor on this host (ghsched:irq_bypass). Detected from '
+             'the parameters of KVM and the IOMMUs (x86) and from the log of '
+             'the kernel (Arm), which the user of nova-compute may not be '
+             'allowed to read, or which has been rotated: say it here then. '
+             'Used by nova-compute.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         help='How many ways to give NUMA nodes of one host to those of the '

@@ -237,6 +237,19 @@ LOCK_MEMORY = Key(
     details='The whole of QEMU is locked, which is more than the memory of '
             'the flavor; keep some in reserved_host_memory_mb.')
 
+IRQ_BYPASS = Key(
+    name='irq_bypass', kind='enum', per_node=False,
+    default_text='whatever the host does', choices=(REQUIRED, PREFERRED),
+    summary='Whether interrupts of passthrough devices reach the guest '
+            'without the hypervisor (GICv4, posted interrupts, AVIC).',
+    details='With required only hosts are chosen whose KVM does that. With '
+            'either, the vCPUs need CPUs of their own '
+            '(hw:cpu_policy=dedicated), because a vCPU that moves costs its '
+            'interrupts a detour, and QEMU needs others beside them '
+            '(hw:emulator_threads_policy): its main thread and I/O threads '
+            'are kept off the CPUs of the vCPUs. Where a host has none for '
+            'them, required refuses the guest.')
+
 AFFINITY_GROUP = Key(
     name='affinity_group', kind='name', per_node=False,
     default_text='none; guests that talk to each other are still found by '
@@ -268,8 +281,8 @@ KEYS: tuple[Key, ...] = (
     MONITOR, DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
     VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,
     EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
-    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, AFFINITY_GROUP,
-    GUEST_TOPOLOGY)
+    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, IRQ_BYPASS,
+    AFFINITY_GROUP, GUEST_TOPOLOGY)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 

@@ -87,6 +87,8 @@ class ThreadPolicy:
     :param mask: the vCPUs that ``vcpus`` is for, as the flavor has it; empty
         for all.
     :param lock_memory: whether all memory of QEMU is locked.
+    :param irq_bypass: whether interrupts of its devices must (``required``)
+        or should (``preferred``) reach the guest without the hypervisor.
     """
 
     vcpus: Scheduling | None = None
@@ -94,6 +96,7 @@ class ThreadPolicy:
     emulator: Scheduling | None = None
     iothreads: Scheduling | None = None
     lock_memory: bool = False
+    irq_bypass: str = keys.NONE
 
     @property
     def kinds(self) -> tuple[Scheduling, ...]:
@@ -118,6 +121,8 @@ class ThreadPolicy:
             needed.add('VCPU_REALTIME')
         if any(kind.runtime_us for kind in self.kinds):
             needed.add('VCPU_DEADLINE')
+        if self.irq_bypass == keys.REQUIRED:
+            needed.add('IRQ_BYPASS')
         return frozenset(needed)
 
     @property
@@ -138,7 +143,8 @@ _TIMES = (keys.VCPU_RUNTIME_US, keys.VCPU_DEADLINE_US, keys.VCPU_PERIOD_US)
 
 #: All keys that this module reads.
 KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
-                 | {keys.VCPU_SCHEDULER_MASK.name, keys.LOCK_MEMORY.name})
+                 | {keys.VCPU_SCHEDULER_MASK.name, keys.LOCK_MEMORY.name,
+                    keys.IRQ_BYPASS.name})
 
 
 def build(values: Mapping[str, object],
@@ -158,7 +164,8 @@ def build(values: Mapping[str, object],
         _check_no_times(values)
     policy = ThreadPolicy(
         vcpus, str(values.get(keys.VCPU_SCHEDULER_MASK.name, '')), emulator,
-        iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)))
+        iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)),
+        str(values.get(keys.IRQ_BYPASS.name, keys.NONE)))
     if policy.mask and vcpus is None:
         raise PolicyError(
             keys.VCPU_SCHEDULER_MASK.extra_spec,
@@ -259,6 +266,8 @@ def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
             f'cannot be combined with {_REALTIME}, which sets fifo with the '
             'priority of the host')
     apart = extra_specs.get(_EMULATOR_POLICY) in ('share', 'isolate')
+    if policy.irq_bypass != keys.NONE:
+        _check_irq_bypass(extra_specs, apart)
     if policy.vcpus is not None and policy.vcpus.realtime:
         _check_vcpus(policy, extra_specs, apart)
     if policy.emulator is not None and policy.emulator.realtime and not apart:
@@ -274,6 +283,18 @@ def _is_true(text: str | None) -> bool:
     # Slow to import; a command that only looks needs it seldom.
     from oslo_utils import strutils
     return bool(strutils.bool_from_string(text))
+
+
+def _check_irq_bypass(extra_specs: Mapping[str, str], apart: bool) -> None:
+    key = keys.IRQ_BYPASS.extra_spec
+    if extra_specs.get(_CPU_POLICY) != 'dedicated':
+        raise PolicyError(
+            key, 'needs vCPUs with CPUs of their own; set '
+                 f'{_CPU_POLICY}=dedicated')
+    if not apart:
+        raise PolicyError(
+            key, 'needs CPUs for QEMU itself, beside those of the vCPUs; '
+                 f'set {_EMULATOR_POLICY}=share or isolate')
 
 
 def _check_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],

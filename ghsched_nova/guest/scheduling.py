@@ -28,6 +28,8 @@ from lxml import etree
 
 from ghsched_nova.guest import document
 from ghsched_placement import cpulist
+from ghsched_placement.errors import PolicyError
+from ghsched_placement import keys
 from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.scheduling import ThreadPolicy
 from ghsched_placement.scheduling import vcpus_of
@@ -66,12 +68,17 @@ class DomainThreads:
 def render(xml: str, policy: ThreadPolicy) -> str:
     """The domain with the policy's elements; the same text without any.
 
-    :raises PolicyError: when the mask of the vCPUs does not fit the domain.
+    :raises PolicyError: when the mask of the vCPUs does not fit the domain,
+        or with ``ghsched:irq_bypass=required`` when QEMU has no CPUs beside
+        those of the vCPUs.
     :raises NotThisDocument: when the document is no domain.
     """
-    if not policy.kinds and not policy.lock_memory:
+    bypass = policy.irq_bypass != keys.NONE
+    if not policy.kinds and not policy.lock_memory and not bypass:
         return xml
     root = document.parse(xml)
+    if bypass:
+        _keep_apart(root, policy.irq_bypass == keys.REQUIRED)
     elements = list(_elements(policy, _count(root, 'vcpu', 1),
                               _count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
@@ -165,6 +172,40 @@ def _lock(root: etree._Element) -> None:
     for tag in ('nosharepages', 'locked'):
         if backing.find(tag) is None:
             document.insert(backing, [etree.Element(tag)], len(backing))
+
+
+def _keep_apart(root: etree._Element, required: bool) -> None:
+    """Keep QEMU's own threads off the CPUs of the vCPUs.
+
+    A vCPU that they take the CPU from gets its interrupts late, and by the
+    hypervisor.
+    """
+    pins: dict[tuple[str, int], frozenset[int]] = {}
+    cputune = root.find('cputune')
+    if cputune is not None:
+        pins = dict(_pins(cputune))
+    vcpus = frozenset().union(*(cpus for (kind, _number), cpus in pins.items()
+                                if kind == 'vcpu'))
+    others = {key: cpus - vcpus for key, cpus in pins.items()
+              if key[0] != 'vcpu'}
+    needed = {('emulator', 0)} | {
+        ('iothread', number)
+        for number in range(1, _count(root, 'iothreads', 0) + 1)}
+    if required and not (vcpus and all(map(others.get, needed))):
+        raise PolicyError(
+            keys.IRQ_BYPASS.extra_spec,
+            'QEMU has no CPUs beside those of the vCPUs')
+    for (kind, number), cpus in others.items():
+        if cpus and cpus != pins[kind, number]:
+            assert cputune is not None  # noqa: S101
+            _set_pin(cputune, kind, number, cpus)
+
+
+def _set_pin(cputune: etree._Element, kind: str, number: int,
+             cpus: frozenset[int]) -> None:
+    for pin in cputune.findall(f'{kind}pin'):
+        if int(pin.get(kind, '0')) == number:
+            pin.set('cpuset', cpulist.render(cpus))
 
 
 def _child(root: etree._Element, tag: str, behind: str) -> etree._Element:

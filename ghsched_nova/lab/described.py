@@ -40,8 +40,8 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
         str(uuid.uuid5(_NAMESPACE, name)), name,
         replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
                 # Linux has them; a file cannot say what is refused on a host.
-                capabilities=resctrl.capabilities | {'VCPU_REALTIME',
-                                                     'VCPU_DEADLINE'}),
+                capabilities=resctrl.capabilities | {
+                    'VCPU_REALTIME', 'VCPU_DEADLINE', 'IRQ_BYPASS'}),
         host.tree_config)
     return (*found, *host_pfs.providers(found[0], host.pfs))
 

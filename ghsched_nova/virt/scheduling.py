@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import functools
 import logging
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
 from ghsched_nova.threads import survey
 from ghsched_nova.virt import desired
+from ghsched_nova.virt import irq_bypass
 from ghsched_placement import keys
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import PolicyError
@@ -79,7 +81,17 @@ class ThreadKeeper:
         found = {name for name in self._tries if not self._why_not(name)}
         if _preempt_rt(Path(self._section.sysfs_path)):
             found.add(PREEMPT_RT)
-        return frozenset(found)
+        return self._irq_bypass | found
+
+    @functools.cached_property
+    def _irq_bypass(self) -> frozenset[str]:
+        """How interrupts bypass this host; asked once."""
+        words = self._section.irq_bypass
+        detected: frozenset[str] = frozenset()
+        if irq_bypass.AUTO in words:
+            detected = irq_bypass.detect(irq_bypass.read(
+                Path(self._section.sysfs_path), Path('/proc')))
+        return irq_bypass.offered(words, detected)
 
     def render(self, xml: str, policy: GuestPolicy) -> str:
         """The domain XML with the classes that its flavor asks for.

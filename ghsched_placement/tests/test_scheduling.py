@@ -125,6 +125,22 @@ class ParseTest(unittest.TestCase):
         self.assertIn('hw:cpu_policy', self.refused(
             {}, **ours | {'vcpu_runtime_us': 500}))
 
+    def test_interrupts_that_bypass_the_host_need_cpus_of_their_own(self):
+        for value in ('required', 'preferred'):
+            self.assertIn('set hw:cpu_policy=dedicated',
+                          self.refused({}, irq_bypass=value))
+            text = self.refused({'hw:cpu_policy': 'dedicated'},
+                                irq_bypass=value)
+            self.assertTrue(text.startswith('ghsched:irq_bypass: '), text)
+            self.assertIn('hw:emulator_threads_policy=share or isolate', text)
+            threads = parsed(DEDICATED, irq_bypass=value)
+            self.assertEqual(scheduling.ThreadPolicy(irq_bypass=value),
+                             threads)
+            self.assertEqual({'IRQ_BYPASS'} if value == 'required' else set(),
+                             threads.capabilities())
+        self.assertIn('is not one of required, preferred',
+                      self.refused(DEDICATED, irq_bypass='none'))
+
     def test_realtime_asks_the_host_for_it(self):
         def asked(**ours):
             return policy.GuestPolicy(

@@ -145,6 +145,7 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
             'vfs_locality': policy.vfs_locality,
             'threads': policy.threads.described(),
             'lock_memory': policy.threads.lock_memory,
+            'irq_bypass': policy.threads.irq_bypass,
             'affinity_group': policy.affinity_group,
             'guest_topology': policy.guest_topology}
 

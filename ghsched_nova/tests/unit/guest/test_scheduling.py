@@ -20,12 +20,18 @@ from oslotest import base
 
 from ghsched_nova.guest import scheduling
 from ghsched_nova.tests.unit.guest import samples
+from ghsched_placement import cpulist
 from ghsched_placement import keys
 from ghsched_placement.policy import PolicyError
 from ghsched_placement.scheduling import REALTIME
 from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.scheduling import ThreadPolicy
 
+PINNED = (
+    '<domain><vcpu>2</vcpu><iothreads>1</iothreads><cputune>'
+    '<vcpupin vcpu="0" cpuset="2"/><vcpupin vcpu="1" cpuset="3"/>'
+    '<emulatorpin cpuset="0-2"/><iothreadpin iothread="1" cpuset="3-4"/>'
+    '</cputune></domain>')
 BARE = '<domain><vcpu>2</vcpu><iothreads>2</iothreads></domain>'
 
 
@@ -84,6 +90,42 @@ class RenderTest(base.BaseTestCase):
         pins = scheduling.read(etree.fromstring(samples.NOVA)).pins
         self.assertEqual(frozenset({80}), pins['vcpu', 2])
         self.assertEqual(frozenset({0, 1, 80, 81}), pins['emulator', 0])
+
+    def test_qemu_is_kept_off_the_cpus_that_interrupts_go_to(self):
+        for bypass in ('required', 'preferred'):
+            text = self.render(PINNED, irq_bypass=bypass)
+            pins = scheduling.read(etree.fromstring(text)).pins
+            self.assertEqual({('vcpu', 0): {2}, ('vcpu', 1): {3},
+                              ('emulator', 0): {0, 1},
+                              ('iothread', 1): {4}}, pins)
+            self.assertEqual(text, self.render(text, irq_bypass=bypass))
+
+    def test_qemu_without_other_cpus_is_refused_only_when_required(self):
+        for xml in (PINNED.replace('0-2', '2-3'), BARE,
+                    PINNED.replace('<emulatorpin cpuset="0-2"/>', ''),
+                    PINNED.replace('iothreadpin', 'x')):
+            self.assertRaisesRegex(
+                PolicyError, '^ghsched:irq_bypass: QEMU has no CPUs',
+                self.render, xml, irq_bypass='required')
+        all_pinned = PINNED.replace('0-2', '2-3').replace('3-4', '4')
+        self.assertEqual(all_pinned,
+                         self.render(all_pinned, irq_bypass='preferred'))
+        self.assertEqual(BARE, self.render(BARE, irq_bypass='preferred'))
+
+    @given(st.sets(st.integers(0, 5), min_size=1),
+           st.sets(st.integers(0, 5), min_size=1))
+    def test_no_thread_of_qemu_is_where_a_vcpu_is(self, vcpus, emulator):
+        xml = PINNED.replace('"2"', f'"{cpulist.render(vcpus)}"').replace(
+            '0-2', cpulist.render(emulator))
+        try:
+            text = self.render(xml, irq_bypass='required')
+        except PolicyError:
+            self.assertTrue(emulator <= vcpus | {3} or {4} <= vcpus)
+            return
+        pins = scheduling.read(etree.fromstring(text)).pins
+        for kind in (('emulator', 0), ('iothread', 1)):
+            self.assertTrue(pins[kind])
+            self.assertFalse(pins[kind] & (vcpus | {3}))
 
     @given(classes(), classes(), classes(), st.booleans())
     def test_what_is_written_is_read_back(self, vcpus, emulator, iothreads,
