@@ -65,6 +65,7 @@ import sqlalchemy as sa
 
 from ghsched_nova import conf
 from ghsched_placement import names
+from ghsched_placement import node_move
 
 LOG = logging.getLogger(__name__)
 
@@ -854,6 +855,38 @@ def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
     if topology is None:
         return ()
     return [cell.id for cell in topology.cells]
+
+
+def guest_cells(topology: InstanceNUMATopology | None
+                ) -> tuple[node_move.GuestCell, ...]:
+    """The NUMA nodes of a claimed instance."""
+    return tuple(node_move.GuestCell(
+        cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
+        frozenset(cell.cpuset_reserved or ()), cell.memory, cell.pagesize,
+        cell.cpu_thread_policy or 'prefer')
+        for cell in (topology.cells if topology else ()))
+
+
+def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
+    """What the NUMA nodes of a host have, by number.
+
+    :param node: Nova's ComputeNode; its topology has what guests take.
+    """
+    topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
+                     if node.numa_topology else None)
+    return {cell.id: node_move.HostCell(
+        frozenset(cell.free_pcpus), _cores(cell), frozenset(cell.cpuset),
+        cell.avail_memory,
+        {pages.size_kb: pages.total - pages.used - pages.reserved
+         for pages in cell.mempages})
+        for cell in (topology.cells if topology else ())}
+
+
+def _cores(cell: Any) -> tuple[frozenset[int], ...]:
+    """Dedicated CPUs by core; Nova names no siblings without SMT."""
+    cores = [frozenset(core & cell.pcpuset) for core in cell.siblings]
+    alone = cell.pcpuset.difference(*cores)
+    return (*filter(None, cores), *(frozenset((cpu,)) for cpu in alone))
 
 
 def add_endpoint(virtapi: Any, endpoint: Any) -> None:

@@ -24,6 +24,7 @@ from ghsched_nova import compat
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
+from ghsched_nova.live import move_messages
 
 #: What a nova-compute without our endpoint, or with an older one, answers. Not
 #: every driver of oslo.messaging makes a RemoteError of it.
@@ -34,6 +35,8 @@ _UNKNOWN = tuple(error.__name__ for error in _UNKNOWN_ERRORS)
 
 #: The first in which set_policy takes a lock.
 _LOCK_VERSION = '1.1'
+#: The first with check_move.
+_MOVE_VERSION = '1.2'
 
 
 class _UnknownCall(errors.Refused):
@@ -93,6 +96,15 @@ class HostClient:
         policy: change.Packed | None = self._call(
             guest, 'policy_of', void=void)['policy']
         return policy
+
+    def check_move(self, guest: change.Guest,
+                   move: move_messages.Packed) -> None:
+        """Whether the host could move a running guest between its nodes.
+
+        :raises Refused: with the host's reason.
+        :raises HostSilent: when it does not answer.
+        """
+        self._call(guest, 'check_move', _MOVE_VERSION, move=move)
 
     def _call(self, guest: change.Guest, method: str,
               version: str = messages.FIRST_VERSION,

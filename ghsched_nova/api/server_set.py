@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A server action of nova-api that changes bandwidth while a server runs.
+"""A server action of nova-api that changes a server of ghsched's as it runs.
 
 Nova's API takes no extensions any more, but its pipeline of WSGI filters is
 the operator's (api-paste.ini). This filter stands behind ``keystonecontext``,
@@ -22,7 +22,10 @@ answers one action itself::
                                  "ghsched:mem_bw_max": null},
                  "dry_run": false}}
 
-with the JSON of ``ghsched server set``. Whatever else comes goes on to Nova.
+with the JSON of ``ghsched server set``. With ``{"move_nodes": {"0": 1},
+"dry_run": true}`` instead, host NUMA node by guest NUMA node, the answer says
+whether the server could be moved (:mod:`ghsched_nova.cmd.server_move`).
+Whatever else comes goes on to Nova.
 """
 
 from collections.abc import Callable
@@ -35,6 +38,7 @@ from nova import exception
 from oslo_log import log as logging
 import webob
 
+from ghsched_nova.cmd import server_move
 from ghsched_nova.cmd import server_set
 from ghsched_nova import compat
 from ghsched_nova.live import errors
@@ -112,8 +116,7 @@ def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
                 'nova-api has no context: the filter of ghsched must stand '
                 'behind keystonecontext')
         compat.authorize(context, RULE, _DEFAULT)
-        specs, dry_run = wish_of(asked)
-        return _response(200, _change(context, uuid, specs, dry_run))
+        return _response(200, _done(context, uuid, asked))
     except exception.Forbidden as error:
         return _refusal(403, error.format_message())
     except policies.PolicyError as error:
@@ -125,6 +128,14 @@ def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
     except errors.LeftOver as error:
         LOG.error('server %s: %s', uuid, error)
         return _refusal(500, str(error))
+
+
+def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
+    if isinstance(asked, dict) and server_move.KEY in asked:
+        nodes = server_move.read(asked)
+        with records.in_cell(uuid, context) as cell:
+            return server_move.document(server_move.check(cell, uuid, nodes))
+    return _change(context, uuid, *wish_of(asked))
 
 
 def _change(context: Any, uuid: str, specs: Mapping[str, str | None],

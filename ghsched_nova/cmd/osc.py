@@ -18,6 +18,7 @@ the token of the user; nothing of Nova is needed here.
 
 import argparse
 
+from ghsched_nova.cmd import server_move
 from ghsched_nova.cmd import server_set
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
@@ -48,3 +49,41 @@ class SetServer(base.Lister):
             parsed_args.dry_run)
         self.log.warning(server_set.summary(shown))
         return server_set.HEADER, list(server_set.rows(shown))
+
+
+class MoveServerNodes(base.Lister):
+    """Say whether a running server could be moved on its host.
+
+    Shows the CPUs of each vCPU on the host NUMA nodes that are named, or why
+    the server has to stay where it is: for want of CPUs, memory or bandwidth
+    there, or because its memory is pinned. It only looks, and has to be
+    called with --dry-run. nova-api must have the filter of ghsched in its
+    api-paste.ini.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('server', metavar='<server>',
+                            help='Server (name or ID)')
+        parser.add_argument(
+            '--node', action='append', required=True, metavar='<guest=host>',
+            help='Guest NUMA node and the host NUMA node that it is to have, '
+                 'may be given again')
+        parser.add_argument('--dry-run', action='store_true',
+                            help='Find out whether it could be done, and '
+                                 'change nothing')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        if not parsed_args.dry_run:
+            raise base.Refused(f'refused: {server_move.ONLY_DRY}')
+        try:
+            nodes = server_move.wish(parsed_args.node)
+        except policies.PolicyError as error:
+            raise base.Refused(f'refused: {error}') from error
+        client = clients.of(self.app)
+        shown = client.check_move(
+            str(client.find_server(parsed_args.server)['id']), nodes)
+        self.log.warning(server_move.summary(shown))
+        return server_move.HEADER, list(server_move.rows(shown))

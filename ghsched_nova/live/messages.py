@@ -22,6 +22,8 @@ caller falls back to the version before.
     ``check_policy`` have ``guests``, too.
 1.1
     ``set_policy`` takes ``lock``. Answers that refuse may have ``left``.
+1.2
+    ``check_move``, see :mod:`ghsched_nova.live.move_messages`.
 """
 
 from collections.abc import Mapping
@@ -32,7 +34,7 @@ from ghsched_placement.policy import NodePolicy
 
 #: oslo.messaging: our namespace on the topic of nova-compute.
 NAMESPACE = 'ghsched'
-VERSION = '1.1'
+VERSION = '1.2'
 FIRST_VERSION = '1.0'
 
 #: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and

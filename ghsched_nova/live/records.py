@@ -32,6 +32,7 @@ from oslo_log import log as logging
 from ghsched_nova import compat
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
+from ghsched_nova.live import node_move
 
 LOG = logging.getLogger(__name__)
 
@@ -91,6 +92,17 @@ class NovaRecords:
             host_nodes=tuple(compat.host_cells(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
             running=_STATES[instance.vm_state], left=tuple(self._left()))
+
+    def place(self) -> node_move.Place:
+        guest, instance = self.read(), self._instance()
+        node = objects.ComputeNode.get_by_host_and_nodename(
+            self._context, instance.host, instance.node)
+        devices = objects.PciDeviceList.get_by_instance_uuid(
+            self._context, self._uuid)
+        return node_move.Place(
+            guest, compat.guest_cells(instance.numa_topology),
+            compat.host_rooms(node),
+            tuple(device.address for device in devices))
 
     def _left(self) -> Iterator[str]:
         """See :class:`change.Guest`; Nova completes these migrations when

@@ -35,10 +35,12 @@ import oslo_messaging
 
 from ghsched_nova import compat
 from ghsched_nova.live import messages
+from ghsched_nova.live import move_messages
 from ghsched_nova.live import records
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import live
+from ghsched_nova.virt import node_move
 
 LOG = logging.getLogger(__name__)
 
@@ -140,6 +142,17 @@ class PolicyEndpoint:
         # Placement may be slow; a caller that has not waited for it finds
         # the lock free, and asks what the policy is.
         self._changed(context, instance)
+        return {}
+
+    @_answering
+    def check_move(self, context: Any, instance_uuid: str,
+                   move: move_messages.Packed) -> Answer:
+        """Whether a guest can be moved, see HostClient.check_move."""
+        with self._running(instance_uuid) as domain:
+            found = node_move.refusals(domain.live,
+                                       move_messages.unpack(move))
+        if found:
+            raise live.NotChanged('; '.join(found))
         return {}
 
     @contextlib.contextmanager

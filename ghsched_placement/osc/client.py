@@ -105,9 +105,24 @@ class Client(nova_reader.NovaReader):
         :raises Refused: all is as it was.
         :raises CommandError: it could not be asked, or not all is as it was.
         """
+        return self._act(uuid, {'extra_specs': dict(extra_specs),
+                                'dry_run': dry_run})
+
+    def check_move(self, uuid: str, nodes: Mapping[int, int]
+                   ) -> dict[str, Any]:
+        """Have nova-api say whether a server could be moved on its host.
+
+        :param nodes: host NUMA node by guest NUMA node.
+        :returns: the JSON of ``ghsched_nova.cmd.server_move``.
+        :raises: as :meth:`set_bandwidth`.
+        """
+        return self._act(uuid, {
+            'move_nodes': {str(guest): host for guest, host in nodes.items()},
+            'dry_run': True})
+
+    def _act(self, uuid: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         response = self._connection.compute.post(
-            f'/servers/{uuid}/action', json={'ghsched': {
-                'extra_specs': dict(extra_specs), 'dry_run': dry_run}},
+            f'/servers/{uuid}/action', json={'ghsched': asked},
             microversion=_COMPUTE)
         if response.status_code == 200:
             return dict(response.json())

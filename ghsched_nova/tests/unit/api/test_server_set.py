@@ -26,6 +26,7 @@ import webob
 
 from ghsched_nova.api import server_set
 from ghsched_nova.live import errors
+from ghsched_nova.tests.unit.cmd import test_server_move
 from ghsched_nova.tests.unit.cmd import test_server_set
 from ghsched_placement import errors as placement_errors
 
@@ -81,6 +82,20 @@ class FilterTest(testtools.TestCase):
         self.assertTrue(self.set({'ghsched:mem_bw_min': '20'},
                                  dry_run=True).json['dry_run'])
         self.as_action.assert_not_called()
+
+    def test_a_move_is_looked_into_and_is_no_action(self):
+        with mock.patch.object(
+                server_set.server_move, 'node_mover',
+                return_value=mock.Mock(check=mock.Mock(
+                    return_value=test_server_move.PLAN))) as mover:
+            found = self.ask({'ghsched': {'move_nodes': {'0': 1},
+                                          'dry_run': True}})
+        self.assertEqual((200, True), (found.status_int,
+                                       found.json['changed']))
+        mover.return_value.check.assert_called_once_with({0: 1})
+        self.as_action.assert_not_called()
+        self.assertEqual(400, self.ask(
+            {'ghsched': {'move_nodes': {'0': 1}}}).status_int)
 
     def test_who_is_no_admin_is_refused_by_policy(self):
         self.context = nova_context.RequestContext(

@@ -17,7 +17,9 @@ from unittest import mock
 import testtools
 
 from ghsched_nova.cmd import osc
+from ghsched_nova.cmd import server_move
 from ghsched_nova.cmd import server_set
+from ghsched_nova.tests.unit.cmd import test_server_move
 from ghsched_nova.tests.unit.cmd import test_server_set
 from ghsched_placement.osc import base
 
@@ -52,3 +54,30 @@ class SetServerTest(testtools.TestCase):
         for arguments in ((), ('--mem-bw-min', '300')):
             self.assertRaises(base.Refused, self.call, 'web', *arguments)
         self.client.set_bandwidth.assert_not_called()
+
+
+class MoveServerNodesTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.app = mock.MagicMock()
+        self.client = self.app.client_manager.ghsched
+        self.client.find_server.return_value = {'id': UUID}
+        self.client.check_move.return_value = server_move.document(
+            test_server_move.PLAN)
+        self.command = osc.MoveServerNodes(self.app, None)
+
+    def call(self, *arguments):
+        parser = self.command.get_parser('openstack ghsched server move-node')
+        return self.command.take_action(parser.parse_args(arguments))
+
+    def test_nova_api_is_asked_for_the_nodes_of_the_options(self):
+        header, rows = self.call('web', '--node', '0=1', '--node', '1=0',
+                                 '--dry-run')
+        self.client.check_move.assert_called_once_with(UUID, {0: 1, 1: 0})
+        self.assertEqual(len(header), len(rows[0]))
+
+    def test_what_is_wrong_is_refused_before_anybody_is_asked(self):
+        for arguments in (('--node', '0=1'), ('--node', '1', '--dry-run')):
+            self.assertRaises(base.Refused, self.call, 'web', *arguments)
+        self.client.check_move.assert_not_called()

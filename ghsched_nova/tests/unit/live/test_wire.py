@@ -26,8 +26,10 @@ import testtools
 
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
+from ghsched_nova.live import move_messages
 from ghsched_nova import rpcapi
 from ghsched_nova.virt import rpc
+from ghsched_placement import node_move
 from ghsched_placement.policy import NodePolicy
 
 GUEST = types.SimpleNamespace(uuid='u', host='host_a', running=True)
@@ -39,9 +41,25 @@ REQUESTS = {
     'check_policy': ('1.0', {'policy': [NODE], 'running': True}),
     'policy_of': ('1.0', {'void': 't'}),
     'set_policy': ('1.1', {'policy': [NODE], 'token': 't', 'lock': 'l'}),
+    'check_move': ('1.2', {'move': [{
+        'before': {'host_node': 0, 'vcpus': [1], 'pins': [[0, 4]],
+                   'reserved': [5], 'memory': 512, 'page_size': 2048,
+                   'shared': [1, 2]},
+        'after': {'host_node': 1, 'vcpus': [1], 'pins': [[0, 8]],
+                  'reserved': [9], 'memory': 512, 'page_size': 2048,
+                  'shared': [3]}}]}),
 }
 #: What a host of 1.0 takes.
 OLD_SET = {'policy': [NODE], 'token': 't'}
+
+
+REQUEST = move_messages.Request(
+    node_move.Move(
+        (node_move.GuestCell(0, frozenset({1}), {0: 4}, frozenset({5}), 512,
+                             2048),),
+        (node_move.GuestCell(1, frozenset({1}), {0: 8}, frozenset({9}), 512,
+                             2048),)),
+    {0: frozenset({1, 2}), 1: frozenset({3})})
 
 
 class Bus:
@@ -82,6 +100,7 @@ class RequestTest(testtools.TestCase):
         client.check(GUEST, self.policy())
         client.policy_of(GUEST, 't')
         client.set(GUEST, self.policy(), 't', 'l')
+        client.check_move(GUEST, move_messages.pack(REQUEST))
         self.assertEqual(
             [(method, *request) for method, request in REQUESTS.items()],
             self.bus.calls)
@@ -89,6 +108,17 @@ class RequestTest(testtools.TestCase):
     def test_a_host_of_the_release_before_is_not_asked_for_more(self):
         self.client({}, '1.0').set(GUEST, self.policy(), 't', 'l')
         self.assertEqual([('set_policy', '1.0', OLD_SET)], self.bus.calls)
+
+    def test_a_move_is_read_as_ever(self):
+        _version, arguments = REQUESTS['check_move']
+        self.assertEqual(REQUEST, move_messages.unpack(arguments['move']))
+
+    def test_a_host_of_an_older_release_moves_nothing(self):
+        for release in ('1.0', '1.1'):
+            error = self.assertRaises(
+                errors.Refused, self.client({}, release).check_move, GUEST,
+                move_messages.pack(REQUEST))
+            self.assertIn('does not know the call', str(error))
 
     def test_each_answer_is_understood(self):
         for answer, kind, text in (
@@ -113,7 +143,7 @@ class RequestTest(testtools.TestCase):
 class EndpointTest(testtools.TestCase):
 
     def test_it_takes_what_each_release_sends(self):
-        self.assertEqual((messages.NAMESPACE, '1.1'),
+        self.assertEqual((messages.NAMESPACE, '1.2'),
                          (rpc.PolicyEndpoint.target.namespace,
                           rpc.PolicyEndpoint.target.version))
         for method, arguments in (

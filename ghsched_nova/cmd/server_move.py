@@ -1,0 +1,155 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched server move-node``: other NUMA nodes of the same host.
+
+The keys of the JSON are stable: none is renamed or removed.
+
+server
+    ``uuid``, ``name`` and ``host``.
+changed
+    Whether anything would move.
+dry_run
+    That nothing was changed.
+nodes
+    For each guest NUMA node: ``guest_node``, ``before`` and ``after``, each
+    with ``host_node`` and ``cpus``, the CPUs by vCPU.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+
+from ghsched_placement import cpulist
+from ghsched_placement import policy as policies
+
+#: Of the action of nova-api.
+KEY = 'move_nodes'
+
+HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
+          'CPUs After')
+
+ONLY_DRY = 'this release only finds out whether it could be done, say dry_run'
+
+
+def wish(texts: Iterable[str]) -> dict[int, int]:
+    """Host NUMA node by guest NUMA node, of ``0=1``.
+
+    :raises PolicyError: for anything else, and a node that is named twice.
+    """
+    found: dict[int, int] = {}
+    for text in texts:
+        guest, _equals, host = text.partition('=')
+        guest_node = _number(guest, text)
+        if guest_node in found:
+            raise _wrong(f'names guest node {guest_node} twice')
+        found[guest_node] = _number(host, text)
+    return found
+
+
+def read(asked: Mapping[str, Any]) -> dict[int, int]:
+    """The same of a request to nova-api.
+
+    :raises PolicyError: naming what is wrong.
+    """
+    nodes = asked[KEY]
+    if not isinstance(nodes, dict) or not nodes or not all(
+            isinstance(host, int) and not isinstance(host, bool)
+            for host in nodes.values()):
+        raise _wrong('must map guest NUMA nodes to host NUMA nodes')
+    if asked.get('dry_run') is not True:
+        raise _wrong(ONLY_DRY)
+    return wish(f'{guest}={host}' for guest, host in nodes.items())
+
+
+def _number(text: str, whole: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+        raise _wrong(f'{whole!r} is not of the form 0=1')
+    return int(text)
+
+
+def _wrong(why: str) -> policies.PolicyError:
+    return policies.PolicyError(KEY, why)
+
+
+def check(context: Any, server: str, nodes: Mapping[int, int]) -> Any:
+    """Find out whether a server could be moved.
+
+    :param context: of the cell of the guest.
+    :returns: ghsched_nova.live.node_move.Plan
+    :raises Refused: with the reason.
+    """
+    return node_mover(context, server).check(nodes)
+
+
+def node_mover(context: Any, server: str) -> Any:
+    """The move of one guest, with all that it works with.
+
+    :returns: ghsched_nova.live.node_move.NodeMove
+    """
+    # Nova reads its configuration while it is imported.
+    from ghsched_nova import compat
+    from ghsched_nova.live import node_move
+    from ghsched_nova.live import placement
+    from ghsched_nova.live import records
+    from ghsched_nova import rpcapi
+    return node_move.NodeMove(
+        records.NovaRecords(context, server),
+        lambda guest, nodes: placement.Shares(
+            compat.placement_client(), guest.uuid,
+            placement.nodes_of(guest.compute_node, nodes),
+            placement.providers_of(guest.left)),
+        rpcapi.HostClient(context),
+        compat.config().ghsched.bandwidth_accounting)
+
+
+# -- what is shown ------------------------------------------------------------
+
+
+def document(plan: Any) -> dict[str, Any]:
+    """What would be done, as the JSON has it (pure)."""
+    guest, request = plan.guest, plan.request
+
+    def side(cell: Any) -> dict[str, Any]:
+        shared = sorted(request.shared.get(cell.host_node, ()))
+        return {'host_node': cell.host_node, 'cpus': {
+            str(vcpu): [cell.pins[vcpu]] if vcpu in cell.pins else shared
+            for vcpu in sorted(cell.vcpus | cell.pins.keys())}}
+    return {
+        'server': {'uuid': guest.uuid, 'name': guest.name,
+                   'host': guest.host},
+        'changed': plan.needed, 'dry_run': True,
+        'nodes': [{'guest_node': number, 'before': side(old),
+                   'after': side(new)} for number, (old, new) in enumerate(
+                       zip(request.move.before, request.move.after,
+                           strict=True))]}
+
+
+def summary(shown: Mapping[str, Any]) -> str:
+    """What was found, in a sentence."""
+    if not shown['changed']:
+        return 'Nothing to move: the server is there already.'
+    return 'This could be done now. Nothing was changed.'
+
+
+def rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """One for each vCPU, see :data:`HEADER`.
+
+    :param shown: see :func:`document`.
+    """
+    for node in shown['nodes']:
+        before, after = node['before'], node['after']
+        for vcpu, cpus in before['cpus'].items():
+            yield (str(node['guest_node']), str(before['host_node']),
+                   str(after['host_node']), vcpu, cpulist.render(cpus),
+                   cpulist.render(after['cpus'][vcpu]))

@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A move between host NUMA nodes as it crosses to the host (pure).
+
+Plain lists, numbers and texts alone, as :mod:`ghsched_nova.live.messages`.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ghsched_nova.live import messages
+from ghsched_placement.node_move import GuestCell
+from ghsched_placement.node_move import Move
+
+Packed = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the host is asked for.
+
+    :param shared: CPUs for vCPUs without a dedicated one, by host node.
+    """
+
+    move: Move
+    shared: Mapping[int, frozenset[int]]
+
+
+def pack(request: Request) -> list[dict[str, Any]]:
+    """One entry per guest NUMA node."""
+    def cell(one: GuestCell) -> dict[str, Any]:
+        return {
+            'host_node': one.host_node, 'vcpus': sorted(one.vcpus),
+            'pins': sorted([vcpu, cpu] for vcpu, cpu in one.pins.items()),
+            'reserved': sorted(one.reserved), 'memory': one.memory,
+            'page_size': one.page_size,
+            'shared': sorted(request.shared.get(one.host_node, ()))}
+    return [{'before': cell(old), 'after': cell(new)} for old, new in zip(
+        request.move.before, request.move.after, strict=True)]
+
+
+def unpack(packed: Packed) -> Request:
+    """The reverse of :func:`pack`; the thread policy stays behind.
+
+    :raises MessageError: when something is missing or of another type.
+    """
+    try:
+        before = tuple(_cell(one['before']) for one in packed)
+        after = tuple(_cell(one['after']) for one in packed)
+        shared = {side['host_node']: frozenset(map(_number, side['shared']))
+                  for one in packed for side in one.values()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise messages.MessageError(f'this is no move: {error!r}') from error
+    return Request(Move(before, after), shared)
+
+
+def _cell(one: Mapping[str, Any]) -> GuestCell:
+    size = one['page_size']
+    return GuestCell(
+        _number(one['host_node']), frozenset(map(_number, one['vcpus'])),
+        {_number(vcpu): _number(cpu) for vcpu, cpu in one['pins']},
+        frozenset(map(_number, one['reserved'])), _number(one['memory']),
+        None if size is None else _number(size))
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f'{value!r} is no number')
+    return value

@@ -1,0 +1,51 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from hypothesis import given
+from hypothesis import strategies as st
+import testtools
+
+from ghsched_nova.live import messages
+from ghsched_nova.live import move_messages
+from ghsched_placement.node_move import GuestCell
+from ghsched_placement.node_move import Move
+
+NUMBERS = st.integers(0, 64)
+CELLS = st.builds(
+    GuestCell, NUMBERS, st.frozensets(NUMBERS),
+    st.dictionaries(NUMBERS, NUMBERS), st.frozensets(NUMBERS), NUMBERS,
+    st.none() | NUMBERS)
+
+
+class MoveMessageTest(testtools.TestCase):
+
+    @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=3),
+           st.dictionaries(NUMBERS, st.frozensets(NUMBERS)))
+    def test_what_is_packed_is_read_back(self, cells, shared):
+        before, after = zip(*cells, strict=True)
+        nodes = {cell.host_node for cell in before + after}
+        request = move_messages.Request(
+            Move(before, after),
+            {node: shared.get(node, frozenset()) for node in nodes})
+        self.assertEqual(request, move_messages.unpack(
+            move_messages.pack(request)))
+
+    @given(st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(
+            st.sampled_from(['before', 'after', 'pins', 'host_node']),
+            inner)))
+    def test_anything_is_read_or_refused(self, packed):
+        try:
+            move_messages.unpack(packed)
+        except messages.MessageError:
+            pass

@@ -1,0 +1,105 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a running domain can be moved to other NUMA nodes of its host.
+
+What only the host knows: the domain that runs, and memory that is free.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+import re
+
+from lxml import etree
+
+from ghsched_nova.guest import node_move as domains
+from ghsched_nova.live import move_messages
+from ghsched_placement import cpulist
+from ghsched_placement.node_move import GuestCell
+
+_NODES = Path('devices/system/node')
+#: Of /sys/devices/system/node/nodeN/meminfo, in KiB.
+_LINE = re.compile(r'Node +\d+ +(MemFree|Inactive\(file\)): +(\d+) kB')
+
+#: What has its memory pinned, so that no page of it can be moved.
+_PINNED = {
+    'devices/hostdev': 'a passthrough device',
+    "devices/interface[@type='hostdev']": 'a passthrough port',
+    "devices/interface[@type='vdpa']": 'a vDPA port',
+    'launchSecurity': 'encrypted memory'}
+
+
+def refusals(xml: str, request: move_messages.Request,
+             sysfs: Path = Path('/sys')) -> list[str]:
+    """Why a domain cannot be moved; nothing when it can.
+
+    :param xml: of the running domain.
+    :param sysfs: the host's.
+    """
+    root = etree.fromstring(xml)
+    return [*_pinned(root), *_elsewhere(root, request),
+            *_short(request, sysfs)]
+
+
+def _pinned(root: etree._Element) -> Iterator[str]:
+    found = [what for path, what in _PINNED.items()
+             if root.find(path) is not None]
+    if found:
+        yield (f'its memory is pinned: it has {" and ".join(found)}; no page '
+               'of it can be moved while it runs')
+
+
+def _elsewhere(root: etree._Element,
+               request: move_messages.Request) -> Iterator[str]:
+    """Where the domain is not as Nova has it on record."""
+    wanted = domains.vcpu_cpus(request.move.before, request.shared)
+    pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse(
+        pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
+    wrong = sorted(vcpu for vcpu, cpus in wanted.items()
+                   if pins.get(vcpu) != cpus)
+    if wrong:
+        yield ('the CPUs of its vCPUs '
+               f'{cpulist.render(wrong)} are not those that Nova has on '
+               'record')
+    for number, cell in enumerate(request.move.before):
+        nodeset = [node.get('nodeset', '') for node in root.findall(
+            f"numatune/memnode[@cellid='{number}']")]
+        if nodeset != [str(cell.host_node)]:
+            yield (f'the memory of its NUMA node {number} is bound to the '
+                   f'host NUMA nodes {", ".join(nodeset) or "-"}, Nova has '
+                   f'{cell.host_node} on record')
+
+
+def _short(request: move_messages.Request, sysfs: Path) -> Iterator[str]:
+    """Host nodes without enough memory free, as the kernel counts it."""
+    for number in request.move.moved:
+        cell = request.move.after[number]
+        free = _free(cell, sysfs / _NODES / f'node{cell.host_node}')
+        if free is not None and free < cell.memory:
+            pages = (f' in free pages of {cell.page_size} KiB'
+                     if cell.page_size else '')
+            yield (f'host NUMA node {cell.host_node} has {free} MiB{pages}, '
+                   f'{cell.memory} MiB are to be moved there')
+
+
+def _free(cell: GuestCell, node: Path) -> int | None:
+    """MiB that can be had for a guest node; None when it is not known."""
+    pages = node / 'hugepages' / f'hugepages-{cell.page_size}kB'
+    try:
+        if cell.page_size and pages.exists():
+            free = int((pages / 'free_hugepages').read_text())
+            return free * cell.page_size // 1024
+        found = _LINE.findall((node / 'meminfo').read_text())
+    except (OSError, ValueError):
+        return None
+    return sum(int(amount) for _name, amount in found) // 1024 if (
+        found) else None
