@@ -25,6 +25,7 @@ from lxml import etree
 
 from ghsched_nova.guest import cells
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_topology
 from ghsched_nova.monitor import view
 
 #: A policy may be changed while the guest runs, so it is read again after so
@@ -99,14 +100,20 @@ class Libvirt:
             return known
         policy, problem = self._policy(domain)
         return self._clock(), view.Guest(
-            domain.name(), *key, policy, problem, self._cells(domain),
-            self._server(domain))
+            domain.name(), *key, policy, problem,
+            server=self._server(domain), **self._hardware(domain))
 
-    def _cells(self, domain: Any) -> tuple[cells.Cell, ...]:
+    def _hardware(self, domain: Any) -> dict[str, Any]:
+        """NUMA nodes and devices; what makes no sense is not measured."""
+        found: dict[str, Any] = {}
         try:
-            return cells.of(etree.fromstring(domain.XMLDesc(0)))
-        except (ValueError, etree.XMLSyntaxError, self._module.libvirtError):
-            return ()       # it is not measured by its nodes then
+            root = etree.fromstring(domain.XMLDesc(0))
+            found['cells'] = cells.of(root)
+            found['devices'] = tuple(pci_topology.passthrough(root))
+        except (ValueError, etree.XMLSyntaxError, self._module.libvirtError,
+                pci_topology.DeviceNumaError):
+            pass
+        return found
 
     def _server(self, domain: Any) -> str:
         """The name of the server; empty where Nova has not started it."""

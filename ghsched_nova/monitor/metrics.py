@@ -106,6 +106,12 @@ METRICS = (
         'Whether a guest with a bandwidth policy has no control group.',
         _GUEST, details='Alert on it: see :ref:`not-protected`.'),
     Described(
+        'ghsched_guest_vfio_interrupts',
+        'Interrupts of a passthrough device of a guest that the host has '
+        'handled.', ('device', *_GUEST), True,
+        'Flat while they reach the guest without the hypervisor '
+        '(``ghsched:irq_bypass``), however many the guest counts.'),
+    Described(
         'ghsched_node_capacity_bytes_per_second',
         'Theoretical memory bandwidth of a host NUMA node.', ('node',),
         details='Where it is known.'),
@@ -176,6 +182,7 @@ class Collector(registry.Collector):
         yield _single('ghsched_resctrl_up', found is not None)
         if self._source.libvirt is not None:
             yield _single('ghsched_libvirt_up', not problem)
+        yield _vfio(self._source.vfio_interrupts(), guests)
         if found is not None:
             yield from _all(found, guests)
         yield from load_metrics.of(self._source.load(
@@ -297,6 +304,14 @@ def _not_protected(owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
     yield _family('ghsched_guest_not_protected', [
         (_labels(guest), guest not in inside) for guest in guests
         if guest.policy is not None and guest.policy.policy.controlled])
+
+
+def _vfio(handled: Mapping[str, int],
+          guests: Iterable[view.Guest]) -> core.Metric:
+    return _family('ghsched_guest_vfio_interrupts', [
+        ((device, *_labels(guest)), handled[device])
+        for guest in guests for device in guest.devices
+        if device in handled])
 
 
 def _labels(guest: view.Guest | None) -> tuple[str, str]:

@@ -15,6 +15,7 @@
 
 import argparse
 from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 import re
@@ -24,6 +25,7 @@ from ghsched_nova.monitor import load_meter
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import load_reader
 from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import vfio
 from ghsched_nova.monitor import view
 from ghsched_placement import bottleneck
 from ghsched_placement import load
@@ -40,11 +42,13 @@ class Source:
 
     :param libvirt: None where it is not to be asked.
     :param meter: measures load and waiting; None where nobody does.
+    :param proc: where procfs is mounted.
     """
 
     reader: reader.Reader
     libvirt: guests.Libvirt | None
     meter: load_meter.LoadMeter | None = None
+    proc: Path = Path('/proc')
 
     def snapshot(self) -> view.Snapshot:
         """Bandwidth since the time before, with the guests of now.
@@ -71,6 +75,14 @@ class Source:
             for guest in guests if guest.domain_id is not None],
             load_rates.bandwidth(snapshot))
         return self.meter.load
+
+    def vfio_interrupts(self) -> Mapping[str, int]:
+        """Interrupts of passthrough devices that the host has handled."""
+        try:
+            text = (self.proc / 'interrupts').read_text(errors='replace')
+        except OSError:
+            return {}
+        return vfio.interrupts(text)
 
     @property
     def problem(self) -> str:

@@ -94,6 +94,7 @@ class Guest:
     :param cells: its NUMA nodes; none where they are not known.
     :param server: the name of the server in Nova; empty where it is not
         known.
+    :param devices: PCI addresses of its passthrough devices on the host.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Guest:
     problem: str = ''
     cells: tuple[Cell, ...] = ()
     server: str = ''
+    devices: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

@@ -14,6 +14,7 @@
 """ghsched-exporter, scraped over HTTP. All figures are simulated."""
 
 import contextlib
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -23,6 +24,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 
 from prometheus_client import parser as prometheus_parser
@@ -59,9 +61,9 @@ class _Case(testtools.TestCase):
 
     def serve(self, host, element=test_view.LibvirtTestCase.ELEMENT):
         self.module = test_view.Module(test_view.Domain(7, element))
-        source = top_source.Source(
+        self.source = top_source.Source(
             host.reader, guests.Libvirt('test:///', self.module))
-        server = exporter.server(source, port=0)
+        server = exporter.server(self.source, port=0)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         self.addCleanup(thread.join)
@@ -239,6 +241,27 @@ class ScrapeTestCase(_Case):
         self.assertEqual(b'', held[0].recv(1))
         self.assertLessEqual(threading.active_count() - before,
                              exporter.CONNECTIONS + 1)
+
+    def test_interrupts_that_the_host_has_handled(self):
+        self.serve(self.host('intel', QEMU))
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        proc = Path(directory.name)
+        (proc / 'interrupts').write_text(
+            '9: 4 2 IR-PCI-MSI 0-edge vfio-msix[0](0000:18:00.2)\n'
+            '10: 1 2 IR-PCI-MSI 0-edge vfio-msix[0](0000:99:00.2)\n')
+        self.module.domains[0].domain_xml = (
+            '<domain><vcpu>2</vcpu><memory>1024</memory><devices>'
+            '<hostdev mode="subsystem" type="pci"><source><address '
+            'domain="0x0000" bus="0x18" slot="0x00" function="0x2"/>'
+            '</source></hostdev></devices></domain>')
+        source = dataclasses.replace(self.source, proc=proc)
+        samples = [sample for family in metrics.Collector(source).collect()
+                   for sample in family.samples
+                   if sample.name == 'ghsched_guest_vfio_interrupts_total']
+        self.assertEqual([6], [sample.value for sample in samples])
+        self.assertEqual({'device': '0000:18:00.2', **GUEST},
+                         samples[0].labels)
 
     def test_errors_are_told(self):
         host = self.host('intel', QEMU)
