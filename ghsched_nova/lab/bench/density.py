@@ -17,11 +17,20 @@ limit times what it was alone, as in the published tests. The density is the
 last N that passes before the first that fails; N = 1 always passes.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic
+from typing import TypeVar
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import stats
+
+_Taken = TypeVar('_Taken')
+
+
+class FullError(Exception):
+    """No further instance can be had; says why."""
 
 
 @dataclass(frozen=True)
@@ -103,3 +112,57 @@ def noise(point: Point) -> float:
 def counts(up_to: int, step: int) -> tuple[int, ...]:
     """The numbers of instances of a ramp: 1, then multiples of the step."""
     return tuple(sorted({1, *range(step, up_to + 1, step)}))
+
+
+@dataclass(frozen=True)
+class Climb(Generic[_Taken]):
+    """What a ramp has brought.
+
+    :param taken: by the number of instances, ascending.
+    :param full: why there was no further instance; nothing when all that
+        were wanted could be had, or the limit came first.
+    """
+
+    taken: dict[int, _Taken]
+    judged: Density
+    full: str = ''
+
+    @property
+    def text(self) -> str:
+        """The density, with what ended the ramp, in a sentence."""
+        return self.judged.text + (
+            f'; there is no place for one more: {self.full}'
+            if self.full else '')
+
+
+def climb(steps: Sequence[int], grow: Callable[[int], None],
+          take: Callable[[int], _Taken],
+          latencies: Callable[[_Taken], tuple[float, ...]], limit: float,
+          go_on: bool = False) -> Climb[_Taken]:
+    """Step up to the first N that fails, or to the last there is place for.
+
+    :param steps: ascending, from 1 on; see :func:`counts`.
+    :param grow: has that many instances run; raises :class:`FullError`.
+    :param take: the samples at this N.
+    :param latencies: of samples.
+    :param go_on: beyond the first N that fails.
+    :raises BenchError: as :func:`judge`, and without a single instance.
+    """
+    taken: dict[int, _Taken] = {}
+    judged: Density | None = None
+    for count in steps:
+        try:
+            grow(count)
+        except FullError as full:
+            if judged is None:
+                raise errors.BenchError(
+                    f'there is no place for one: {full}') from None
+            return Climb(taken, judged, str(full))
+        taken[count] = take(count)
+        judged = judge([Point(n, latencies(one))
+                        for n, one in taken.items()], limit)
+        if judged.first_failing and not go_on:
+            break
+    if judged is None:
+        raise errors.BenchError('a density needs the latency at N = 1')
+    return Climb(taken, judged)

@@ -24,7 +24,7 @@ from ghsched_nova.lab.bench.parsers import redis
 from ghsched_nova.lab.bench.scenario import Bench
 
 #: Nothing is written to a disk, which would be measured as well.
-_NO_DISK = ('--save', '', '--appendonly', 'no')
+NO_DISK = ('--save', '', '--appendonly', 'no')
 
 _ADDRESSES = ('{{range .NetworkSettings.Networks}}{{.IPAddress}}\n{{end}}'
               '{{.NetworkSettings.IPAddress}}')
@@ -54,7 +54,7 @@ def start(bench: Bench, number: int) -> Server:
     def answers() -> bool:
         if running:
             _check_alive(number, *running)
-        return _pings(bench, server)
+        return pings(bench, server)
     machine.wait_until(answers, 20, f'redis-server {number} does not answer')
     return server
 
@@ -86,7 +86,7 @@ def _process(bench: Bench, number: int
     values = bench.values
     server = Server(number, values.text('address'),
                     values.integer('port') + number - 1)
-    if _pings(bench, server):
+    if pings(bench, server):
         raise errors.BenchError(
             f'a redis-server that is not ours answers on port {server.port}; '
             'choose others with --port')
@@ -94,7 +94,7 @@ def _process(bench: Bench, number: int
     running = bench.start([
         *(['taskset', '-c', cpus] if cpus else []),
         'redis-server', '--port', str(server.port), '--bind', server.address,
-        '--protected-mode', 'no', '--dir', str(bench.work), *_NO_DISK])
+        '--protected-mode', 'no', '--dir', str(bench.work), *NO_DISK])
     return server, running
 
 
@@ -107,7 +107,7 @@ def _container(bench: Bench, number: int, engine: str) -> Server:
         '--cpus', values.text('container-cpus'),
         '--memory', values.text('container-memory'),
         *(['--cpuset-cpus', cpus] if cpus else []), values.text('image'),
-        'redis-server', '--protected-mode', 'no', *_NO_DISK], 300)
+        'redis-server', '--protected-mode', 'no', *NO_DISK], 300)
     found = bench.machine.check([engine, 'inspect', '-f', _ADDRESSES, name])
     return Server(number, address(found), 6379)
 
@@ -130,7 +130,8 @@ def _cli(bench: Bench, server: Server, *command: str) -> machine.Output:
         10)
 
 
-def _pings(bench: Bench, server: Server) -> bool:
+def pings(bench: Bench, server: Server) -> bool:
+    """Whether a server answers."""
     return _cli(bench, server, 'PING').stdout.strip() == 'PONG'
 
 

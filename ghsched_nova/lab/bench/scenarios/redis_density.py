@@ -39,6 +39,9 @@ _SERVED = 'requests served'
 _OTHERS = 'load of the others'
 _IDLEST = 'least load of another'
 
+#: Metrics that tell whether a run is right.
+CHECKS = (_SERVED, _IDLEST)
+
 #: Runs without which nothing is known of their spread.
 _FEWEST = 3
 
@@ -48,7 +51,7 @@ _COMMANDS = ('get', 'set', 'incr', 'lpush', 'rpush', 'lpop', 'rpop', 'sadd',
 
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """One run of the observed client.
 
     :param served: requests that the observed server counted meanwhile.
@@ -70,10 +73,11 @@ def _needs(values: Values) -> tuple[Need, ...]:
         found.append(needs.answers(f'{backend} works', backend, 'ps'))
     if values.text('pin') and backend == 'process':
         found.append(needs.program('taskset'))
-    return (*found, *_client_needs(values))
+    return (*found, *client_needs(values))
 
 
-def _client_needs(values: Values) -> list[Need]:
+def client_needs(values: Values) -> list[Need]:
+    """What makes load on other machines."""
     observed, others = _clients(values)
     remote = [client for client in dict.fromkeys([observed, *others])
               if client.target]
@@ -106,7 +110,7 @@ def _set_up(bench: Bench) -> None:
         raise errors.BenchError(problem)
 
 
-def _command(values: Values, server: redis_servers.Server) -> list[str]:
+def command_line(values: Values, server: redis_servers.Server) -> list[str]:
     """The command line of the load."""
     return ['redis-benchmark', '-h', server.address, '-p', str(server.port),
             '-c', str(values.integer('connections')),
@@ -120,38 +124,38 @@ def _command(values: Values, server: redis_servers.Server) -> list[str]:
 def _run(bench: Bench) -> Measured:
     values = bench.values
     servers: list[redis_servers.Server] = []
-    ramp: dict[int, list[_Run]] = {}
-    for count in density.counts(values.integer('up-to'),
-                                values.integer('step')):
+
+    def grow(count: int) -> None:
         while len(servers) < count:
-            servers.append(_server(bench, len(servers) + 1))
-        ramp[count] = _at(bench, servers)
-        judged = density.judge(_points(ramp), values.number('limit'))
-        if judged.first_failing and not values.flag('go-on'):
-            break
-    return Measured(_series(bench, ramp), _findings(ramp, judged, values))
+            servers.append(redis_servers.start(bench, len(servers) + 1))
+            fill(bench, servers[-1])
+    found = density.climb(
+        density.counts(values.integer('up-to'), values.integer('step')),
+        grow, lambda _count: at(bench, servers), latencies,
+        values.number('limit'), values.flag('go-on'))
+    return Measured(series_of(bench, found.taken),
+                    _findings(found.taken, found.judged, values))
 
 
-def _server(bench: Bench, number: int) -> redis_servers.Server:
-    server = redis_servers.start(bench, number)
+def fill(bench: Bench, server: redis_servers.Server) -> None:
+    """Write keys to a server, where that is wanted."""
     if bench.values.flag('fill'):
-        bench.say(f'filling server {number}')
+        bench.say(f'filling server {server.number}')
         observed, _others = _clients(bench.values)
-        command = _command(bench.values, server)
+        command = command_line(bench.values, server)
         command[command.index('-t') + 1] = 'set'
         seconds = bench.values.number('timeout')
         bench.machine.check(observed.argv(command, seconds), seconds)
-    return server
 
 
-def _at(bench: Bench, servers: Sequence[redis_servers.Server]) -> list[_Run]:
+def at(bench: Bench, servers: Sequence[redis_servers.Server]) -> list[Run]:
     """The runs at one N, while all the other servers are under load."""
     _observed, others = _clients(bench.values)
     loads = []
     for place, server in enumerate(servers[1:]):
         client = others[place % len(others)]
         loads.append(bench.start(client.argv(
-            [*_command(bench.values, server), '-l'], None))[0])
+            [*command_line(bench.values, server), '-l'], None))[0])
     try:
         _wait_for_load(bench, servers[1:])
         return bench.repeat(f'N = {len(servers)}',
@@ -174,7 +178,7 @@ def _above_zero(count: Callable[[], int]) -> bool:
     return count() > 0
 
 
-def _observe(bench: Bench, servers: Sequence[redis_servers.Server]) -> _Run:
+def _observe(bench: Bench, servers: Sequence[redis_servers.Server]) -> Run:
     command = bench.values.text('command')
     served, *others = [redis_servers.counter(bench, server, command)
                        for server in servers]
@@ -182,22 +186,23 @@ def _observe(bench: Bench, servers: Sequence[redis_servers.Server]) -> _Run:
     observed, _others = _clients(bench.values)
     timeout = bench.values.number('timeout')
     output = bench.machine.check(observed.argv(
-        _command(bench.values, servers[0]), timeout), timeout)
+        command_line(bench.values, servers[0]), timeout), timeout)
     seconds = time.monotonic() - begin
-    return _Run(redis.parse(output)[0], served(),
-                tuple(other() / seconds for other in others))
+    return Run(redis.parse(output)[0], served(),
+               tuple(other() / seconds for other in others))
 
 
 # -- what it means ------------------------------------------------------------
 
 
-def _points(ramp: dict[int, list[_Run]]) -> list[density.Point]:
-    return [density.Point(n, tuple(run.benchmark.p99 for run in runs))
-            for n, runs in ramp.items()]
+def latencies(runs: Sequence[Run]) -> tuple[float, ...]:
+    """p99 of each run in ms."""
+    return tuple(run.benchmark.p99 for run in runs)
 
 
-def _series(bench: Bench, ramp: dict[int, list[_Run]]
-            ) -> tuple[Series, ...]:
+def series_of(bench: Bench, ramp: dict[int, list[Run]]
+              ) -> tuple[Series, ...]:
+    """Latency, throughput and what servers counted, by N."""
     warm_up = bench.values.integer('warm-up')
 
     def series(metric: str, unit: str, better: str, n: int,
@@ -225,10 +230,11 @@ def _series(bench: Bench, ramp: dict[int, list[_Run]]
     return tuple(found)
 
 
-def _findings(ramp: dict[int, list[_Run]], judged: density.Density,
+def _findings(ramp: dict[int, list[Run]], judged: density.Density,
               values: Values) -> tuple[Finding, ...]:
     limit = values.number('limit')
-    noise = density.noise(_points(ramp)[0])
+    alone = density.Point(1, latencies(ramp[1]))
+    noise = density.noise(alone)
     found = [
         Finding('density', judged.text, judged.last_passing, 'instances'),
         Finding('rule', f'passes: median p99 below {limit:g} x '
@@ -236,7 +242,7 @@ def _findings(ramp: dict[int, list[_Run]], judged: density.Density,
                 judged.baseline * limit, 'ms')]
     found += [Finding(f'p99 at N = {n}', f'{ratio:.2f} x that at N = 1',
                       ratio, '') for n, ratio in judged.ratios if n > 1]
-    if len(_points(ramp)[0].p99) < _FEWEST:
+    if len(alone.p99) < _FEWEST:
         found.append(Finding(
             'noise', f'fewer than {_FEWEST} runs at N = 1 do not tell how far '
                      'they lie apart: take more before you trust the density'
@@ -249,7 +255,7 @@ def _findings(ramp: dict[int, list[_Run]], judged: density.Density,
     return tuple(found)
 
 
-def _verify(values: Values, measured: Measured) -> tuple[str, ...]:
+def verify(values: Values, measured: Measured) -> tuple[str, ...]:
     """redis' own counts are the second source.
 
     A connection may send one request more than it was asked for.
@@ -268,6 +274,23 @@ def _verify(values: Values, measured: Measured) -> tuple[str, ...]:
             problems.append(f'{series.title}: a server had no load')
     return tuple(problems)
 
+
+#: Parameters of the load and of the machines that make it.
+LOAD = (
+    Parameter('clients', 'local', 'of the other instances in turn, e.g. '
+                                  'ssh:one,ssh:root@two', private=True),
+    Parameter('observed-client', 'local', 'of the observed instance',
+              private=True),
+    Parameter('ssh-options', '', 'e.g. "-i KEY -p 2222"', private=True),
+    Parameter('connections', 40, 'of a load generator', minimum=1),
+    Parameter('size', 3, 'of a value in bytes', minimum=1),
+    Parameter('requests', 2000000, 'of a run', minimum=1),
+    Parameter('keyspace', 10000000, 'number of random keys', minimum=1),
+    Parameter('command', 'get', 'that is sent', _COMMANDS),
+    Parameter('threads', 50, 'of a load generator', minimum=1),
+    Parameter('fill', False, 'write keys first; without, a get finds '
+                             'nothing'),
+    Parameter('timeout', 600.0, 'of a run in seconds', minimum=1))
 
 SCENARIO = Scenario(
     name='redis-density',
@@ -289,20 +312,7 @@ SCENARIO = Scenario(
         Parameter('pin', '', 'CPUs of the instances in turn, e.g. 2;3;4-5'),
         Parameter('address', '127.0.0.1', 'of the processes', private=True),
         Parameter('port', 6379, 'of the first process', minimum=1),
-        Parameter('clients', 'local', 'of the other instances in turn, e.g. '
-                                      'ssh:one,ssh:root@two', private=True),
-        Parameter('observed-client', 'local', 'of the observed instance',
-                  private=True),
-        Parameter('ssh-options', '', 'e.g. "-i KEY -p 2222"', private=True),
-        Parameter('connections', 40, 'of a load generator', minimum=1),
-        Parameter('size', 3, 'of a value in bytes', minimum=1),
-        Parameter('requests', 2000000, 'of a run', minimum=1),
-        Parameter('keyspace', 10000000, 'number of random keys', minimum=1),
-        Parameter('command', 'get', 'that is sent', _COMMANDS),
-        Parameter('threads', 50, 'of a load generator', minimum=1),
-        Parameter('fill', False, 'write keys first; without, a get finds '
-                                 'nothing'),
-        Parameter('timeout', 600.0, 'of a run in seconds', minimum=1)),
+        *LOAD),
     tools=_tools,
-    needs=_needs, set_up=_set_up, run=_run, verify=_verify,
-    checks=(_SERVED, _IDLEST))
+    needs=_needs, set_up=_set_up, run=_run, verify=verify,
+    checks=CHECKS)

@@ -78,3 +78,49 @@ class TestJudge(base.BaseTestCase):
         self.assertEqual((1, 2, 3), density.counts(3, 1))
         self.assertEqual((1, 4, 8), density.counts(11, 4))
         self.assertEqual((1,), density.counts(1, 4))
+
+
+class TestClimb(base.BaseTestCase):
+
+    def climb(self, latency, up_to, room, limit=1.1, go_on=False, step=1):
+        """A cloud with room for so many, and a latency by N."""
+        self.grown = []
+
+        def grow(count):
+            if count > room:
+                raise density.FullError('no valid host')
+            self.grown.append(count)
+        return density.climb(
+            density.counts(up_to, step), grow, lambda n: latency[n - 1],
+            lambda taken: (taken,), limit, go_on)
+
+    @given(st.lists(P99, min_size=1, max_size=12), st.data())
+    def test_it_ends_at_the_limit_at_the_room_or_at_the_last_step(
+            self, latency, data):
+        up_to = data.draw(st.integers(1, len(latency)))
+        step = data.draw(st.integers(1, 4))
+        room = data.draw(st.integers(1, 14))
+        go_on = data.draw(st.booleans())
+        found = self.climb(latency, up_to, room, go_on=go_on, step=step)
+        steps = density.counts(up_to, step)
+        failing = [n for n in steps if n > 1 and density.fails(
+            latency[n - 1], latency[0], 1.1)]
+        wanted = [n for n in steps if n <= room and (
+            go_on or not failing or n <= failing[0])]
+        self.assertEqual(wanted, list(found.taken))
+        self.assertEqual(wanted, self.grown)
+        self.assertEqual(density.judge(points(
+            {n: latency[n - 1] for n in wanted}), 1.1), found.judged)
+        self.assertEqual(bool(found.full),
+                         any(n > room for n in steps) and (
+                             go_on or found.judged.first_failing is None))
+
+    def test_its_end_is_told(self):
+        found = self.climb([1.0, 1.0, 1.0], 3, 2)
+        self.assertIn('at least 2; there is no place for one more: no valid '
+                      'host', found.text)
+        self.assertNotIn('place', self.climb([1.0, 2.0], 2, 2).text)
+
+    def test_without_room_for_one_there_is_no_density(self):
+        error = self.assertRaises(errors.BenchError, self.climb, [1.0], 1, 0)
+        self.assertIn('no valid host', str(error))

@@ -114,8 +114,8 @@ class TestRedisDensity(base.BaseTestCase):
         self.assertEqual(
             'redis-benchmark -h 192.0.2.1 -p 6379 -c 40 -d 3 -n 2000000 '
             '-r 10000000 -t get --threads 50',
-            ' '.join(redis_density._command(values('redis-density'),
-                                            server)))
+            ' '.join(redis_density.command_line(values('redis-density'),
+                                                server)))
 
     def verify(self, metric, *samples):
         return redis_density.SCENARIO.verify(
@@ -128,12 +128,13 @@ class TestRedisDensity(base.BaseTestCase):
         return found
 
     def noise(self, *p99):
-        runs = [redis_density._Run(replace(self.benchmark(), p99=value), 0, ())
+        runs = [redis_density.Run(replace(self.benchmark(), p99=value), 0, ())
                 for value in p99]
         given_values = values('redis-density')
         ramp = {1: runs}
         return [one.text for one in redis_density._findings(
-            ramp, density.judge(redis_density._points(ramp), 1.1),
+            ramp, density.judge(
+                [density.Point(1, redis_density.latencies(runs))], 1.1),
             given_values) if one.name == 'noise']
 
     def test_runs_that_differ_by_more_than_the_limit(self):
@@ -153,10 +154,10 @@ class TestRedisDensity(base.BaseTestCase):
 
     def series(self, ramp):
         bench = Bench(Machine(), values('redis-density'), Path(), print)
-        return {one.title: one for one in redis_density._series(bench, ramp)}
+        return {one.title: one for one in redis_density.series_of(bench, ramp)}
 
     def test_servers_of_one_run_are_one_sample(self):
-        run = redis_density._Run(self.benchmark(), 9, (10.0, 30.0))
+        run = redis_density.Run(self.benchmark(), 9, (10.0, 30.0))
         found = self.series({3: [run, replace(run, others=(20.0, 30.0))]})
         self.assertEqual((40.0, 50.0),
                          found['load of the others, N 3'].samples)
@@ -165,7 +166,7 @@ class TestRedisDensity(base.BaseTestCase):
 
     def test_runs_by_default_can_show_a_difference_at_each_n(self):
         given_values = values('redis-density')
-        run = redis_density._Run(self.benchmark(), 9, (10.0,))
+        run = redis_density.Run(self.benchmark(), 9, (10.0,))
         metrics = [
             title for title, one in self.series(dict.fromkeys(
                 range(1, given_values.integer('up-to') + 1), [run])).items()
