@@ -186,14 +186,15 @@ class Process:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float,
-               what: str) -> None:
+               what: str, pause: float = 0.05) -> None:
     """Wait for something that is about to happen.
 
     :param what: for the message, e.g. "redis-server does not answer".
+    :param pause: seconds between two looks.
     :raises BenchError: when it has not happened after these seconds.
     """
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             raise errors.BenchError(f'{what} (waited {seconds:.0f} s)')
-        time.sleep(0.05)
+        time.sleep(pause)

@@ -78,11 +78,35 @@ def _body(result: Result, pictures: str | None) -> list[Block]:
                                   for part, reason in measured.skipped)))
     if pictures:
         blocks += _pictures(result, pictures)
+    blocks += paths(measured.series)
     if measured.series:
         blocks += [Heading('Distributions', 3), _explained(measured.series),
                    _distributions(measured.series)]
     blocks.append(Paragraph(f'The run took {result.seconds:.0f} s.'))
     return blocks
+
+
+def paths(series: Sequence[Series]) -> list[Block]:
+    """Medians by the path from the client to the server (pure).
+
+    :returns: nothing unless series have the condition "path". The ratios are
+        to that metric on the path host-host, where that was measured.
+    """
+    rows: list[tuple[str, ...]] = []
+    base: dict[str, float] = {}
+    for one in series:
+        of = dict(one.conditions)
+        if 'path' in of:
+            median = stats.quantile(one.samples, 0.5)
+            if of['path'] == 'host-host':
+                base[one.metric] = median
+            known = base.get(one.metric)
+            rows.append((of['path'], of.get('flavor', ''), one.metric,
+                         one.unit, figure(median),
+                         f'{median / known:.2f}' if known else ''))
+    return [Heading('From client to server', 3), Table(
+        ('Path', 'Flavor', 'Metric', 'Unit', 'Median', 'Of host-host'),
+        tuple(rows))] if rows else []
 
 
 def _pictures(result: Result, name: str) -> list[Picture]:

@@ -31,6 +31,8 @@ from ghsched_nova.lab.bench import machine
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench.scenarios import cloud
+from ghsched_nova.tests.unit.lab.bench.guests import Guests
 
 SSHD = '/usr/sbin/sshd'
 
@@ -179,6 +181,23 @@ class RedisDensityTest(BenchCase):
         self.assertEqual('failed', found.status)
         self.assertIn('not ours', found.reasons[0])
         self.assertIsNone(server.poll())
+
+    def test_guests_of_a_cloud(self):
+        guests = Guests(Path(self.useFixture(fixtures.TempDir()).path), 3)
+        self.useFixture(fixtures.MockPatchObject(
+            cloud, '_connect', lambda _values: guests))
+        self.useFixture(fixtures.MockPatchObject(cloud, '_LOOK', 0.1))
+        found = self.result(
+            'cloud', port=self.port, flavors='small', image='i', network='n',
+            host='local', host_address='127.0.0.1', client_flavor='client',
+            **self.TINY)
+        self.assertEqual(['small', 'small', 'client'], guests.booted)
+        p99 = self.samples(found, 'p99 latency')
+        self.assertEqual({
+            ('host-host',), ('small', '1'), ('small', '2'),
+            ('small', 'guest-host'), ('small', 'guest-guest')}, set(p99))
+        self.assertEqual({2}, set(map(len, p99.values())))
+        self.assertEqual(({}, []), (guests.running, self.ours()))
 
     def test_load_over_ssh(self):
         if os.geteuid() or not os.path.exists(SSHD):

@@ -14,6 +14,7 @@
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.scenario import Scenario
+from ghsched_nova.lab.bench.scenarios import cloud
 from ghsched_nova.lab.bench.scenarios import loaded_latency
 from ghsched_nova.lab.bench.scenarios import mixed_load
 from ghsched_nova.lab.bench.scenarios import numa_icon
@@ -24,7 +25,7 @@ from ghsched_nova.lab.bench.scenarios import virt_overhead
 
 ALL = (redis_density.SCENARIO, mixed_load.SCENARIO, rt_latency.SCENARIO,
        virt_overhead.SCENARIO, numa_locality.SCENARIO,
-       loaded_latency.SCENARIO, numa_icon.SCENARIO)
+       loaded_latency.SCENARIO, numa_icon.SCENARIO, cloud.SCENARIO)
 
 
 def named(name: str) -> Scenario:

@@ -78,6 +78,14 @@ class TestCommand(base.BaseTestCase):
         found, = record.from_json(output.read_text()).results
         self.assertEqual('skipped', found.status)
 
+    def test_a_cloud_is_measured_by_a_word_of_its_own(self):
+        for words in (['cloud'], ['run', 'cloud']):
+            status, text = self.run_command(*words, '--workload', 'stress')
+            self.assertEqual(3, status)
+            self.assertIn('--flavors is not given', text)
+        self.assertIn('cloud: guests of flavors on a running cloud',
+                      self.run_command('list')[1])
+
     def test_parameter_that_is_none(self):
         status, _text = self.run_command('run', 'rt-latency', '--runs', '0')
         self.assertEqual(2, status)
