@@ -876,8 +876,8 @@ def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
                      if node.numa_topology else None)
     return {cell.id: node_move.HostCell(
         frozenset(cell.free_pcpus), _cores(cell), frozenset(cell.cpuset),
-        cell.avail_memory,
-        {pages.size_kb: pages.total - pages.used - pages.reserved
+        max(0, cell.avail_memory),
+        {pages.size_kb: max(0, pages.total - pages.used - pages.reserved)
          for pages in cell.mempages})
         for cell in (topology.cells if topology else ())}
 

@@ -70,12 +70,20 @@ def render(xml: str, move: Move,
         vcpu = int(pin.get('vcpu', '-1'))
         if cpus.get(vcpu):
             pin.set('cpuset', cpulist.render(sorted(cpus[vcpu])))
-    helpers = helper_cpus(move.after, shared)
-    for name in ('emulatorpin', 'iothreadpin') if helpers else ():
-        for pin in root.findall(f'cputune/{name}'):
-            pin.set('cpuset', cpulist.render(sorted(helpers)))
+    _move_helpers(root, move, shared)
     _move_memory(root, move)
     return etree.tostring(root, encoding='unicode')
+
+
+def _move_helpers(root: etree._Element, move: Move,
+                  shared: Mapping[int, frozenset[int]]) -> None:
+    """Those with other CPUs stay: hw:emulator_threads_policy=share."""
+    before = helper_cpus(move.before, shared)
+    after = helper_cpus(move.after, shared)
+    for name in ('emulatorpin', 'iothreadpin') if after else ():
+        for pin in root.findall(f'cputune/{name}'):
+            if cpulist.parse(pin.get('cpuset', '')) == before:
+                pin.set('cpuset', cpulist.render(sorted(after)))
 
 
 def _move_memory(root: etree._Element, move: Move) -> None:

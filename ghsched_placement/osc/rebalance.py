@@ -154,9 +154,10 @@ class ApplyRebalance(base.Lister):
     """Move the servers that should be moved, one after the other.
 
     Between hosts Nova migrates them, and refuses where Placement has no room.
-    Inside a host they are moved where nova-manage runs; elsewhere the command
-    for that is shown. It ends with the first move that fails: the rest was
-    decided on for a cloud that there is not.
+    Inside a host they are moved where there is an entry point of
+    ghsched.movers; elsewhere a command says whether they could be. It ends
+    with the first move that fails: the rest was decided on for a cloud that
+    there is not.
     """
 
     SHORT = RESULT[1:]
@@ -214,8 +215,10 @@ def inside(move: rebalance.Move) -> str:
     """
     found: list[Any] = list(stevedore.ExtensionManager(MOVERS))
     if not found:
-        return ('to be done where nova-manage runs: openstack ghsched server '
-                f'move-node {move.guest} --node 0={move.destination.node}')
+        return ('nothing moves servers inside a host here (no entry point of '
+                f'{MOVERS}); whether it could be moved: openstack ghsched '
+                f'server move-node {move.guest} --node '
+                f'0={move.destination.node} --dry-run')
     mover: Callable[[str, int], str] = found[0].plugin
     return mover(move.guest, move.destination.node)
 

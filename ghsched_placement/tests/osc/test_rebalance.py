@@ -262,12 +262,12 @@ class CommandTest(unittest.TestCase):
         cloud.compute_nodes = dict
         self.assertRegex(command.between(cloud, MOVE, 10, print), 'knows no')
 
-    def test_inside_a_host_is_where_nova_manage_runs(self):
+    def test_inside_a_host_needs_something_that_moves_servers(self):
         inside = rebalance.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
         with mock.patch.object(command.stevedore, 'ExtensionManager',
                                return_value=[]):
             self.assertRegex(command.inside(inside),
-                             'server move-node u --node 0=1')
+                             'server move-node u --node 0=1 --dry-run')
         moved = []
         mover = types.SimpleNamespace(
             plugin=lambda uuid, node: moved.append((uuid, node)) or '')

@@ -65,6 +65,14 @@ class TheDomain(unittest.TestCase):
         root = etree.fromstring(node_move.render(XML, move, {}))
         self.assertEqual('17', root.find('cputune/emulatorpin').get('cpuset'))
 
+    def test_helper_threads_on_cpus_of_the_host_stay_there(self):
+        xml = XML.replace('<emulatorpin cpuset="0,8"/>',
+                          '<emulatorpin cpuset="30-31"/>')
+        root = etree.fromstring(node_move.render(xml, _after(2, 1), {}))
+        self.assertEqual(['30-31', '8,16'], [
+            root.find(f'cputune/{name}').get('cpuset')
+            for name in ('emulatorpin', 'iothreadpin')])
+
     def test_shared_vcpus_float_over_the_node(self):
         before = (GuestCell(0, vcpus=frozenset({0, 1})),)
         move = Move(before, (GuestCell(1, vcpus=frozenset({0, 1})),))
