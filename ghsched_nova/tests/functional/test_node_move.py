@@ -45,3 +45,24 @@ class CheckMoveTest(nova_base.GhschedTestCase):
         error = self.assertRaises(errors.Refused, self.check, server,
                                   {0: 1 - node})
         self.assertIn('20 % of its memory bandwidth left', str(error))
+
+    def test_guests_of_each_kind_are_found_as_nova_has_them(self):
+        self.flags(cpu_shared_set='0-1,4-5', cpu_dedicated_set='2-3,6-7',
+                   group='compute')
+        self.start_host()
+        for policy, extra in (
+                ('shared', {}), ('mixed', {'hw:cpu_dedicated_mask': '1'}),
+                ('dedicated', {'hw:cpu_thread_policy': 'prefer'})):
+            server = self.boot(self.flavor(policy=policy, extra=extra))
+            node, = self.host_nodes(server)
+            plan = self.check(server, {0: 1 - node})
+            self.assertEqual({0: (node, 1 - node)}, plan.request.move.moved)
+            self._delete_server(server)
+        server = self.boot(self.flavor(nodes=2, policy='shared'))
+        first, second = self.host_nodes(server)
+        self.assertEqual(
+            {0: (first, second), 1: (second, first)},
+            self.check(server, {0: second, 1: first}).request.move.moved)
+        error = self.assertRaises(errors.Refused, self.check, server,
+                                  {0: second})
+        self.assertIn('two NUMA nodes of the guest', str(error))
