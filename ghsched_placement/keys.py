@@ -188,7 +188,7 @@ VCPU_RUNTIME_US = Key(
     maximum=4194304, default_text='none; deadline needs it',
     summary='Microseconds that a vCPU under deadline may run in each period.',
     details='The kernel holds a vCPU to it. At most the share of the period '
-            'that the kernel leaves to real-time threads, 95 % by default.')
+            'that every kernel leaves to such threads by default, 90 %.')
 
 VCPU_PERIOD_US = Key(
     name='vcpu_period_us', kind='int', per_node=False, minimum=100,

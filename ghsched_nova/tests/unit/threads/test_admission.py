@@ -1,0 +1,113 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What flavors may ask of deadline, put to the kernel of this machine."""
+
+import errno
+import os
+from pathlib import Path
+import random
+import subprocess
+import sys
+import time
+
+from oslotest import base
+
+from ghsched_nova.threads import deadline
+from ghsched_placement import policy
+from ghsched_placement.scheduling import DEADLINE_SHARE
+from ghsched_placement.scheduling import Scheduling
+
+FLAVOR = {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'share',
+          'ghsched:vcpu_scheduler': 'deadline'}
+CALLS = 400
+
+#: Others may have the budget of the machine for a moment, in seconds.
+_PATIENCE = 60.0
+
+
+def deadline_threads() -> set[int]:
+    """All threads under deadline (the policy in proc_pid_stat(5))."""
+    found = set()
+    for path in Path('/proc').glob('[0-9]*/task/*/stat'):
+        try:
+            fields = path.read_text(errors='replace').rpartition(')')[2]
+        except OSError:
+            continue
+        if fields.split()[38] == str(deadline.NUMBER):
+            found.add(int(path.parent.name))
+    return found
+
+
+class AdmissionTest(base.BaseTestCase):
+    """As many threads as there are CPUs, as Placement has it by PCPU."""
+
+    def setUp(self):
+        super().setUp()
+        self.pids = [self.sleeper() for _cpu in range(os.cpu_count() or 1)]
+
+    def sleeper(self):
+        process = subprocess.Popen(
+            [sys.executable, '-c', 'import sys; sys.stdin.read()'],
+            stdin=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        return process.pid
+
+    def admitted(self, pid, wanted):
+        """The kernel's answer once nobody else is under deadline."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            error = deadline.write_errno(pid, wanted)
+            if error in (errno.EPERM, errno.ENOSYS):
+                self.skipTest('the kernel refuses deadline here: '
+                              + deadline.explained(error))
+            others = deadline_threads() - {*self.pids, pid}
+            if error != errno.EBUSY or not others:
+                return error
+            if time.monotonic() > until:
+                self.skipTest('others hold the budget of this machine')
+            time.sleep(0.1)
+
+    def flavors(self, chance):
+        """Times that a flavor may have, the longest among them."""
+        period = chance.choice([100, 10000, 4194304,
+                                chance.randint(100, 4194304)])
+        runtime = chance.choice([period * DEADLINE_SHARE // 100,
+                                 chance.randint(2, period)])
+        times = {'ghsched:vcpu_runtime_us': str(runtime),
+                 'ghsched:vcpu_deadline_us': str(
+                     chance.randint(runtime, period)),
+                 'ghsched:vcpu_period_us': str(period)}
+        try:
+            return policy.parse(FLAVOR | times, 1).threads.vcpus
+        except policy.PolicyError:
+            return self.flavors(chance)
+
+    def test_the_kernel_admits_what_flavors_may_ask_for(self):
+        chance = random.Random(13)  # noqa: S311
+        for call in range(CALLS):
+            wanted = self.flavors(chance)
+            pid = self.pids[call % len(self.pids)]
+            self.assertEqual(0, self.admitted(pid, wanted), str(wanted))
+            self.assertEqual(wanted, deadline.read(pid))
+
+    def test_the_kernel_refuses_a_guest_more_than_there_are_cpus(self):
+        runtime = Path('/proc/sys/kernel/sched_rt_runtime_us').read_text()
+        if runtime.strip() == '-1':
+            self.skipTest('the kernel admits anything')
+        most = Scheduling('deadline', None, 1000 * DEADLINE_SHARE, 100000,
+                          100000)
+        for pid in self.pids:
+            self.assertEqual(0, self.admitted(pid, most))
+        self.assertEqual(errno.EBUSY,
+                         deadline.write_errno(self.sleeper(), most))
