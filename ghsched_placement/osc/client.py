@@ -106,7 +106,9 @@ class Client(nova_reader.NovaReader):
         :raises CommandError: it could not be asked, or not all is as it was.
         """
         return self._act(uuid, {'extra_specs': dict(extra_specs),
-                                'dry_run': dry_run})
+                                'dry_run': dry_run},
+                         '; "ghsched server set" works without it, where '
+                         'nova-manage runs')
 
     def check_move(self, uuid: str, nodes: Mapping[int, int]
                    ) -> dict[str, Any]:
@@ -120,7 +122,12 @@ class Client(nova_reader.NovaReader):
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
             'dry_run': True})
 
-    def _act(self, uuid: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _act(self, uuid: str, asked: Mapping[str, Any],
+             instead: str = '') -> dict[str, Any]:
+        """Call the action of our filter.
+
+        :param instead: what works where nova-api has no such filter.
+        """
         response = self._connection.compute.post(
             f'/servers/{uuid}/action', json={'ghsched': asked},
             microversion=_COMPUTE)
@@ -132,8 +139,7 @@ class Client(nova_reader.NovaReader):
         if response.status_code == 400 and not ours:
             raise exceptions.CommandError(
                 'nova-api of this cloud has no filter of ghsched (see '
-                '"Change a guest that runs" in the manual); "ghsched server '
-                'set" works without it, where nova-manage runs')
+                f'"Change a guest that runs" in the manual){instead}')
         if response.status_code < 500 and ours:
             raise base.Refused(f'refused: {http.detail(response)}')
         raise exceptions.CommandError(

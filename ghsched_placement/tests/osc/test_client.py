@@ -53,6 +53,8 @@ def of(placement=None, compute=None):
 
 class SetBandwidthTest(unittest.TestCase):
 
+    move = False
+
     def ask(self, response):
         self.sent = []
 
@@ -60,7 +62,10 @@ class SetBandwidthTest(unittest.TestCase):
             self.sent.append((path, json))
             return response
 
-        return of(compute=types.SimpleNamespace(post=post)).set_bandwidth(
+        client = of(compute=types.SimpleNamespace(post=post))
+        if self.move:
+            return client.check_move('a-b', {0: 1})
+        return client.set_bandwidth(
             'a-b', {'ghsched:mem_bw_min': '20'}, False)
 
     def refused(self, response, kind=exceptions.CommandError):
@@ -82,7 +87,17 @@ class SetBandwidthTest(unittest.TestCase):
                 base.Refused))
 
     def test_a_cloud_without_the_filter_is_explained(self):
-        self.assertIn('no filter of ghsched', self.refused(Response(
+        told = self.refused(Response(
+            400, {'badRequest': {'message': 'no such action'}}))
+        self.assertIn('no filter of ghsched', told)
+        self.assertIn('"ghsched server set" works without it', told)
+
+    def test_a_move_is_asked_for_by_the_same_action(self):
+        self.move = True
+        self.ask(Response(200, {'changed': True}))
+        self.assertEqual([('/servers/a-b/action', {'ghsched': {
+            'move_nodes': {'0': 1}, 'dry_run': True}})], self.sent)
+        self.assertNotIn('server set', self.refused(Response(
             400, {'badRequest': {'message': 'no such action'}})))
 
     def test_what_is_left_to_do_is_no_refusal(self):
