@@ -116,6 +116,10 @@ def parser() -> argparse.ArgumentParser:
     console.add_version(options)
     top_source.add_options(options)
     options.add_argument(
+        '--cache-occupancy', action='store_true',
+        help='tell how much of the L3 caches groups fill, which takes '
+             'another file of each group and cache to be read')
+    options.add_argument(
         '--address', default=ADDRESS,
         help='to listen on (%(default)s); anybody who reaches it can read')
     options.add_argument('--port', type=_port, default=PORT,
@@ -133,8 +137,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Console script; its result is the exit status."""
     arguments = parser().parse_args(argv)
     try:
-        listening = server(top_source.source(arguments), arguments.address,
-                           arguments.port)
+        listening = server(top_source.source(
+            arguments, arguments.cache_occupancy), arguments.address,
+            arguments.port)
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)

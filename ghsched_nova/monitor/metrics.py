@@ -83,6 +83,11 @@ METRICS = (
         details='In place of ``ghsched_memory_bytes_total``, where the '
                 'kernel reports a rate.'),
     Described(
+        'ghsched_cache_occupancy_bytes',
+        'Bytes of an L3 cache that a group fills.', _FIGURE,
+        details='With ``--cache-occupancy``, where the kernel tells it. The '
+                'domain is the number of the cache.'),
+    Described(
         'ghsched_asked_min_percent',
         'Guaranteed share of a node\'s bandwidth, as asked for.', _ASKED),
     Described(
@@ -200,6 +205,7 @@ def _all(found: reader.Round,
         ((str(node),), rate)
         for node, rate in sorted(found.host.capacity.items())])
     yield from _figures(found, _measured(owned))
+    yield _occupancy(found, _measured(owned))
     sharers = _sharers(owned, guests)
     yield from _held(found.host, owned, sharers)
     yield from _asked(guests)
@@ -235,6 +241,20 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
         yield _family('ghsched_memory_bytes', samples)
     yield _family('ghsched_unread_figures', [
         ((state.word,), unread[state]) for state in _NO_NUMBER])
+
+
+def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
+    guests = {(group.name, group.number): (group, guest)
+              for group, guest in owned}
+    samples = []
+    for (name, number, cache), reading in found.occupancy.items():
+        if reading.state is rates.State.OK and (name, number) in guests:
+            group, guest = guests[name, number]
+            samples.append((
+                (name or '/', 'control' if group.control else 'monitor',
+                 cache.domain, cpulist.render(cache.nodes),
+                 *_labels(guest)), reading.value))
+    return _family('ghsched_cache_occupancy_bytes', samples)
 
 
 def _sharers(owned: Owned, guests: Iterable[view.Guest]

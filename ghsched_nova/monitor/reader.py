@@ -22,6 +22,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 import functools
 import os
 from pathlib import Path
@@ -54,12 +55,16 @@ class Round:
     :param groups: the root group first; a monitoring group after the control
         group that it is in.
     :param readings: by group and domain.
+    :param occupancy: bytes in an L3 cache, by group and cache; empty where
+        they are not wanted, or not told.
     """
 
     host: topology.Host
     places: tuple[topology.Place, ...]
     groups: tuple[view.Group, ...]
     readings: Mapping[Key, rates.Reading]
+    occupancy: Mapping[tuple[str, int, topology.Place], rates.Reading] = field(
+        default_factory=dict)
 
 
 class Reader:
@@ -70,15 +75,18 @@ class Reader:
     :param told: MB/s that host NUMA nodes can deliver, see
         topology.read_host.
     :param clock: seconds; must never go back.
+    :param occupancy: whether to read how much of the caches groups fill.
     """
 
     def __init__(self, resctrl: Path, sysfs: Path,
                  told: Mapping[int, int] | None = None,
-                 clock: Clock = time.monotonic) -> None:
+                 clock: Clock = time.monotonic, *,
+                 occupancy: bool = False) -> None:
         self._resctrl = resctrl
         self._sysfs = sysfs
         self._told = told or {}
         self._clock = clock
+        self._occupancy = occupancy
         self._mount: tuple[int, ...] = ()
         self._looked = 0.0
         self._host: topology.Host | None = None
@@ -115,6 +123,9 @@ class Reader:
         """
         host = self.host()
         places = topology.places(self._resctrl, host)
+        caches = (topology.places(self._resctrl, host, host.occupancy)
+                  if self._occupancy and host.occupancy else ())
+        occupancy: dict[tuple[str, int, topology.Place], rates.Reading] = {}
         groups = []
         readings: dict[Key, rates.Reading] = {}
         for group, path in _groups(str(self._resctrl)):
@@ -127,7 +138,10 @@ class Reader:
                 continue        # it went away
             groups.append(group)
             readings |= found
-        return Round(host, places, tuple(groups), readings)
+            occupancy |= {(group.name, group.number, cache):
+                          _reading(f'{path}/{cache.path}', self._clock)
+                          for cache in caches}
+        return Round(host, places, tuple(groups), readings, occupancy)
 
     def usage(self) -> view.Usage:
         """Bandwidths since the time before.

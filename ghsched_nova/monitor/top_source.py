@@ -125,11 +125,15 @@ def node_bandwidth(text: str) -> dict[int, int]:
     return found
 
 
-def source(arguments: argparse.Namespace) -> Source:
-    """The figures that the options name."""
+def source(arguments: argparse.Namespace, occupancy: bool = False
+           ) -> Source:
+    """The figures that the options name.
+
+    :param occupancy: of the L3 caches as well.
+    """
     return Source(
         reader.Reader(arguments.resctrl, arguments.sysfs,
-                      arguments.node_bandwidth),
+                      arguments.node_bandwidth, occupancy=occupancy),
         None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),

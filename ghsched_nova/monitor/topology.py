@@ -40,6 +40,12 @@ _NUMBER = re.compile(r'[0-9]{1,9}')
 Nodes = tuple[int, ...]
 
 
+#: Bytes of which no rate is made (Documentation/filesystems/resctrl.rst,
+#: "llc_occupancy").
+_OCCUPANCY = dialects.Monitor('L3_MON', 'mon_L3_', 'llc_occupancy',
+                              'counter_bytes')
+
+
 class MonitorUnavailable(Exception):  # noqa: N818
     """This host reports no memory bandwidth; says why."""
 
@@ -71,6 +77,8 @@ class Host:
         known.
     :param control: domains of the MB line by host NUMA node.
     :param no_cap: the cap that is none.
+    :param occupancy: where it is told how many bytes of an L3 cache a group
+        fills; None where it is not.
     """
 
     title: str
@@ -80,6 +88,7 @@ class Host:
     capacity: Mapping[int, int] = field(default_factory=dict)
     control: Mapping[int, Nodes] = field(default_factory=dict)
     no_cap: int = 100
+    occupancy: dialects.Monitor | None = None
 
 
 def read_host(resctrl: Path, sysfs: Path,
@@ -109,21 +118,26 @@ def read_host(resctrl: Path, sysfs: Path,
         title=dialect.title if dialect else 'an unknown kind of resctrl',
         dialect=dialect, monitor=monitor, l3=l3,
         capacity={node: rate for node, rate in capacity.items() if rate},
-        control=control, no_cap=no_cap)
+        control=control, no_cap=no_cap,
+        occupancy=_OCCUPANCY if _OCCUPANCY.announced(info) else None)
 
 
-def places(resctrl: Path, host: Host) -> tuple[Place, ...]:
+def places(resctrl: Path, host: Host,
+           monitor: dialects.Monitor | None = None) -> tuple[Place, ...]:
     """The domains that are there now, as the root group shows them.
 
     All groups have the same; CPUs that go offline can take one away.
+
+    :param monitor: one of the host's; that of bandwidth if not given.
     """
+    monitor = monitor or host.monitor
     found = []
     top = resctrl / 'mon_data'
     for name in _names(top):
-        number = name.removeprefix(host.monitor.prefix)
+        number = name.removeprefix(monitor.prefix)
         if number == name or not _NUMBER.fullmatch(number):
             continue
-        found += list(_places_of(top, name, int(number), host))
+        found += list(_places_of(top, name, int(number), host, monitor))
     return tuple(sorted(found, key=_order))
 
 
@@ -131,9 +145,8 @@ def _order(place: Place) -> tuple[Nodes, list[int]]:
     return place.nodes, [int(part) for part in place.domain.split('/')]
 
 
-def _places_of(top: Path, name: str, domain: int,
-               host: Host) -> Iterator[Place]:
-    monitor = host.monitor
+def _places_of(top: Path, name: str, domain: int, host: Host,
+               monitor: dialects.Monitor) -> Iterator[Place]:
     prefix = 'mon_sub' + monitor.prefix.removeprefix('mon')
     subs = [sub for sub in (_names(top / name) if monitor.file else [])
             if sub.startswith(prefix)
@@ -144,11 +157,11 @@ def _places_of(top: Path, name: str, domain: int,
                     f'mon_data/{name}/{sub}/{monitor.file}', (node,))
     if not subs:
         yield Place(str(domain), f'mon_data/{name}/{monitor.file}'.rstrip('/'),
-                    _nodes_of(domain, host))
+                    _nodes_of(domain, host, monitor))
 
 
-def _nodes_of(domain: int, host: Host) -> Nodes:
-    if host.monitor.info == 'MB_MON':
+def _nodes_of(domain: int, host: Host, monitor: dialects.Monitor) -> Nodes:
+    if monitor.info == 'MB_MON':
         return (domain,)
     return tuple(sorted(node for node, caches in host.l3.items()
                         if domain in caches))

@@ -35,6 +35,7 @@ from ghsched_nova.cmd import exporter
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import guests
 from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import top_source
 from ghsched_nova.resctrl import own
 from ghsched_nova.tests.unit.monitor import test_view
@@ -117,6 +118,24 @@ class ScrapeTestCase(_Case):
         self.assertIn(self.figure(
             'ghsched_memory_bytes_per_second', group='/', guest_uuid='',
             guest_name=''), found)
+
+    def test_occupancy_of_caches_where_it_is_wanted_and_told(self):
+        for dialect, wanted, cache in (
+                ('intel', True, '1'), ('intel', False, '1'),
+                ('openeuler66', True, '122')):
+            host = self.host(dialect, QEMU)
+            host.reader = reader.Reader(host.root, host.top / 'sysfs',
+                                        occupancy=wanted)
+            self.serve(host)
+            found = self.scrape()
+            key = self.figure('ghsched_cache_occupancy_bytes', cache)
+            self.assertEqual(wanted, key in found, dialect)
+            if wanted:
+                path = f'mon_data/mon_L3_{cache:0>2}/llc_occupancy'
+                self.assertEqual(
+                    int((host.root / QEMU / path).read_text()), found[key])
+                self.assertEqual(
+                    'gauge', self.types['ghsched_cache_occupancy_bytes'])
 
     def test_asked_and_effective(self):
         host = self.host('openeuler66', QEMU)
