@@ -34,7 +34,7 @@ DEADLINE = 'deadline'
 #: Percent of its period that a thread may run at most: what the kernel
 #: leaves to real-time threads by default (``sched_rt_runtime_us`` of
 #: ``sched_rt_period_us``, sched(7)) without what it keeps of that for other
-#: classes since 6.8: 50 ms of each second (sched_init_dl_servers of
+#: classes since 6.12: 50 ms of each second (sched_init_dl_servers of
 #: kernel/sched/deadline.c).
 DEADLINE_SHARE = 90
 
