@@ -110,13 +110,20 @@ def _curves(result: Result, series: Sequence[Series]) -> list[Plot]:
     for one in series:
         if one.better != 'neither':
             units.setdefault(one.unit, {}).setdefault(
-                one.metric, []).append(one)
+                _line(one), []).append(one)
     return [Curve(
         title=f'{result.scenario}: ' + ', '.join(metrics), x='N', y=unit,
         lines=tuple(Line(metric, tuple(map(_point, sorted(
             found, key=lambda one: along(one) or 0))))
             for metric, found in metrics.items()),
         limit=_limit(result, unit)) for unit, metrics in units.items()]
+
+
+def _line(series: Series) -> str:
+    """The metric, with what sets it apart from others beside N."""
+    return ', '.join([series.metric, *(
+        f'{name} {value}' for name, value in series.conditions
+        if name != 'N')])
 
 
 def _point(series: Series) -> tuple[float, float, float, float]:

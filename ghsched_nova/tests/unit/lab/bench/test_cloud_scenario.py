@@ -21,6 +21,7 @@ from oslotest import base
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.machine import Machine
+from ghsched_nova.lab.bench import plots
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import report
 from ghsched_nova.lab.bench import run
@@ -113,6 +114,15 @@ class TestCloud(base.BaseTestCase):
         with self.assertRaisesRegex(errors.BenchError, r'^h \(a guest\)$'), \
                 part.without_addresses():
             raise errors.BenchError('h 192.0.2.7')
+
+    def test_each_flavor_has_a_line_of_its_own(self):
+        curve, = plots.plots(samples.result(*(
+            record.Series('p99 latency', 'ms', 'lower', (1.0,),
+                          (('flavor', flavor), ('N', str(n))))
+            for flavor in ('a', 'b') for n in (1, 2))))
+        self.assertEqual(
+            [('p99 latency, flavor a', 2), ('p99 latency, flavor b', 2)],
+            [(line.name, len(line.points)) for line in curve.lines])
 
     def test_three_ways_from_client_to_server(self):
         def series(path, value, *flavor):
