@@ -115,5 +115,7 @@ class AdmissionTest(base.BaseTestCase):
                           100000)
         for pid in self.pids:
             self.assertEqual(0, self.admitted(pid, most))
-        self.assertEqual(errno.EBUSY,
-                         deadline.write_errno(self.sleeper(), most))
+        # What is left of all CPUs together may do for one more each 18 CPUs.
+        more = [deadline.write_errno(self.sleeper(), most)
+                for _number in range(1 + len(self.pids) // 18)]
+        self.assertEqual(errno.EBUSY, more[-1])

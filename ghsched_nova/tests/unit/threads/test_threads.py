@@ -21,6 +21,7 @@ from pathlib import Path
 import subprocess
 import sys
 import tempfile
+import time
 from unittest import mock
 
 from oslotest import base
@@ -241,6 +242,12 @@ class DeadlineTest(ThreadsTestCase):
 
     def test_a_thread_gets_its_times_once(self):
         report = self.reconcile(self.guest(vcpu0=self.WANTED))
+        until = time.monotonic() + 120
+        while ('Device or resource busy' in str(report.problems)
+               and time.monotonic() < until):
+            # Another test has all that the machine gives to deadline.
+            time.sleep(.2)
+            report = self.reconcile(self.guest(vcpu0=self.WANTED))
         if report.problems:
             self.assertIn('Operation not permitted', str(report.problems))
             self.skipTest('the kernel refuses deadline here')
