@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a guest runs, and what its console or ssh tells of that (pure).
+"""What a guest runs, and what its console or ssh says of that (pure).
 
 A guest repeats a load, and prints what the program said after each run. Each
 line carries the number of its run and that it is ours, because the kernel and
