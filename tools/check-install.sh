@@ -115,8 +115,11 @@ import os
 import sys
 
 # Each in a process of its own, as it is started: Nova does not start with
-# what another one has imported.
+# what another one has imported. Those of Watcher are loaded by Watcher, which
+# this does not need.
 for entry in metadata.distribution('ghsched').entry_points:
+    if entry.group.startswith('watcher_'):
+        continue
     child = os.fork()
     if not child:
         entry.load()
