@@ -117,9 +117,13 @@ def _whole_lines(console: str) -> list[str]:
 
 
 def _reports(lines: Iterable[str]) -> Iterable[list[str]]:
-    """The words of the lines about devices."""
+    """The words of the lines about devices.
+
+    An emulated serial port that is short of time may send a part of an earlier
+    line once more, just before the next one.
+    """
     length = {_THERE: 4, _ADDED: 4, _REMOVED: 2}
     for line in lines:
-        words = line.split()
+        words = line[max(0, line.rfind(_THERE)):].split()
         if words and length.get(words[0]) == len(words):
             yield words

@@ -108,6 +108,14 @@ class TestSeen(base.BaseTestCase):
         self.assertEqual(nodes, {
             one.address: one.node for one in devices.seen(whole)})
 
+    def test_a_part_of_an_earlier_line_before_a_report(self):
+        """As an emulated serial port of a busy machine sends it."""
+        self.assertEqual(
+            [devices.Seen('0000:ff:00.0', '8086:10ca', 1)],
+            devices.seen('GUEST-READY\nGUEST-PCI 0000:00:1f.3 0x8086:0x2930 '
+                         'numa_node=-GUEST-PCI-ADDED 0000:ff:00.0 '
+                         '0x8086:0x10ca numa_node=1\n'))
+
     def test_not_ready_before_the_line_is_whole(self):
         self.assertFalse(devices.is_ready('GUEST-READY'))
         self.assertTrue(devices.is_ready('GUEST-READY\n'))
