@@ -30,7 +30,8 @@ for release in 31 32 33; do
     stage "Nova $release" 60 bash tools/test.sh --release "$release"
 done
 stage 'properties, new examples' 60 \
-    env GHSCHED_HYPOTHESIS=search bash tools/test.sh unit
+    env GHSCHED_HYPOTHESIS=search GHSCHED_TEST_DEADLINE=1 \
+    bash tools/test.sh unit
 stage 'host engine, random hosts' 30 \
     "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" tools/fuzz_engine.py
 for bench in tools/bench/*_bench.py; do

@@ -56,6 +56,9 @@ class AdmissionTest(base.BaseTestCase):
 
     def setUp(self):
         super().setUp()
+        if not os.environ.get('GHSCHED_TEST_DEADLINE'):
+            # Whoever else is under deadline on the machine takes part in it.
+            self.skipTest('set GHSCHED_TEST_DEADLINE=1, on an idle machine')
         self.pids = [self.sleeper() for _cpu in range(os.cpu_count() or 1)]
 
     def sleeper(self):
