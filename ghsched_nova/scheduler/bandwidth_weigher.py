@@ -28,19 +28,16 @@ from collections.abc import Mapping
 import time
 from typing import Any
 
-from nova.scheduler import utils
-from nova.scheduler import weights
 from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.monitor import stats
+from ghsched_nova.scheduler import option_weigher
 
 LOG = logging.getLogger(__name__)
 
-MULTIPLIER = 'bandwidth_weight_multiplier'
 
-
-class GhschedBandwidthWeigher(weights.BaseHostWeigher):
+class GhschedBandwidthWeigher(option_weigher.OptionWeigher):
     """0 for hosts with bandwidth to spare, down to -1 for one without.
 
     The ends are fixed, so that Nova does not stretch a small difference
@@ -49,26 +46,12 @@ class GhschedBandwidthWeigher(weights.BaseHostWeigher):
 
     minval = -1.0
     maxval = 0.0
+    option = 'bandwidth_weight_multiplier'
+    failure = 'the use of bandwidth of %(host)s cannot be told'
+    unreadable = 0.0
 
-    def weight_multiplier(self, host_state: Any) -> float:
-        """The option, or what an aggregate of the host has under its name."""
-        return float(utils.get_weight_multiplier(
-            host_state, MULTIPLIER,
-            compat.config().ghsched.bandwidth_weight_multiplier))
-
-    def _weigh_object(self, host_state: Any, _spec: Any) -> float:
-        """The score of a host; 0 when its use is not known.
-
-        An error of a weigher would fail the whole request.
-        """
-        try:
-            return _weigh(host_state, time.time())
-        except Exception as error:
-            LOG.warning('ghsched: the use of bandwidth of %(host)s cannot '
-                        'be told: %(error)r',
-                        {'host': getattr(host_state, 'host', host_state),
-                         'error': error})
-            return 0.0
+    def score(self, host_state: Any, _spec: Any) -> float:
+        return _weigh(host_state, time.time())
 
 
 def _weigh(state: Any, now: float) -> float:

@@ -24,36 +24,33 @@ on, NUMA nodes within a host are chosen in the same way. It asks nobody.
 
 from typing import Any
 
-from nova.scheduler import utils
-from nova.scheduler import weights
 from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import gradient
 from ghsched_placement.likely_nodes import likely_nodes
 from ghsched_placement.policy import PolicyError
 
 LOG = logging.getLogger(__name__)
 
-MULTIPLIER = 'gradient_weight_multiplier'
+#: Nodes of a host, each with all that counts; more than any guest can waste.
+_MOST = 64
 
 
-class GhschedGradientWeigher(weights.BaseHostWeigher):
+class GhschedGradientWeigher(option_weigher.OptionWeigher):
     """More for hosts where fragmentation grows less; see gradient.py."""
 
-    def weight_multiplier(self, host_state: Any) -> float:
-        """The option, or what an aggregate of the host has under its name."""
-        return float(utils.get_weight_multiplier(
-            host_state, MULTIPLIER,
-            compat.config().ghsched.gradient_weight_multiplier))
+    option = 'gradient_weight_multiplier'
+    failure = 'the fragmentation of %(host)s cannot be told'
+    unreadable = -float(_MOST)
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
         """Nothing is learned where the weigher is off for all hosts."""
-        if not any(self.weight_multiplier(weighed.obj)
-                   for weighed in weighed_obj_list):
+        if self.is_off(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         try:
             kind = fragments.kind_of(weight_properties)
@@ -65,21 +62,8 @@ class GhschedGradientWeigher(weights.BaseHostWeigher):
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
-    def _weigh_object(self, host_state: Any,
-                      spec: compat.RequestSpec) -> float:
-        """An error of a weigher would fail the whole request."""
-        try:
-            return _weigh(host_state, spec)
-        except Exception as error:
-            LOG.warning('ghsched: the fragmentation of %(host)s cannot be '
-                        'told: %(error)r',
-                        {'host': getattr(host_state, 'host', host_state),
-                         'error': error})
-            return -float(_MOST)
-
-
-#: Nodes of a host, each with all that counts; more than any guest can waste.
-_MOST = 64
+    def score(self, host_state: Any, spec: compat.RequestSpec) -> float:
+        return _weigh(host_state, spec)
 
 
 def _weigh(state: Any, spec: compat.RequestSpec) -> float:

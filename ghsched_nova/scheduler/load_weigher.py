@@ -25,24 +25,21 @@ have measured and reported them, and asks nobody.
 
 from typing import Any
 
-from nova.scheduler import utils
-from nova.scheduler import weights
 from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova import conf
 from ghsched_nova.scheduler import by_load
+from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import node_choice
 
 LOG = logging.getLogger(__name__)
-
-MULTIPLIER = 'load_weight_multiplier'
 
 #: Nobody knows whether the host is idle or a bottleneck.
 UNKNOWN = -0.5
 
 
-class GhschedLoadWeigher(weights.BaseHostWeigher):
+class GhschedLoadWeigher(option_weigher.OptionWeigher):
     """0 for an idle host, down to -1 for one that is a bottleneck.
 
     The ends are fixed, so that Nova does not stretch a small difference
@@ -51,26 +48,12 @@ class GhschedLoadWeigher(weights.BaseHostWeigher):
 
     minval = -1.0
     maxval = 0.0
+    option = 'load_weight_multiplier'
+    failure = 'the load of %(host)s cannot be read'
+    unreadable = UNKNOWN
 
-    def weight_multiplier(self, host_state: Any) -> float:
-        """The option, or what an aggregate of the host has under its name."""
-        return float(utils.get_weight_multiplier(
-            host_state, MULTIPLIER,
-            compat.config().ghsched.load_weight_multiplier))
-
-    def _weigh_object(self, host_state: Any, _spec: Any) -> float:
-        """The score of a host.
-
-        An error of a weigher would fail the whole request.
-        """
-        try:
-            return _weigh(host_state)
-        except Exception as error:
-            LOG.warning('ghsched: the load of %(host)s cannot be read: '
-                        '%(error)r',
-                        {'host': getattr(host_state, 'host', host_state),
-                         'error': error})
-            return UNKNOWN
+    def score(self, host_state: Any, _spec: Any) -> float:
+        return _weigh(host_state)
 
 
 def _weigh(state: Any) -> float:

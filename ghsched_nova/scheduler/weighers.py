@@ -26,12 +26,11 @@ scheduler knows of a host already and asks nobody.
 from collections.abc import Sequence
 from typing import Any
 
-from nova.scheduler import utils
-from nova.scheduler import weights
 from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import fragmentation
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Score
@@ -39,42 +38,24 @@ from ghsched_placement.likely_nodes import likely_nodes
 
 LOG = logging.getLogger(__name__)
 
-MULTIPLIER = 'fragmentation_weight_multiplier'
 
-
-class GhschedFragmentationWeigher(weights.BaseHostWeigher):
+class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
     """More for hosts that lose less by the guest; see fragmentation.py."""
 
-    def weight_multiplier(self, host_state: Any) -> float:
-        """The option, or what an aggregate of the host has under its name."""
-        return float(utils.get_weight_multiplier(
-            host_state, MULTIPLIER,
-            compat.config().ghsched.fragmentation_weight_multiplier))
+    option = 'fragmentation_weight_multiplier'
+    failure = 'the fragmentation of %(host)s cannot be told'
+    unreadable = fragmentation.WORST.value
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
         """Nothing is computed where the weigher is off for all hosts."""
-        if not any(self.weight_multiplier(weighed.obj)
-                   for weighed in weighed_obj_list):
+        if self.is_off(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
-    def _weigh_object(self, host_state: Any,
-                      spec: compat.RequestSpec) -> float:
-        """The score of a host.
-
-        An error of a weigher fails the whole request; so a host that cannot
-        be read gets the worst score, and the others are weighed.
-        """
-        try:
-            return _weigh(host_state, spec).value
-        except Exception as error:
-            LOG.warning('ghsched: the fragmentation of %(host)s cannot be '
-                        'told: %(error)r',
-                        {'host': getattr(host_state, 'host', host_state),
-                         'error': error})
-            return fragmentation.WORST.value
+    def score(self, host_state: Any, spec: compat.RequestSpec) -> float:
+        return _weigh(host_state, spec).value
 
 
 def _weigh(state: Any, spec: compat.RequestSpec) -> Score:

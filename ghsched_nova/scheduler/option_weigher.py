@@ -1,0 +1,69 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the weighers of ghsched have in common."""
+
+from typing import Any
+
+from nova.scheduler import utils
+from nova.scheduler import weights
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+
+LOG = logging.getLogger(__name__)
+
+
+class OptionWeigher(weights.BaseHostWeigher):
+    """A weigher with an option, whose errors fail no request.
+
+    :cvar option: of ``[ghsched]``: how much the weigher counts.
+    :cvar failure: for the log, when a host cannot be weighed; with ``host``.
+    :cvar unreadable: the score of such a host.
+    """
+
+    option: str
+    failure: str
+    unreadable: float
+
+    def weight_multiplier(self, host_state: Any) -> float:
+        """The option, or what an aggregate of the host has under its name."""
+        return float(utils.get_weight_multiplier(
+            host_state, self.option,
+            getattr(compat.config().ghsched, self.option)))
+
+    def is_off(self, weighed: Any) -> bool:
+        """Whether the weigher counts for none of these hosts.
+
+        :param weighed: as :meth:`weigh_objects` gets them.
+        """
+        return not any(self.weight_multiplier(one.obj) for one in weighed)
+
+    def score(self, host_state: Any, spec: compat.RequestSpec) -> float:
+        """The score of a host; may raise."""
+        raise NotImplementedError
+
+    def _weigh_object(self, host_state: Any,
+                      spec: compat.RequestSpec) -> float:
+        """The score of a host.
+
+        An error of a weigher fails the whole request; so a host that cannot
+        be read gets a score as well, and the others are weighed.
+        """
+        try:
+            return self.score(host_state, spec)
+        except Exception as error:
+            LOG.warning('ghsched: ' + self.failure + ': %(error)r',
+                        {'host': getattr(host_state, 'host', host_state),
+                         'error': error})
+            return self.unreadable
