@@ -54,11 +54,12 @@ class LoadMeter:
         :param bandwidth: over the same time, about.
         :returns: nodes that have become bottlenecks, or are none any more.
         """
+        if (self._sample is not None and self._reader.now
+                - self._sample.when < self._period):
+            return ()
         now = self._reader.sample(guests)
         if self._sample is None:
             self._sample = now
-            return ()
-        if now.when - self._sample.when < self._period:
             return ()
         found = load_rates.load(self._sample, now, self._wall(), bandwidth)
         if found is None:

@@ -110,6 +110,11 @@ class LoadReader:
         self._processes: dict[tuple[str, int], _Process] = {}
         self._looks = 0
 
+    @property
+    def now(self) -> float:
+        """Seconds, as a sample has them."""
+        return self._clock()
+
     def sample(self, guests: Iterable[Known]) -> load_rates.Sample:
         """The host and these guests now; what cannot be read is left out."""
         now = self._clock()
