@@ -40,8 +40,6 @@ _LINES = ((('L3',), False), (('L3CODE', 'L3DATA'), False),
 #: Where resctrl describes them, by the first of the lines.
 _INFO = {'L3': 'L3', 'L3CODE': 'L3CODE', 'L3PBM': 'L3'}
 
-Masks = Mapping[int, int]
-
 
 @dataclass(frozen=True)
 class Cache:
