@@ -18,6 +18,7 @@ write there is recorded.
 """
 
 import os
+from pathlib import Path
 import sys
 
 import fixtures
@@ -333,6 +334,18 @@ class GhschedTestCase(OurParts, base.LibvirtMigrationMixin,
         return self.start_compute(name, host_info=fakelibvirt.HostInfo(
             cpu_nodes=nodes, cpu_sockets=1, cpu_cores=cores, cpu_threads=1,
             kB_mem=16 * 1024 * 1024))
+
+    def start_measured_host(self, name, capacity, *percents):
+        """A host with so much of the bandwidth of each node in use.
+
+        :param capacity: bytes that a node can move in a second.
+        """
+        for node, percent in enumerate(percents):
+            path = Path(self.kernel.path, 'mon_data', f'mon_MB_{node:02}')
+            path.mkdir(parents=True, exist_ok=True)
+            (path / 'mbm_total_bytes').write_text(
+                f'{capacity * percent // 100}\n')
+        self.start_compute(name)
 
     def reserve(self, host=None, **nodes):
         """reserve(n0=60): the host itself keeps 60 % of its node 0."""

@@ -16,7 +16,6 @@
 The hosts and all figures are simulated.
 """
 
-from pathlib import Path
 import time
 import types
 
@@ -48,12 +47,7 @@ class BandwidthUseTest(nova_base.GhschedTestCase):
 
     def start(self, name, *percents):
         """A host with so much of the bandwidth of each node in use."""
-        for node, percent in enumerate(percents):
-            path = Path(self.kernel.path, 'mon_data', f'mon_MB_{node:02}')
-            path.mkdir(parents=True, exist_ok=True)
-            (path / 'mbm_total_bytes').write_text(
-                f'{CAPACITY * percent // 100}\n')
-        self.start_compute(name)
+        self.start_measured_host(name, CAPACITY, *percents)
 
     def hosts_of(self, flavor, count):
         return {self.api.get_server(self.boot(flavor)['id'])[

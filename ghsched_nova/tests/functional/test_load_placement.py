@@ -16,7 +16,6 @@
 The hosts and all figures are simulated.
 """
 
-from pathlib import Path
 
 from nova import context as nova_context
 from nova import objects
@@ -47,12 +46,7 @@ class LoadPlacementTest(nova_base.GhschedTestCase):
 
     def start(self, name, *percents):
         """A host with so much of the bandwidth of each node in use."""
-        for node, percent in enumerate(percents):
-            path = Path(self.kernel.path, 'mon_data', f'mon_MB_{node:02}')
-            path.mkdir(parents=True, exist_ok=True)
-            (path / 'mbm_total_bytes').write_text(
-                f'{CAPACITY * percent // 100}\n')
-        self.start_compute(name)
+        self.start_measured_host(name, CAPACITY, *percents)
         self.computes[name].manager.update_available_resource(
             nova_context.get_admin_context())
 
