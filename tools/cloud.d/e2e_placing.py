@@ -115,20 +115,18 @@ class Placing(GuestRoom):
             self.nothing_left()
 
     def test_placement_decides(self) -> None:
-        """Where stock Nova would take node 0, Placement's node 1 is taken."""
-        with self._options(('ghsched', 'reserved_bandwidth', '0:60')):
-            plain = self._active(self.lab.boot('plain', 'numa1'))
+        """Where Nova takes one node, Placement's other node is taken."""
+        plain = self._active(self.lab.boot('plain', 'numa1'))
+        node, = self._topology_nodes(plain)
+        self.lab.delete(plain)
+        with self._options(('ghsched', 'reserved_bandwidth', f'{node}:60')):
             self.checks.equal(
-                'node of a guest without bandwidth (Nova\'s own choice)',
-                self._topology_nodes(plain), [0])
-            self.lab.delete(plain)
-            provider = self.lab.node_provider(0)
-            self.checks.equal(
-                'reserved on node 0',
-                self.lab.inventory(provider)[BANDWIDTH]['reserved'], 60)
+                f'reserved on node {node}, Nova\'s own choice',
+                self.lab.inventory(self.lab.node_provider(node))[
+                    BANDWIDTH]['reserved'], 60)
             server = self._active(self.lab.boot('steered', 'bw60'))
             self.checks.equal('node of the allocation',
-                              self.lab.allocated_nodes(server), [1])
+                              self.lab.allocated_nodes(server), [1 - node])
             self._agrees(server, 60)
 
     def test_bad_keys(self) -> None:
