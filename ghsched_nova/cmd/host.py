@@ -55,11 +55,10 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import retire
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.threads import engine as threads
 from ghsched_nova.threads import model as threads_model
@@ -119,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except (domains.HostError, resctrl_host.ResctrlUnavailable,
-            apply.EnforcementError, cfg.Error, ValueError) as error:
+            fs.GroupError, cfg.Error, ValueError) as error:
         print(f'ghsched-host: {error}', file=sys.stderr)
         return exits.COULD_NOT
 
@@ -223,7 +222,7 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
                  for problem in changed.problems]
     if problems:
         parts.append(_table(('Guest', 'Group', 'Problem'), _joined(problems)))
-    capped = sum(guest.shared == own.DEFAULT for guest in wanted.guests)
+    capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (
         {problem.guest for problem in report.problems} & names.keys())

@@ -23,8 +23,8 @@ from typing import Any
 
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import server_set
-from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
 from ghsched_nova.virt import desired
 from ghsched_placement import exits
 from ghsched_placement import retire
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The exit status.
 
     :raises HostError: when the host cannot be read.
-    :raises EnforcementError: when resctrl is not to be had.
+    :raises GroupError: when resctrl is not to be had.
     """
     client, section = configure(arguments.config_file, arguments.dry_run)
     node = arguments.node or domains.host_name(arguments.connect)
@@ -112,8 +112,8 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
     """
     if not os.path.isdir(root / 'info'):
         return exits.DONE
-    files, status = apply.Files(), exits.DONE
-    with apply.locked(files, root, apply.LOCK_TIMEOUT):
+    files, status = fs.Files(), exits.DONE
+    with fs.locked(files, root, fs.LOCK_TIMEOUT):
         for path in _groups(files, root):
             print(f'remove the control group {path}')
             try:
@@ -125,9 +125,9 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
     return status
 
 
-def _groups(files: apply.Files, root: Path) -> Iterator[Path]:
-    for directory in (root / own.MONITORS, root):
+def _groups(files: fs.Files, root: Path) -> Iterator[Path]:
+    for directory in (root / naming.MONITORS, root):
         if os.path.isdir(directory):
             yield from (directory / name
                         for name in files.directories(directory)
-                        if name.startswith(own.PREFIX))
+                        if name.startswith(naming.PREFIX))

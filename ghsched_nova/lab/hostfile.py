@@ -33,7 +33,7 @@ from ghsched_nova.lab import documents
 from ghsched_nova.lab import host_pfs
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
-from ghsched_nova.resctrl import steps
+from ghsched_nova.resctrl import rounding
 from ghsched_placement import cpulist
 from ghsched_placement import tree
 
@@ -450,7 +450,7 @@ def _with_cap(entry: _Mapping, dialect: dialects.Dialect) -> dialects.Dialect:
 def _check_steps(entry: _Mapping, host: ResctrlHost) -> None:
     cap = host.dialect.knob('maximum')
     step = (host.granularity, host.min_bandwidth)
-    if cap is not None and cap.fraction and step not in steps.FRACTIONS:
+    if cap is not None and cap.fraction and step not in rounding.FRACTIONS:
         raise HostFileError(
             f'{entry.name("bandwidth_gran")}: no control of '
             f'{host.dialect.title} has a granularity of {step[0]} and a '

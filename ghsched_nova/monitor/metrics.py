@@ -41,7 +41,7 @@ from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_placement import cpulist
 
 _GUEST = ('guest_uuid', 'guest_name')
@@ -285,7 +285,7 @@ def _held(host: topology.Host, owned: Owned,
     """
     rows = []
     for group, guest in owned:
-        ours = guest is not None or own.is_shared(group.name)
+        ours = guest is not None or naming.is_shared(group.name)
         if not ours or group.lines is None:
             continue
         for one in sharers.get(group.name, [guest]):

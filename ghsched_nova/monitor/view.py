@@ -37,7 +37,6 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import policy as policies
 
@@ -219,7 +218,7 @@ class Owners:
         of a domain is not enough: libvirt can begin to count again, and a
         group may be left from before.
         """
-        uuid = own.guest_of(group.last_name)
+        uuid = naming.guest_of(group.last_name)
         if uuid is not None:
             return self.by_uuid.get(uuid) or Guest(uuid, uuid)
         machine = naming.machine(group.last_name)
@@ -326,10 +325,10 @@ def shared_groups(guest: Guest, groups: Iterable[Group]) -> tuple[str, ...]:
     """
     found = []
     if guest.policy is not None and guest.policy.shared:
-        found.append(own.shared_name(guest.policy.policy.nodes,
-                                     guest.policy.host_nodes))
+        found.append(naming.shared_name(guest.policy.policy.nodes,
+                                        guest.policy.host_nodes))
     found += [group.parent for group in groups
-              if not group.control and own.is_shared(group.parent)]
+              if not group.control and naming.is_shared(group.parent)]
     return tuple(dict.fromkeys(found))
 
 

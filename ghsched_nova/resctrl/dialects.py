@@ -38,8 +38,8 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Literal
 
+from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl import steps
 
 Role = Literal['maximum', 'minimum', 'hardlimit', 'priority']
 
@@ -86,11 +86,11 @@ class Knob:
     :param stepped: whether the value is a multiple of
         info/MB/bandwidth_gran.
     :param fraction: whether the hardware holds a binary fraction, see
-        :mod:`ghsched_nova.resctrl.steps`.
+        :mod:`ghsched_nova.resctrl.rounding`.
     :param lowest: lowest value that the kernel may show, where that is not
         ``minimum``.
     :param lossy: whether the kernel may show a little less than was written,
-        see :func:`ghsched_nova.resctrl.steps.shown_instead`.
+        see :func:`ghsched_nova.resctrl.rounding.shown_instead`.
     :param power: whether the default is the highest value, and a power of
         two that can be higher on a machine.
     :param feature: the word in info/MB/features after which the highest value
@@ -324,7 +324,7 @@ def _not_throttled(evidence: Evidence, info: Info) -> str | None:
     step = _step(info)
     # __get_mem_config_intel(): both are 100 less the highest delay. The files
     # of sparse masks came with Linux 6.7.
-    if (step is None or step[0] != step[1] or step in steps.FRACTIONS
+    if (step is None or step[0] != step[1] or step in rounding.FRACTIONS
             or {'L3/sparse_masks', 'L2/sparse_masks'} & info.keys()):
         return ('there is no info/MB/thread_throttle_mode, and '
                 'info/MB/bandwidth_gran and min_bandwidth are not those of '
@@ -389,7 +389,7 @@ def _foreign_value(dialect: Dialect, info: Info,
                 lowest = knob.minimum if knob.lowest is None else knob.lowest
                 return (f'{knob.line} of domain {domain} is {value}, outside '
                         f'{lowest}..{knob.maximum}')
-        if knob.fraction and _step(info) not in steps.FRACTIONS:
+        if knob.fraction and _step(info) not in rounding.FRACTIONS:
             return ('info/MB/bandwidth_gran and min_bandwidth are those of '
                     'no MPAM control')
     return _wrong_caps(dialect, caps)

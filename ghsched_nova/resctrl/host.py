@@ -33,8 +33,8 @@ from typing import Literal
 
 from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl import steps
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import host as placement_host
 
@@ -96,7 +96,7 @@ class ResctrlHost:
         asks for none is given; None without such a knob.
     :param left_out: the other host NUMA nodes, and why.
     :param libvirt_reads: whether an upstream libvirt can use the lines that
-        there are, see :mod:`ghsched_nova.resctrl.own`.
+        there are, see :mod:`ghsched_nova.resctrl.naming`.
     :param openeuler_libvirt_reads: the same of openEuler's libvirt, which
         knows the lines of openEuler's 6.6 kernel.
     :param no_cap: the cap that is none.
@@ -137,8 +137,8 @@ class ResctrlHost:
     def writes(self) -> dict[str, dict[int, int]]:
         """What to write for a cap that the kernel shows otherwise, by line.
         """
-        return {knob.line: steps.rewritten(self.granularity,
-                                           self.min_bandwidth)
+        return {knob.line: rounding.rewritten(self.granularity,
+                                              self.min_bandwidth)
                 for knob in self.dialect.knobs if knob.fraction}
 
     @property
@@ -177,7 +177,7 @@ class ResctrlHost:
     def guarantee_least(self) -> int:
         """The least guarantee that is held, in percent."""
         knob = self.dialect.knob('minimum')
-        return steps.LEAST_SHOWN if knob and knob.lossy else 1
+        return rounding.LEAST_SHOWN if knob and knob.lossy else 1
 
     @property
     def guarantee_step(self) -> int:
@@ -376,7 +376,8 @@ def _whole_steps(dialect: dialects.Dialect, minimum: int,
     if not dialect.libvirt or minimum < 1 or knob is None:
         return False
     return not knob.fraction or (
-        not steps.rewritten(granularity, minimum) and 100 % granularity == 0)
+        100 % granularity == 0
+        and not rounding.rewritten(granularity, minimum))
 
 
 def _root_priority(dialect: dialects.Dialect,

@@ -42,9 +42,7 @@ import re
 from typing import Literal
 
 from ghsched_nova.resctrl.cache import Cache
-from ghsched_nova.resctrl import groups
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl.schemata import Schemata
 from ghsched_placement import cpulist
@@ -109,9 +107,9 @@ class Guest:
     def group(self) -> str:
         """The name that its group has, or gets when it must be made."""
         if self.only_measured:
-            return own.monitor_name(self.domain.uuid)
+            return naming.monitor_name(self.domain.uuid)
         if self.maker == 'ghsched':
-            return self.shared or own.group_name(self.domain.uuid)
+            return self.shared or naming.group_name(self.domain.uuid)
         machine = naming.machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
@@ -246,7 +244,7 @@ class Action:
 
         No policy needs that.
         """
-        return f'/{own.MONITORS}' in self.group
+        return f'/{naming.MONITORS}' in self.group
 
     def __str__(self) -> str:
         group = self.group or 'default group'
@@ -300,7 +298,7 @@ def check(wanted: Wanted) -> None:
             raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
         if guest.devices and min(guest.devices) < 0:
             raise ValueError(f'{min(guest.devices)} is no IOMMU group')
-        if guest.shared and not own.is_shared(guest.shared):
+        if guest.shared and not naming.is_shared(guest.shared):
             raise ValueError(f'{guest.shared!r} is no group that is shared')
         _check_values(guest.desired)
         _check_values({'L3': dict(guest.ways)})
@@ -343,7 +341,7 @@ def group_of(guest: Guest, names: Iterable[str]) -> str | None:
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
-    found = groups.find_groups(names, guest.domain.id, guest.vcpus)
+    found = naming.find_groups(names, guest.domain.id, guest.vcpus)
     alike = [name for name in found
              if is_of(naming.machine(name), guest.domain)]
     return alike[0] if len(alike) == 1 else None
@@ -356,7 +354,7 @@ def is_libvirts_monitor(name: str, domain: Domain) -> bool:
     starts, and never again: after a mount only we can make another.
     """
     top, _slash, rest = name.rpartition('/')
-    return f'{top}/' == own.MONITORS and is_of(naming.machine(rest), domain)
+    return f'{top}/' == naming.MONITORS and is_of(naming.machine(rest), domain)
 
 
 def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:
@@ -377,7 +375,7 @@ def members(guests: Iterable[Guest],
 
 def monitor(group: str, uuid: str) -> str:
     """The monitoring group of a guest in a control group, below the root."""
-    return f'{group}/{own.monitor_name(uuid)}'
+    return f'{group}/{naming.monitor_name(uuid)}'
 
 
 def for_each(guests: Iterable[Guest],

@@ -21,16 +21,45 @@ in the kernel's default group. libvirt's are
 ``qemu-<id>-<name>``, with ``-vcpus_<list>`` behind it unless the group is for
 the whole process (libvirt 12.8 and later, for a ``<memorytune>`` without
 ``vcpus``). All others belong to somebody else.
+
+nova-compute makes groups itself where libvirt cannot. libvirt up to 12.8 reads
+every line of the root group whose name begins with ``MB`` as the ``MB`` line
+(``virResctrlAllocParseMemoryBandwidthLine``), and takes ``L3PRI`` for a cache
+(``virResctrlAllocParseCacheLine``). On a kernel with such lines
+(:func:`schemata.libvirt_reads`) it refuses to start a guest that has a
+``<node>`` in its ``<memorytune>``. openEuler's libvirt knows them; with any
+other :mod:`ghsched_nova.resctrl.reconcile` makes the group and puts the vCPU
+threads into it while the guest is paused.
+
+A guest that is to be measured and not to be held needs no control group, but
+a monitoring group in the kernel's default group. Where libvirt cannot make
+that either, nova-compute makes it in the same way.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Sequence
 import functools
 import re
 
-from ghsched_nova.resctrl import own
+from ghsched_placement import cpulist
+from ghsched_placement.policy import digest
+from ghsched_placement.policy import NodePolicy
 
 #: Directories of the root group that are no control groups.
 NOT_GROUPS = frozenset({'info', 'mon_groups', 'mon_data'})
+
+#: Begins the name of every group that is ours; the guest's UUID follows.
+PREFIX = 'ghsched-'
+
+#: Where the monitoring groups of the kernel's default group are.
+MONITORS = 'mon_groups/'
+
+_SHARED_PREFIX = PREFIX + 'shared-'
+_SHARED = re.compile(re.escape(_SHARED_PREFIX) + '[0-9a-f]{16}')
+
+#: The group of all guests that ask for no bandwidth, if they are capped.
+DEFAULT = PREFIX + 'default'
 
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
 _LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
@@ -83,15 +112,73 @@ def alike(part: str, name: str) -> bool:
     return _LETTERS.sub('', name).startswith(_LETTERS.sub('', part))
 
 
+def find_groups(names: Iterable[str], domain_id: int,
+                vcpus: Collection[int]) -> list[str]:
+    """Groups that can be the one libvirt made for a running guest.
+
+    The domain id and the list identify the group; the name does not, because
+    it may be cut.
+
+    There is more than one where libvirt has forgotten a group (its QEMU died
+    while libvirtd was down) and has given the domain id again.
+
+    :param names: the directories below the resctrl root.
+    :param domain_id: libvirt's id of the running domain.
+    :param vcpus: the vCPUs in the group's <memorytune>.
+    """
+    cpus = cpulist.render(vcpus)
+    pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
+                         + re.escape(cpus))
+    return sorted(name for name in names if pattern.fullmatch(name))
+
+
+def group_name(uuid: str) -> str:
+    """The group of one guest."""
+    return PREFIX + uuid
+
+
+def monitor_name(uuid: str) -> str:
+    """The monitoring group of a guest that has no control group."""
+    return MONITORS + group_name(uuid)
+
+
+def guest_of(name: str) -> str | None:
+    """UUID of the guest whose group this is; None for a group of others."""
+    name = name.removeprefix(MONITORS)
+    if is_shared(name) or not name.startswith(PREFIX):
+        return None
+    return name[len(PREFIX):]
+
+
+def shared_name(nodes: Sequence[NodePolicy],
+                host_nodes: Sequence[int]) -> str:
+    """The group of all guests that ask for the same on the same host nodes.
+
+    Which guest node is on which host node does not matter: the group holds
+    values for host nodes.
+
+    :param nodes: what is asked for by guest NUMA node.
+    :param host_nodes: the host NUMA node of each.
+    """
+    return _SHARED_PREFIX + digest(sorted(
+        f'{host}={node}' for host, node in zip(host_nodes, nodes,
+                                               strict=True)))
+
+
+def is_shared(name: str) -> bool:
+    """Whether a group is one that guests share."""
+    return name == DEFAULT or bool(_SHARED.fullmatch(name))
+
+
 def own_uuid(name: str) -> str | None:
     """The guest whose own group nova-compute has made; None for others."""
-    uuid = own.guest_of(name)
+    uuid = guest_of(name)
     return uuid if uuid and is_uuid(uuid) else None
 
 
 def is_ours(name: str) -> bool:
     """Whether nova-compute makes groups of this name."""
-    return own_uuid(name) is not None or own.is_shared(name)
+    return own_uuid(name) is not None or is_shared(name)
 
 
 def is_guests(name: str) -> bool:

@@ -33,7 +33,6 @@ from ghsched_nova.resctrl.model import Group
 from ghsched_nova.resctrl.model import Guest
 from ghsched_nova.resctrl.model import Problem
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import resolve
 from ghsched_placement import cpulist
 
@@ -55,7 +54,7 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
         problems += _strangers(guests, name, actual, at_home)
     there = actual.groups.keys() | {action.group for action in actions}
     actions += _measure({name: guests for name, guests in members.items()
-                         if own.is_shared(name) and name in there},
+                         if naming.is_shared(name) and name in there},
                         actual, wanted)
     running = _by_id(wanted.domains)
     return model.Plan(tuple(actions), tuple(problems), tuple(sorted(
@@ -65,7 +64,7 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
 
 def _rank(item: tuple[str, Sequence[Guest]]) -> int:
     name, guests = item
-    return 2 if name == own.DEFAULT else int(guests[0].only_measured)
+    return 2 if name == naming.DEFAULT else int(guests[0].only_measured)
 
 
 def _reach(steps: Iterable[Action | Problem],
@@ -126,15 +125,15 @@ def _leaked(actual: model.Actual, wanted: model.Wanted,
 
 def _left_by_us(name: str, group: Group, uuids: Set[str],
                 placed: Set[str]) -> str:
-    if name == own.DEFAULT:
+    if name == naming.DEFAULT:
         # What is in it belongs to the kernel's own group then.
         return 'no guest is held by it'
     if group.vcpu_threads or group.error:
         return ''
-    if own.is_shared(name):
+    if naming.is_shared(name):
         return 'no guest shares it'
     uuid = naming.own_uuid(name)
-    if uuid in placed or uuid in uuids and name.startswith(own.MONITORS):
+    if uuid in placed or uuid in uuids and name.startswith(naming.MONITORS):
         return f'guest {uuid} is in another group'
     return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
 
@@ -315,7 +314,7 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: model.Actual,
                          f'guest {uuid} does not share the group')
         spare -= len(_monitors(actual, name).keys() & here)
     for name, guests in sorted(shared.items(),
-                               key=lambda item: item[0] == own.DEFAULT):
+                               key=lambda item: item[0] == naming.DEFAULT):
         there = _monitors(actual, name)
         room = min(spare, wanted.monitors_per_group - len(there))
         for guest in _chosen(guests, there.keys(), room):

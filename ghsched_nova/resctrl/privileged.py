@@ -14,7 +14,7 @@
 """What nova-compute may have done as root, through privsep.
 
 What crosses to the daemon and back is made of lists, texts and numbers alone;
-:class:`apply.EnforcementError` is made again on this side from its arguments.
+:class:`apply.GroupError` is made again on this side from its arguments.
 
 Whoever is root already (``ghsched`` on a host, the tests) calls
 :mod:`ghsched_nova.resctrl.reconcile` itself.
@@ -29,11 +29,10 @@ from oslo_config import cfg
 
 from ghsched_nova import conf
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl.cache import Cache
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import resolve
 
@@ -57,9 +56,9 @@ _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
 
 
 def remove_own(root: Path, uuid: str) -> bool:
-    """:func:`own.remove`, done as root.
+    """:func:`fs.remove_group`, done as root.
 
-    :raises apply.EnforcementError: as there.
+    :raises fs.GroupError: as there.
     :raises ValueError: when it is no UUID.
     """
     return _remove_own(str(root), uuid)
@@ -69,7 +68,7 @@ def reconcile(root: Path, run_path: Path,
               wanted: model.Wanted) -> reconciling.Report:
     """:func:`reconcile.reconcile` of a whole host, done as root in one call.
 
-    :raises apply.EnforcementError: as there.
+    :raises fs.GroupError: as there.
     :raises ValueError: when the desired state makes no sense.
     """
     actions, problems, foreign = _reconcile(
@@ -103,7 +102,7 @@ def _remove_own(root: str, uuid: str) -> bool:
     if not naming.is_uuid(uuid):
         raise ValueError(f'{uuid!r} is no UUID')
     _check_paths(root)
-    return own.remove(Path(root), uuid)
+    return fs.remove_group(Path(root), uuid)
 
 
 def _check_paths(root: str, run_path: str | None = None) -> None:
@@ -112,7 +111,7 @@ def _check_paths(root: str, run_path: str | None = None) -> None:
     It is root and its caller is not, so it goes by its own configuration and
     by what the kernel says: in resctrl nobody can make a link or a file.
 
-    :raises EnforcementError: when it is not.
+    :raises GroupError: when it is not.
     """
     conf.register(cfg.CONF)
     section = cfg.CONF.ghsched
@@ -120,13 +119,13 @@ def _check_paths(root: str, run_path: str | None = None) -> None:
                           ('libvirt_run_path', run_path)):
         # The caller has made paths of its options, without a slash at the end.
         if asked not in (None, str(Path(section[option]))):
-            raise apply.EnforcementError(
+            raise fs.GroupError(
                 f'[ghsched]{option} is {section[option]} in the configuration '
                 'of the privileged helper; does it read the same files as '
                 'nova-compute?', str(asked))
     found = file_system(root)
     if found not in section.resctrl_magic:
-        raise apply.EnforcementError(
+        raise fs.GroupError(
             f'the file system is none of resctrl (its type is {found:#x}); '
             'is it still mounted?', root)
 

@@ -28,12 +28,11 @@ from dataclasses import replace
 import errno
 from pathlib import Path
 
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import cache_plan
 from ghsched_nova.resctrl import devices
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import survey
 
@@ -86,33 +85,33 @@ class Place:
     root: Path
     run_path: Path
     proc: Path = _PROC
-    lock_timeout: float = apply.LOCK_TIMEOUT
+    lock_timeout: float = fs.LOCK_TIMEOUT
 
 
 def look(place: Place, wanted: model.Wanted,
-         files: apply.Files | None = None) -> Report:
+         files: fs.Files | None = None) -> Report:
     """What :func:`reconcile` would do; writes nothing.
 
-    :raises EnforcementError: when there is no resctrl, or no lock.
+    :raises GroupError: when there is no resctrl, or no lock.
     """
-    files = files or apply.Files()
-    with apply.locked(files, place.root, place.lock_timeout):
+    files = files or fs.Files()
+    with fs.locked(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
     return Report(plan.actions, plan.problems, plan.foreign)
 
 
 def reconcile(place: Place, wanted: model.Wanted,
-              files: apply.Files | None = None) -> Report:
+              files: fs.Files | None = None) -> Report:
     """Do what is to be done, and prove it.
 
     A refusal of the kernel ends the work on one guest, not that on others.
 
-    :raises EnforcementError: when there is no resctrl, or no lock.
+    :raises GroupError: when there is no resctrl, or no lock.
     """
-    files = files or apply.Files()
+    files = files or fs.Files()
     work = _Work(files, place.root)
     rounds = _ROUNDS
-    with apply.locked(files, place.root, place.lock_timeout):
+    with fs.locked(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
         while rounds:
             rounds -= 1
@@ -133,7 +132,7 @@ def reconcile(place: Place, wanted: model.Wanted,
         plan.foreign)
 
 
-def _plan(files: apply.Files, place: Place,
+def _plan(files: fs.Files, place: Place,
           wanted: model.Wanted) -> model.Plan:
     actual = survey.survey(files, place.root, wanted, place.run_path,
                            place.proc)
@@ -148,7 +147,7 @@ def _undone(action: model.Action) -> model.Problem:
         f'{action.kind} was done, and is still needed: {action.reason}')
 
 
-def _within(group: Path, error: apply.EnforcementError) -> str:
+def _within(group: Path, error: fs.GroupError) -> str:
     """What went wrong in a group, whose name is told beside it.
 
     Nova shows no more than 255 characters of a fault.
@@ -156,7 +155,7 @@ def _within(group: Path, error: apply.EnforcementError) -> str:
     path = Path(error.path)
     if error.path and path.is_relative_to(group):
         inside = path.relative_to(group).as_posix()
-        error = apply.EnforcementError(
+        error = fs.GroupError(
             error.reason, '' if inside == '.' else inside, error.line,
             error.errno, error.status)
     return str(error)
@@ -175,7 +174,7 @@ class _Work:
     :ivar patience: seconds that may still be waited.
     """
 
-    files: apply.Files
+    files: fs.Files
     root: Path
     done: list[model.Action] = field(default_factory=list)
     problems: list[model.Problem] = field(default_factory=list)
@@ -192,7 +191,7 @@ class _Work:
                 continue
             try:
                 self._do(action)
-            except apply.EnforcementError as error:
+            except fs.GroupError as error:
                 self._give_up(action, error)
         for group in sorted(self.made - self.inhabited):
             self._take_back(group)
@@ -201,7 +200,7 @@ class _Work:
         needed = {'', what.guest}
         if isinstance(what, model.Action) and what.kind in _EMPTYING:
             needed.add(_RELEASE)
-        outer = what.group.partition(f'/{own.MONITORS}')[0]
+        outer = what.group.partition(f'/{naming.MONITORS}')[0]
         return (outer, '') in self.failed or any(
             (what.group, one) in self.failed for one in needed)
 
@@ -228,11 +227,11 @@ class _Work:
         elif action.kind == 'remove group':
             self._remove(path)
         elif action.kind == 'write line':
-            apply.write(self.files, self.root, path / 'schemata', action.line)
+            fs.write(self.files, self.root, path / 'schemata', action.line)
         elif action.devices:
             # Those that are released go to the default group.
             target = path if action.kind == 'move devices' else self.root
-            apply.write_devices(self.files, self.root, target, action.devices)
+            fs.write_devices(self.files, self.root, target, action.devices)
         else:
             action = replace(action, threads=self._move(path, action))
             if not action.threads:
@@ -276,16 +275,16 @@ class _Work:
         return len(there) + 1 < limit
 
     def _not_made(self, path: Path,
-                  error: OSError) -> apply.EnforcementError:
+                  error: OSError) -> fs.GroupError:
         kind = 'monitoring' if path.parent != self.root else 'control'
         reason = (f'there is no {kind} group left'
                   if error.errno == errno.ENOSPC else 'cannot be made')
         if self._is_busy(path, error):
             reason += (': caches still hold lines of the monitoring ids that '
                        'are free')
-        return apply.EnforcementError(
+        return fs.GroupError(
             reason, str(path), errno=error.errno or 0,
-            status=apply.last_status(self.files, self.root))
+            status=fs.last_status(self.files, self.root))
 
     def _remove(self, path: Path) -> None:
         try:
@@ -293,7 +292,7 @@ class _Work:
         except FileNotFoundError:
             pass
         except OSError as exc:
-            raise apply.os_error('cannot be removed', path, exc) from exc
+            raise fs.os_error('cannot be removed', path, exc) from exc
 
     def _move(self, path: Path, action: model.Action) -> tuple[int, ...]:
         """Those that were moved; threads that have just ended are not."""
@@ -301,15 +300,15 @@ class _Work:
         for tid in action.threads:
             try:
                 for group in self._way(path, action):
-                    apply.write(self.files, self.root, group / 'tasks',
-                                f'{tid}\n')
-            except apply.EnforcementError as error:
+                    fs.write(self.files, self.root, group / 'tasks',
+                             f'{tid}\n')
+            except fs.GroupError as error:
                 if error.errno != errno.ESRCH:
                     raise
                 continue
             moved.append(tid)
         if not moved and action.group in self.made - self.inhabited:
-            raise apply.EnforcementError(
+            raise fs.GroupError(
                 'the threads of the guest have ended meanwhile', str(path),
                 errno=errno.ESRCH)
         return tuple(moved)
@@ -322,11 +321,11 @@ class _Work:
         fs/resctrl/rdtgroup.c). Those of a shared group have been put into it
         before.
         """
-        in_default = action.group.startswith(own.MONITORS)
+        in_default = action.group.startswith(naming.MONITORS)
         return (self.root, path) if in_default else (path,)
 
     def _give_up(self, action: model.Action,
-                 error: apply.EnforcementError) -> None:
+                 error: fs.GroupError) -> None:
         moving = action.kind in ('move threads', 'move devices')
         self.failed.add((action.group, (
             _RELEASE if action.kind == _RELEASE
@@ -344,7 +343,7 @@ class _Work:
         """Remove a group that was made here, and is not complete."""
         self.made.discard(group)
         # It may have gone with the whole file system.
-        with contextlib.suppress(apply.EnforcementError):
+        with contextlib.suppress(fs.GroupError):
             self._remove(self.root / group)
             self.done.append(model.Action(
                 'remove group', group, 'it could not be completed'))

@@ -33,8 +33,8 @@ from types import MappingProxyType
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl import steps
 from ghsched_placement import keys
 from ghsched_placement import policy as guest_policy
 
@@ -301,12 +301,12 @@ def _step(host: resctrl_host.ResctrlHost, knob: dialects.Knob, value: int,
     """The least value of a line that is not below another."""
     value = max(value, floor, knob.minimum)
     if knob.fraction:
-        return next(percent for percent in steps.fractions(
+        return next(percent for percent in rounding.fractions(
             host.granularity, host.min_bandwidth) if percent >= value)
     if knob.stepped:
         # A multiple, not floor + N steps: libvirt refuses anything else,
         # and the kernel rounds up to one.
-        value = steps.multiple(value, host.granularity)
+        value = rounding.multiple(value, host.granularity)
     return min(value, knob.maximum)
 
 
@@ -480,7 +480,7 @@ def _same(text: str | None, value: int, lossy: bool,
     # The kernel pads with zeros; text that is not a number equals nothing.
     found = None if text is None else _number(text)
     return found == value or (lossy and found is not None and found != fresh
-                              and found in steps.shown_instead(value))
+                              and found in rounding.shown_instead(value))
 
 
 def _number(text: str) -> int | None:

@@ -160,7 +160,7 @@ def _number(name: str, value: str, base: int) -> int:
 def libvirt_reads(root: Schemata) -> bool:
     """Whether an upstream libvirt can use a host with these lines.
 
-    See :mod:`ghsched_nova.resctrl.own` for what it makes of the others.
+    See :mod:`ghsched_nova.resctrl.naming` for what it makes of the others.
     """
     return all(line.name == 'MB' if line.name.startswith('MB')
                else _CACHE_LINE.fullmatch(line.name) is not None

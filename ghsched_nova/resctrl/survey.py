@@ -26,32 +26,31 @@ import os
 from pathlib import Path
 
 from ghsched_nova import qemu
-from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import tasks
 
 #: Flag of a thread that has no user process (PF_KTHREAD in
 #: include/linux/sched.h).
 KERNEL_THREAD = 0x00200000
 
 
-def survey(files: apply.Files, root: Path, wanted: model.Wanted,
+def survey(files: fs.Files, root: Path, wanted: model.Wanted,
            run_path: Path, proc: Path) -> model.Actual:
     """What resctrl and procfs hold of guests and their groups.
 
     :param root: where resctrl is mounted; the lock must be held.
     :param run_path: where libvirt has ``<domain name>.pid``.
     :param proc: where procfs is mounted.
-    :raises EnforcementError: when the groups cannot be listed.
+    :raises GroupError: when the groups cannot be listed.
     """
     try:
         names = dict.fromkeys(name for name in files.directories(root)
                               if name not in naming.NOT_GROUPS)
     except OSError as exc:
-        raise apply.os_error('cannot be listed', root, exc) from exc
+        raise fs.os_error('cannot be listed', root, exc) from exc
     names |= dict.fromkeys(_measuring(files, root, wanted))
     found = dict.fromkeys(names, model.Group())
     threads: dict[str, Mapping[int, str]] = {}
@@ -94,20 +93,21 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
     return process
 
 
-def _measuring(files: apply.Files, root: Path,
+def _measuring(files: fs.Files, root: Path,
                wanted: model.Wanted) -> list[str]:
     """Monitoring groups of the default group that matter, and are there."""
     known = wanted.removable | {guest.group for guest in wanted.guests}
-    known = frozenset(name for name in known if name.startswith(own.MONITORS)
+    known = frozenset(name for name in known
+                      if name.startswith(naming.MONITORS)
                       and naming.own_uuid(name))
     domains = [guest.domain for guest in wanted.guests if guest.only_measured]
     if not known and not domains:
         return []
     try:
-        there = files.directories(root / own.MONITORS)
+        there = files.directories(root / naming.MONITORS)
     except OSError:     # a host without monitors
         return []
-    return [name for name in map(own.MONITORS.__add__, there)
+    return [name for name in map(naming.MONITORS.__add__, there)
             if name in known or any(model.is_libvirts_monitor(name, domain)
                                     for domain in domains)]
 
@@ -121,42 +121,42 @@ def _of_process(process: int, proc: Path,
     return mine
 
 
-def _group(files: apply.Files, path: Path) -> model.Group:
+def _group(files: fs.Files, path: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
-        tasks = groups.threads(listed)
-        devices = groups.iommu_groups(listed)
+        inside = tasks.threads(listed)
+        devices = tasks.iommu_groups(listed)
         if _is_monitor(path):
-            return model.Group(tasks, devices=devices)
+            return model.Group(inside, devices=devices)
         text = files.read(path / 'schemata')
-        return model.Group(tasks, schemata.read(text),
+        return model.Group(inside, schemata.read(text),
                            devices=devices, monitors=_monitors(files, path))
     except schemata.SchemataError as exc:
-        return model.Group(tasks, error=f'schemata: {exc}',
+        return model.Group(inside, error=f'schemata: {exc}',
                            devices=devices)
     except OSError as exc:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
 
 
 def _is_monitor(path: Path) -> bool:
-    return f'{path.parent.name}/' == own.MONITORS
+    return f'{path.parent.name}/' == naming.MONITORS
 
 
-def _monitors(files: apply.Files, path: Path) -> dict[str, frozenset[int]]:
+def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
     """Threads in the monitoring groups of guests in a shared group."""
-    if not own.is_shared(path.name):
+    if not naming.is_shared(path.name):
         return {}
-    top, found = path / own.MONITORS, {}
+    top, found = path / naming.MONITORS, {}
     with contextlib.suppress(OSError):      # a host without monitors
         for name in files.directories(top):
             uuid = naming.own_uuid(name)
             if uuid is not None:
-                found[uuid] = groups.threads(
+                found[uuid] = tasks.threads(
                     files.read(top / name / 'tasks'))
     return found
 
 
-def _monitors_of_others(files: apply.Files, root: Path,
+def _monitors_of_others(files: fs.Files, root: Path,
                         names: Iterable[str]) -> int:
     """How many there are that are not made here for guests that share.
 
@@ -165,20 +165,20 @@ def _monitors_of_others(files: apply.Files, root: Path,
     count = 0
     for name in ('', *names):
         with contextlib.suppress(OSError):      # one that has just gone
-            inside = files.directories(root / name / own.MONITORS)
-            count += sum(not (own.is_shared(name) and naming.own_uuid(one))
+            inside = files.directories(root / name / naming.MONITORS)
+            count += sum(not (naming.is_shared(name) and naming.own_uuid(one))
                          for one in inside)
     return count
 
 
-def _loose(files: apply.Files, path: Path, proc: Path) -> model.Group:
+def _loose(files: fs.Files, path: Path, proc: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
     except OSError as exc:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
-    tasks = groups.threads(listed)
-    return model.Group(tasks, vcpu_threads=groups.vcpu_threads(tasks, proc),
-                       devices=groups.iommu_groups(listed))
+    inside = tasks.threads(listed)
+    return model.Group(inside, vcpu_threads=tasks.vcpu_threads(inside, proc),
+                       devices=tasks.iommu_groups(listed))
 
 
 def _with_strangers(group: model.Group, mine: Mapping[int, str],
@@ -186,20 +186,20 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
     strange = group.tasks - mine.keys()
     if not strange or not mine:
         return group
-    return replace(group, vcpu_threads=groups.vcpu_threads(strange, proc))
+    return replace(group, vcpu_threads=tasks.vcpu_threads(strange, proc))
 
 
 # -- processes ----------------------------------------------------------------
 
 
-def _process_in(proc: Path, tasks: Iterable[int], uuid: str) -> int:
+def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
     """The process of the vCPUs in a group; 0 unless it is just one.
 
     A thread of another guest may have been put there: the process must not
     be another guest's by libvirt's files, nor by its own command line.
     """
-    found = {process for tid in groups.vcpu_threads(tasks, proc)
-             for process in groups.process_of(proc, tid)}
+    found = {process for tid in tasks.vcpu_threads(tids, proc)
+             for process in tasks.process_of(proc, tid)}
     number = found.pop() if len(found) == 1 else ''
     if not number.isdecimal() or _is_of_another(proc, number, uuid):
         return 0
@@ -241,7 +241,7 @@ def _helpers(proc: Path) -> dict[int, dict[int, str]]:
     """
     found: dict[int, dict[int, str]] = {}
     for tid in _numbers(proc):
-        name = groups.thread_name(proc, tid)
+        name = tasks.thread_name(proc, tid)
         process = name.removeprefix('vhost-')
         if (process != name and process.isdecimal()
                 and _is_of_kernel(proc, tid)):

@@ -20,9 +20,8 @@ this process can act on resctrl at all.
 
 from collections.abc import Sequence
 
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
@@ -38,17 +37,17 @@ def check(host: engine.HostEngine, policy: GuestPolicy,
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises ResctrlUnavailable: when the host lost its resctrl.
     :raises PolicyNotHeld: when it cannot hold the policy.
-    :raises EnforcementError: when no group is free, or nothing can be done.
+    :raises GroupError: when no group is free, or nothing can be done.
     """
     if not policy.controlled:
         return
     found = host.host()
     resolve.resolve(found, policy, host_nodes)
-    taken = sum(not name.startswith(own.MONITORS)
+    taken = sum(not name.startswith(naming.MONITORS)
                 and name not in naming.NOT_GROUPS for name in host.groups())
     if (taken >= found.num_closids - 1
             and not host.can_join(policy, host_nodes)):
-        raise apply.EnforcementError(
+        raise fs.GroupError(
             f'no control group is free: {taken} of {found.num_closids - 1} '
             'are there')
     host.check_access()

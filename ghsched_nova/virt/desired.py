@@ -29,7 +29,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_placement import cpulist
 from ghsched_placement import names
@@ -132,7 +132,7 @@ class Running:
         if found is None or not found.shared or not found.policy.controlled:
             return None
         return Sharing(
-            own.shared_name(found.policy.nodes, found.host_nodes),
+            naming.shared_name(found.policy.nodes, found.host_nodes),
             tuple((node, names.shares_trait(found.policy.fingerprint, guest))
                   for guest, node in enumerate(found.host_nodes)))
 
@@ -257,8 +257,8 @@ def unclassed(host: resctrl_host.ResctrlHost, running: Running,
     most, online = _vcpus(root)
     return model.Guest(
         running.domain, frozenset(range(most)), online,
-        resolve.desired_lines(host, settings), 'ghsched', shared=own.DEFAULT,
-        monitor=running.monitored)
+        resolve.desired_lines(host, settings), 'ghsched',
+        shared=naming.DEFAULT, monitor=running.monitored)
 
 
 def _maker(root: etree._Element

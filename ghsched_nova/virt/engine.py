@@ -27,12 +27,11 @@ from types import ModuleType
 from typing import Any
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl.cache import Cache
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import desired
@@ -110,7 +109,7 @@ class HostEngine(host_facts.HostFacts):
             host.description(
                 max(self.section.reserved_control_groups, len(foreign))
                 + self.caps_all + host.control_groups_lost(
-                    sum(name.startswith(own.MONITORS) for name in groups))),
+                    sum(name.startswith(naming.MONITORS) for name in groups))),
             sharing={uuid: one.group for uuid, one in sharing.items()},
             shares=desired.shares(
                 one for one in running.values() if one.group in groups)
@@ -145,13 +144,13 @@ class HostEngine(host_facts.HostFacts):
         :returns: whether anything had to be done.
         :raises ResctrlUnavailable: when the host lost its resctrl.
         :raises PolicyNotHeld: when it cannot hold the policy.
-        :raises EnforcementError: when the kernel refused, with its reason.
+        :raises GroupError: when the kernel refused, with its reason.
         """
         running = desired.of(xml, domain_id)
         if not self.promises(running) and not self.caps_all:
             return False
         if domain_id < 0:
-            raise apply.EnforcementError('the domain does not run any more')
+            raise fs.GroupError('the domain does not run any more')
         if (running.shared_group or self._partitioned or running.partitions
                 or self.caps_all and not running.controlled):
             return self._settle_all(running)
@@ -171,7 +170,7 @@ class HostEngine(host_facts.HostFacts):
                 lossy=host.dialect.lossy, writes=host.writes))
         _tell_actions(report)
         for problem in report.problems:
-            raise apply.EnforcementError(
+            raise fs.GroupError(
                 problem.reason, str(self.root / problem.group))
         return bool(report.actions)
 
@@ -180,7 +179,7 @@ class HostEngine(host_facts.HostFacts):
         problems, changed = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
-                raise apply.EnforcementError(
+                raise fs.GroupError(
                     problem.reason, str(self.root / problem.group))
         return changed
 
@@ -189,7 +188,7 @@ class HostEngine(host_facts.HostFacts):
     def check_access(self) -> None:
         """Whether control groups could be changed now; changes none.
 
-        :raises EnforcementError: when there is no resctrl, or no lock.
+        :raises GroupError: when there is no resctrl, or no lock.
         """
         _privileged().reconcile(self.root, self.run_path, model.Wanted())
 
@@ -250,7 +249,7 @@ class HostEngine(host_facts.HostFacts):
                 problems.append(
                     model.Problem(domain.domain.uuid, '', str(error))
                     if promised else
-                    model.Problem('', own.DEFAULT, str(error)))
+                    model.Problem('', naming.DEFAULT, str(error)))
         return host, guests, problems
 
     def reconcile(self) -> tuple[model.Problem, ...]:
@@ -287,7 +286,7 @@ class HostEngine(host_facts.HostFacts):
             try:
                 report = _privileged().reconcile(
                     self.root, self.run_path, wanted)
-            except apply.EnforcementError as error:
+            except fs.GroupError as error:
                 return (*problems, *(
                     model.Problem(guest.domain.uuid, '', str(error))
                     for guest in wanted.guests)), False
@@ -302,15 +301,15 @@ class HostEngine(host_facts.HostFacts):
         cannot be done now is tried again with each report of resources.
         """
         groups = self.groups()
-        if (self._partitioned or own.monitor_name(uuid) in groups
-                or any(map(own.is_shared, groups))):
+        if (self._partitioned or naming.monitor_name(uuid) in groups
+                or any(map(naming.is_shared, groups))):
             try:
                 self.reconcile()
             except Exception as error:
                 LOG.warning('ghsched: groups that guests share, or are '
                             'measured in, stay as they are for now: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
-        if not os.path.isdir(self.root / own.group_name(uuid)):
+        if not os.path.isdir(self.root / naming.group_name(uuid)):
             return
         try:
             if _privileged().remove_own(self.root, uuid):
@@ -326,7 +325,7 @@ class HostEngine(host_facts.HostFacts):
         nodes = host_nodes[:len(policy.nodes)]
         return (self.shares and not policy.partitions
                 and len(nodes) == len(policy.nodes)
-                and own.shared_name(policy.nodes, nodes) in self.groups())
+                and naming.shared_name(policy.nodes, nodes) in self.groups())
 
     def together(self, uuid: str, policy: GuestPolicy,
                  host_nodes: Sequence[int]) -> int:
@@ -334,7 +333,7 @@ class HostEngine(host_facts.HostFacts):
 
         :param uuid: of that guest, whether it is in the group yet or not.
         """
-        group = own.shared_name(policy.nodes, host_nodes)
+        group = naming.shared_name(policy.nodes, host_nodes)
         others = desired.sharing(domain for domain in self.running()
                                  if domain.domain.id >= 0
                                  and domain.domain.uuid != uuid)

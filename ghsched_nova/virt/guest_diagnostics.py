@@ -34,7 +34,6 @@ from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import desired
@@ -190,7 +189,7 @@ def report(snapshot: view.Snapshot, usage: view.GuestUsage,
     :param right: as of :func:`as_wanted`.
     """
     shared = next((group.name for group in usage.held
-                   if own.is_shared(group.name)), '')
+                   if naming.is_shared(group.name)), '')
     return diagnostics.Report(
         tuple(node for row in usage.nodes
               for node in _guest_nodes(row, shared, right)),

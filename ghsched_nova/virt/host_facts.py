@@ -22,10 +22,9 @@ from typing import Any
 from oslo_log import log as logging
 
 from ghsched_nova import conf
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import sysfs as sysfs_files
 
 LOG = logging.getLogger(__name__)
@@ -64,7 +63,8 @@ class HostFacts:
         """
         names = {name for name in self._entries('')
                  if name not in naming.NOT_GROUPS}
-        names |= {own.MONITORS + name for name in self._entries(own.MONITORS)
+        names |= {naming.MONITORS + name
+                  for name in self._entries(naming.MONITORS)
                   if naming.own_uuid(name)}
         return frozenset(
             name for name in names if os.path.isdir(self.root / name))
@@ -90,7 +90,7 @@ class HostFacts:
 
     def warn_of_open_directory(self) -> None:
         """For a host whose resctrl was mounted without further ado."""
-        if apply.anybody_can_lock(self.root):
+        if fs.anybody_can_lock(self.root):
             LOG.warning('ghsched: any user of this host can lock %(root)s and '
                         'so keep guests from starting; give it to the group '
                         'of nova-compute: chgrp nova %(root)s && chmod 0750 '

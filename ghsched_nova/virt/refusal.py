@@ -24,7 +24,7 @@ from oslo_log import log as logging
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import agreement
@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 
 #: What keeps a policy from being held, as our modules raise it.
 NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
-            apply.EnforcementError, metadata.MetadataError,
+            fs.GroupError, metadata.MetadataError,
             memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
             desired.DomainError, policies.PolicyError)
 
@@ -52,7 +52,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
      '(ghsched:device_numa=required)'),
     (resctrl_host.ResctrlUnavailable, _BANDWIDTH),
     (resolve.PolicyNotHeld, _BANDWIDTH),
-    (apply.EnforcementError, _BANDWIDTH),
+    (fs.GroupError, _BANDWIDTH),
 )
 
 

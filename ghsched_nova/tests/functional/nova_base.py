@@ -36,9 +36,9 @@ from oslo_serialization import jsonutils
 import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_placement import names
 
@@ -201,15 +201,15 @@ class FakeKernel(fixtures.Fixture):
 
     def own_groups(self):
         return sorted(name for name in os.listdir(self.path)
-                      if name.startswith(own.PREFIX))
+                      if name.startswith(naming.PREFIX))
 
     def own_monitors(self):
-        top = os.path.join(self.path, own.MONITORS)
-        return sorted(own.MONITORS + name for name in (
+        top = os.path.join(self.path, naming.MONITORS)
+        return sorted(naming.MONITORS + name for name in (
             os.listdir(top) if os.path.isdir(top) else ()))
 
     def _remove_own(self, root, uuid):
-        os.rmdir(os.path.join(self.path, own.group_name(uuid)))
+        os.rmdir(os.path.join(self.path, naming.group_name(uuid)))
         return True
 
     def take_groups(self, count):
@@ -232,14 +232,14 @@ class FakeKernel(fixtures.Fixture):
             try:
                 self._enforce(guest.domain.uuid if ours
                               else guest.domain.id, guest)
-            except apply.EnforcementError as error:
+            except fs.GroupError as error:
                 problems.append(model.Problem(guest.domain.uuid, guest.group,
                                               str(error)))
         uuids = {domain.uuid for domain in wanted.domains}
         shared = {guest.shared for guest in wanted.guests}
         for name in wanted.removable.intersection(
                 [*self.own_groups(), *self.own_monitors()]):
-            if name not in shared and own.guest_of(name) not in uuids:
+            if name not in shared and naming.guest_of(name) not in uuids:
                 os.rmdir(os.path.join(self.path, name))
         return reconcile.Report((), tuple(problems))
 

@@ -17,7 +17,7 @@ import fixtures
 from nova import context as nova_context
 from nova import objects
 
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_placement import names
@@ -64,7 +64,7 @@ class ArrivalTest(openstack_base.CommandTestCase):
                       'and runs on', self.log.output)
 
     def test_it_runs_on_and_is_shown_until_a_report_has_repaired_it(self):
-        self.migrate(apply.EnforcementError('refused there'))
+        self.migrate(fs.GroupError('refused there'))
         self.assertEqual(('ACTIVE', 'host_b'), self.state())
         self.assertRegex(self.log.output, 'does not hold: .*refused there')
         self.assert_source_is_free()
@@ -96,7 +96,7 @@ class ArrivalTest(openstack_base.CommandTestCase):
         self.assert_it_stays('no control group is free')
 
     def test_a_destination_that_cannot_act_is_refused(self):
-        self.kernel.unable = apply.EnforcementError('privsep is gone')
+        self.kernel.unable = fs.GroupError('privsep is gone')
         self.refused()
         self.assert_it_stays('privsep is gone')
         self.kernel.unable = None
@@ -109,7 +109,7 @@ class ArrivalTest(openstack_base.CommandTestCase):
             try:
                 return checked(*args, **kwargs)
             finally:
-                self.kernel.unable = apply.EnforcementError('lost since')
+                self.kernel.unable = fs.GroupError('lost since')
 
         self.useFixture(fixtures.MockPatchObject(
             self.dest.driver, 'check_source_migrate_data_at_dest',

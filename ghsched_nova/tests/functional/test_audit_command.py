@@ -19,7 +19,7 @@ from nova.cmd import manage
 from nova import context as nova_context
 from nova import objects
 
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_placement import names
 from ghsched_placement.osc import audit
@@ -134,11 +134,11 @@ class HostsTest(openstack_base.CommandTestCase):
     def test_what_the_host_has_not_set_and_what_is_left_there(self):
         self.start_host('host_a')
         server = self.boot(self.flavor(mem_bw_min=70))
-        os.mkdir(os.path.join(self.kernel.path, own.group_name(GONE)))
+        os.mkdir(os.path.join(self.kernel.path, naming.group_name(GONE)))
         status, rows = self.outcome(audit.Audit)
         self.assertEqual(1, status)
         self.assertEqual(
-            [('group-without-guest', own.group_name(GONE)),
+            [('group-without-guest', naming.group_name(GONE)),
              ('host-differs', server['id'])],
             sorted((row['Kind'], row['Subject']) for row in rows))
 

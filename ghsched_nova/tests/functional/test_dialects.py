@@ -21,9 +21,10 @@ import testtools
 from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.functional import test_host_engine
@@ -82,10 +83,10 @@ class OwnGroupTestCase(testtools.TestCase):
                          set(first.actions[-1].threads))
         self.assertEqual(reconcile.Report(),
                          reconcile.reconcile(place, wanted))
-        self.assertFalse(own.remove(root, UUID))
+        self.assertFalse(fs.remove_group(root, UUID))
         threads.end()
-        self.assertTrue(own.remove(root, UUID))
-        self.assertFalse((root / own.group_name(UUID)).exists())
+        self.assertTrue(fs.remove_group(root, UUID))
+        self.assertFalse((root / naming.group_name(UUID)).exists())
 
     def test_every_dialect(self):
         for dialect in machines.DIALECTS:

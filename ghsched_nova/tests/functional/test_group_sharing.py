@@ -18,8 +18,8 @@ import fixtures
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import desired
 from ghsched_placement import names
@@ -45,7 +45,7 @@ class SharingTest(nova_base.GhschedTestCase):
 
     def groups(self):
         return {name for name in self.kernel.own_groups()
-                if own.is_shared(name)}
+                if naming.is_shared(name)}
 
     def counted(self):
         """(units that guests hold, units that are left)"""
@@ -285,7 +285,7 @@ class DefaultClassTest(nova_base.GhschedTestCase):
 
     def test_a_guest_without_a_policy_is_held_when_it_starts(self):
         self.boot(self.flavor(vcpus=1))
-        self.assertEqual([own.DEFAULT], self.kernel.own_groups())
+        self.assertEqual([naming.DEFAULT], self.kernel.own_groups())
         (_uuid, vcpus, guest), *_ = self.kernel.enforced
         self.assertEqual(([0], {0: 40, 1: 40}), (vcpus, guest['MB']))
 
@@ -301,7 +301,7 @@ class DefaultClassTest(nova_base.GhschedTestCase):
         self.assertEqual(3, self.offered())
 
     def test_who_was_promised_nothing_runs_in_any_case(self):
-        self.kernel.error = apply.EnforcementError('refused')
+        self.kernel.error = fs.GroupError('refused')
         server = self.boot(self.flavor(vcpus=1))
         connection = self.computes['host_a'].driver._host.get_connection()
         domain = connection.lookupByUUIDString(server['id'])

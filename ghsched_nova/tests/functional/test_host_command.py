@@ -23,7 +23,7 @@ import uuid
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.lab.emulator import testhost
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import test_testhost
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -118,7 +118,7 @@ class MeasuredTest(_HostTestCase):
 
     def test_a_guest_starts_and_is_measured_until_it_ends(self):
         guest = self.start('a', '')
-        name = own.monitor_name(guest)
+        name = naming.monitor_name(guest)
         self.assertEqual((0, [('make group', name), ('move threads', name)]),
                          self.kinds('reconcile'))
         self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'],
@@ -139,7 +139,7 @@ class MeasuredTest(_HostTestCase):
         guest = self.start('a', '')
         status, document = self.ghsched_host('reconcile')
         problem, = document['problems']
-        self.assertEqual((1, guest, own.monitor_name(guest)),
+        self.assertEqual((1, guest, naming.monitor_name(guest)),
                          (status, problem['guest'], problem['group']))
         self.assertIn('there is no monitoring group left', problem['reason'])
 
@@ -249,7 +249,7 @@ class SharingTest(_HostTestCase):
 
     def group(self):
         group, = (name for name in self.resctrl(
-            'ls', '/sys/fs/resctrl').split() if own.is_shared(name))
+            'ls', '/sys/fs/resctrl').split() if naming.is_shared(name))
         return group
 
     def test_more_guests_than_groups(self):

@@ -39,11 +39,11 @@ from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
@@ -120,9 +120,9 @@ class _OnEmulator(testtools.TestCase):
         """What libvirt does when it starts a guest with <memorytune>."""
         group = self.root / name
         group.mkdir(exist_ok=True)
-        apply.Files().write(group / 'schemata', f'MB:{mb}\n')
+        fs.Files().write(group / 'schemata', f'MB:{mb}\n')
         for tid in self.threads.tids.values():
-            apply.Files().write(group / 'tasks', str(tid))
+            fs.Files().write(group / 'tasks', str(tid))
         return group
 
     def desired(self, *nodes, host_nodes=None):
@@ -140,7 +140,7 @@ class _OnEmulator(testtools.TestCase):
             others=resolve.other_domains(self.host))
 
     def reconcile_one(self, desired, files=None,
-                      lock_timeout=apply.LOCK_TIMEOUT):
+                      lock_timeout=fs.LOCK_TIMEOUT):
         return reconcile.reconcile(
             reconcile.Place(self.root, self.sysfs,
                             lock_timeout=lock_timeout),
@@ -209,7 +209,7 @@ class OpenEulerTestCase(_OnEmulator):
     def test_what_a_reused_directory_held_is_put_right(self):
         group = self.start_guest('0=60;1=7')
         for line in ('MBPRI:1=7\n', 'MBMIN:1=90\n'):
-            apply.Files().write(group / 'schemata', line)
+            fs.Files().write(group / 'schemata', line)
         self.enforce(self.desired(ALL_FOUR))
         for name, value in (('MB', 100), ('MBPRI', 3), ('MBMIN', 0)):
             self.assertEqual(value, self.held().values(name)[1])
@@ -238,7 +238,7 @@ class OpenEulerTestCase(_OnEmulator):
 
     def test_threads_that_somebody_moved_away_come_back(self):
         self.start_guest()
-        apply.Files().write(self.root / 'tasks', str(self.threads.tids[1]))
+        fs.Files().write(self.root / 'tasks', str(self.threads.tids[1]))
         self.assertEqual('move threads',
                          self.enforce(self.desired(ALL_FOUR))[-1])
         self.assert_inside(self.threads)
@@ -259,7 +259,7 @@ class OpenEulerTestCase(_OnEmulator):
     def test_a_group_that_vanishes_meanwhile(self):
         group = self.start_guest()
 
-        class Vanishing(apply.Files):
+        class Vanishing(fs.Files):
             def write(self, path, text):
                 group.rmdir()
                 super().write(path, text)
@@ -273,7 +273,7 @@ class OpenEulerTestCase(_OnEmulator):
     def test_resctrl_is_unmounted(self):
         self.start_guest()
         subprocess.run(['umount', '--lazy', str(self.root)], check=True)
-        exc = self.assertRaises(apply.EnforcementError, self.enforce,
+        exc = self.assertRaises(fs.GroupError, self.enforce,
                                 self.desired(ALL_FOUR))
         self.assertIn('still mounted', exc.reason)
         exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
@@ -295,7 +295,7 @@ class ReconcileTestCase(_OnEmulator):
                        self.threads),
             self.guest(UUID, DOMAIN + 1, 'instance-00000002', 'ghsched',
                        self.ours))
-        self.own = self.root / own.group_name(UUID)
+        self.own = self.root / naming.group_name(UUID)
 
     def guest(self, uuid, number, name, maker, threads):
         (self.sysfs / f'{name}.pid').write_text(str(threads.pid))
@@ -338,9 +338,9 @@ class ReconcileTestCase(_OnEmulator):
 
     def test_a_group_is_removed_when_its_guest_has_ended_and_not_before(self):
         self.repaired()
-        self.assertFalse(own.remove(self.root, UUID))
+        self.assertFalse(fs.remove_group(self.root, UUID))
         self.ours.end()
-        self.assertTrue(own.remove(self.root, UUID))
+        self.assertTrue(fs.remove_group(self.root, UUID))
         self.assertFalse(self.own.exists())
 
     def test_faults_of_the_kernel_leave_no_half_made_group(self):
@@ -361,7 +361,7 @@ class ReconcileTestCase(_OnEmulator):
         self.assertFalse(self.group.exists() or self.own.exists())
 
     def test_a_kill_between_two_writes_is_mended(self):
-        class Killed(apply.Files):
+        class Killed(fs.Files):
             def write(this, path, text):
                 if 'MBPRI' in text:
                     raise KeyboardInterrupt
@@ -377,7 +377,7 @@ class ReconcileTestCase(_OnEmulator):
         read, write = os.pipe()
         child = os.fork()
         if not child:
-            class Slow(apply.Files):
+            class Slow(fs.Files):
                 def write(this, path, text):
                     if 'MBPRI' in text:
                         os.write(write, b'here')
@@ -394,7 +394,7 @@ class ReconcileTestCase(_OnEmulator):
         os.close(write)
         self.assertEqual(b'here', os.read(read, 4))
         exc = self.assertRaises(
-            apply.EnforcementError, reconcile.reconcile,
+            fs.GroupError, reconcile.reconcile,
             reconcile.Place(self.root, self.sysfs, lock_timeout=0.1),
             self.wanted())
         self.assertIn('another process has held the lock', exc.reason)
@@ -417,7 +417,7 @@ class LockTestCase(_OnEmulator):
         self.start_guest()
         self._hold()
         exc = self.assertRaises(
-            apply.EnforcementError, self.enforce, self.desired(ALL_FOUR),
+            fs.GroupError, self.enforce, self.desired(ALL_FOUR),
             lock_timeout=0.2)
         self.assertIn('another process has held the lock', exc.reason)
         self.assertEqual(['MB:0=60\n'], self.writes())
@@ -437,7 +437,7 @@ class LockTestCase(_OnEmulator):
         probe = os.open(self.root, os.O_RDONLY)
         self.addCleanup(os.close, probe)
 
-        class Probing(apply.Files):
+        class Probing(fs.Files):
             def write(self, path, text):
                 try:
                     fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -464,7 +464,7 @@ class IntelTestCase(_OnEmulator):
 
     def test_the_other_lines_are_left_alone(self):
         group = self.start_guest()
-        apply.Files().write(group / 'schemata', 'L3:0=f\n')
+        fs.Files().write(group / 'schemata', 'L3:0=f\n')
         self.enforce(self.desired(NodePolicy(maximum=20)))
         self.assertEqual(0xf, self.held().values('L3', 16)[0])
 
@@ -492,7 +492,7 @@ class EngineTestCase(_OnEmulator):
             self.addCleanup(options.clear_override, name, 'ghsched')
         self.engine = engine.HostEngine(options.ghsched)
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
-        self.group = own.group_name(UUID)
+        self.group = naming.group_name(UUID)
 
     def reconcile(self, *running):
         self.engine.running = lambda: running
@@ -516,7 +516,7 @@ class EngineTestCase(_OnEmulator):
                 self.assertIn(words, str(problem))
                 self.assertEqual(UUID, problem.guest)
                 error = self.assertRaises(
-                    apply.EnforcementError, self.engine.enforce, DOMAIN,
+                    fs.GroupError, self.engine.enforce, DOMAIN,
                     guest.xml)
                 self.assertIn(words, str(error))
             self.assertEqual(frozenset(), self.engine.groups())
@@ -584,7 +584,7 @@ class PrivsepTestCase(_OnEmulator):
 
     def test_an_error_comes_back_whole(self):
         subprocess.run(['umount', '--lazy', str(self.root)], check=True)
-        exc = self.assertRaises(apply.EnforcementError, self.reconcile_one,
+        exc = self.assertRaises(fs.GroupError, self.reconcile_one,
                                 self.desired(ALL_FOUR))
         self.assertEqual(str(self.root), exc.path)
         self.assertIn('still mounted', exc.reason)

@@ -23,8 +23,8 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import diagnostics
 from ghsched_placement import names
@@ -49,7 +49,7 @@ class FailureTest(nova_base.GhschedTestCase):
         self.assertEqual(0, usages[names.RESCTRL_GROUP])
 
     def test_a_write_that_the_kernel_refuses_ends_the_spawn(self):
-        self.kernel.error = apply.EnforcementError(
+        self.kernel.error = fs.GroupError(
             'the kernel refused the value', '/sys/fs/resctrl/qemu-1/schemata',
             'MBMIN:0=60', 22, 'MBMIN value out of range')
         server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
@@ -58,7 +58,7 @@ class FailureTest(nova_base.GhschedTestCase):
 
     def test_the_reason_is_told_of_a_guest_that_has_died_already(self):
         """libvirt does not stop what does not run."""
-        self.kernel.error = apply.EnforcementError('its threads have ended')
+        self.kernel.error = fs.GroupError('its threads have ended')
         stop, stopped = fakelibvirt.Domain.destroy, []
 
         def once(domain):
@@ -90,7 +90,7 @@ class FailureTest(nova_base.GhschedTestCase):
 
     def test_the_next_host_is_tried(self):
         self.start_host('host_b')
-        self.kernel.error = apply.EnforcementError('refused')
+        self.kernel.error = fs.GroupError('refused')
         reconcile = self.kernel._reconcile
 
         def once(*args):
@@ -125,7 +125,7 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertTrue(self.kernel.enforced)
 
     def test_a_hard_reboot_that_can_not_be_protected_leaves_it_stopped(self):
-        self.kernel.error = apply.EnforcementError('refused')
+        self.kernel.error = fs.GroupError('refused')
         # The error reaches the API only because this test runs casts as
         # calls.
         self.assertRaises(client.OpenStackApiException,
@@ -158,7 +158,7 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertTrue(self.kernel.enforced)
 
     def test_one_guest_that_can_not_be_helped_stops_no_report(self):
-        self.kernel.error = apply.EnforcementError('gone')
+        self.kernel.error = fs.GroupError('gone')
         self._run_periodics()
         self.assert_still()
 
@@ -168,7 +168,7 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assert_still()
 
     def test_a_rebuild_that_can_not_be_protected_does_not_look_active(self):
-        self.kernel.error = apply.EnforcementError('refused')
+        self.kernel.error = fs.GroupError('refused')
         self.assertRaises(
             client.OpenStackApiException, self._rebuild_server, self.server,
             '155d900f-4e14-4e4c-a73d-069cbf4541e6')
@@ -177,7 +177,7 @@ class SameHostTest(nova_base.GhschedTestCase):
                               if domain.isActive()])
 
     def test_a_live_snapshot_stops_no_guest(self):
-        self.kernel.error = apply.EnforcementError('refused')
+        self.kernel.error = fs.GroupError('refused')
         driver = self.computes['host_a'].driver
         guest = driver._host.get_guest(self.instance(self.server))
         driver._resume_guest_after_snapshot(
@@ -297,7 +297,7 @@ class ToldTest(nova_base.GhschedTestCase):
 
     def test_a_reboot_that_the_host_refuses_says_so_in_terms_of_the_flavor(
             self):
-        self.kernel.error = apply.EnforcementError(
+        self.kernel.error = fs.GroupError(
             'the kernel refused the value', '/sys/fs/resctrl/qemu-1/schemata',
             'MBMIN:0=60', 22, 'MBMIN value out of range')
         self.api.post_server_action(self.server['id'],
@@ -352,7 +352,7 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self.flags(memorytune_attributes='none', group='ghsched')
         self.start_host()
         self.server = self.boot(self.flavor(mem_bw_min=60))
-        self.name = own.group_name(self.server['id'])
+        self.name = naming.group_name(self.server['id'])
 
     def test_the_group_is_made_here_and_the_xml_has_no_memorytune(self):
         self.assertEqual([self.name], self.kernel.own_groups())
@@ -372,12 +372,12 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self.assertEqual([self.name], self.kernel.own_groups())
 
     def test_it_goes_when_the_start_fails(self):
-        self.kernel.error = apply.EnforcementError('refused')
+        self.kernel.error = fs.GroupError('refused')
         self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assertEqual([self.name], self.kernel.own_groups())
 
     def test_one_that_was_left_behind_goes_with_the_next_report(self):
-        left = own.group_name('8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1')
+        left = naming.group_name('8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1')
         os.mkdir(os.path.join(self.kernel.path, left))
         self._run_periodics()
         self.assertEqual([self.name], self.kernel.own_groups())
@@ -432,7 +432,7 @@ class NeverUnprotectedTest(nova_base.GhschedTestCase):
         self.assert_in_order()
 
     def test_one_that_cannot_be_protected_does_not_run(self):
-        self.kernel.error = apply.EnforcementError('refused')
+        self.kernel.error = fs.GroupError('refused')
         self.assertRaises(exception.ComputeResourcesUnavailable,
                           self.snapshot)
         self.assertNotIn('resume', self.seen)
@@ -453,7 +453,7 @@ class MeasuredTest(nova_base.GhschedTestCase):
         self.flags(memorytune_attributes='none', group='ghsched')
         self.start_host()
         self.server = self.boot(self.flavor(monitor='true'))
-        self.name = own.monitor_name(self.server['id'])
+        self.name = naming.monitor_name(self.server['id'])
 
     def test_it_comes_and_goes_with_the_guest(self):
         self.assertNotIn('memorytune', self.domain('host_a', self.server))
@@ -467,7 +467,7 @@ class MeasuredTest(nova_base.GhschedTestCase):
         self.assertEqual([], self.kernel.own_monitors())
 
     def test_one_that_can_not_be_measured_is_refused_with_the_reason(self):
-        self.kernel.error = apply.EnforcementError(
+        self.kernel.error = fs.GroupError(
             'there is no monitoring group left')
         self.boot(self.flavor(monitor='true'), state='ERROR')
         self.assertIn('there is no monitoring group left',

@@ -32,13 +32,13 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_nova.live import records
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import rpc
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 
-REFUSED = apply.EnforcementError(
+REFUSED = fs.GroupError(
     'the write was refused', '/sys/fs/resctrl/g/schemata', 'MBMIN:0=40',
     errno.EINVAL, 'MBMIN value out of range')
 
@@ -394,7 +394,7 @@ class SharedGroupTest(LiveChangeBase):
 
         def no_other_group(domain, guest):
             self.kernel.error = None if guest.group == self.group else (
-                apply.EnforcementError('there is no control group left'))
+                fs.GroupError('there is no control group left'))
             return enforce(domain, guest)
 
         self.kernel._enforce = no_other_group

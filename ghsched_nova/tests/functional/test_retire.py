@@ -22,7 +22,7 @@ import fixtures
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import retire
 from ghsched_nova import compat
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import test_pci_providers
 from ghsched_nova.virt import desired
 from ghsched_placement import names
@@ -82,7 +82,7 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
         self.assertIn(names.CAPABILITY_TRAITS['DEVICE_NUMA'], self.ours())
 
     def test_the_stock_driver_starts_and_reports_as_it_would_alone(self):
-        os.mkdir(os.path.join(self.kernel.path, own.DEFAULT))
+        os.mkdir(os.path.join(self.kernel.path, naming.DEFAULT))
         server = self.boot(self.flavor(mem_bw_min=60))
         self._delete_server(server)
         dry = self.retire('--dry-run')

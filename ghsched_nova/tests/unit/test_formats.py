@@ -21,7 +21,7 @@ from oslotest import base
 
 from ghsched_nova.guest import metadata
 from ghsched_nova import pci_requests
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_placement import names
 from ghsched_placement import policy
 
@@ -88,8 +88,8 @@ class HostTest(base.BaseTestCase):
         self.assertEqual(
             (f'ghsched-{UUID}', f'mon_groups/ghsched-{UUID}',
              'ghsched-shared-544221f0cfbf437a'),
-            (own.group_name(UUID), own.monitor_name(UUID),
-             own.shared_name(guest.nodes, (1, 0))))
+            (naming.group_name(UUID), naming.monitor_name(UUID),
+             naming.shared_name(guest.nodes, (1, 0))))
 
     def test_a_domain_is_read(self):
         self.assertEqual(

@@ -144,7 +144,7 @@ class TestRuleMachinery(base.BaseTestCase):
     @ddt.unpack
     def test_imports_of_a_module(self, source, expected):
         self.assertEqual(
-            expected, imports(source, 'ghsched_nova.resctrl.apply', False))
+            expected, imports(source, 'ghsched_nova.resctrl.fs', False))
 
     def test_relative_import_in_a_package(self):
         self.assertEqual(
@@ -171,7 +171,7 @@ class TestRuleMachinery(base.BaseTestCase):
         ('ghsched_nova.virt.driver', 'nova'),
         ('ghsched_nova.virt.driver', 'ghsched_nova.resctrl'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_placement'),
-        ('ghsched_nova.monitor.view', 'ghsched_nova.resctrl.own'),
+        ('ghsched_nova.monitor.view', 'ghsched_nova.resctrl.naming'),
         ('ghsched_nova.cmd.plan', 'ghsched_nova.lab.planner.plan'),
         ('ghsched_nova.conf', 'novaclient'))
     @ddt.unpack

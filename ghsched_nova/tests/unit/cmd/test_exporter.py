@@ -37,7 +37,7 @@ from ghsched_nova.monitor import guests
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import top_source
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.unit.monitor import test_view
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_placement.policy import GuestPolicy
@@ -200,11 +200,11 @@ class ScrapeTestCase(_Case):
         """Guest 7 and others in a group of 40 %, some measured there."""
         policy = metadata.DomainPolicy(
             GuestPolicy((NodePolicy(20, 60, False),)), (1,), shared=True)
-        name = own.shared_name(policy.policy.nodes, policy.host_nodes)
+        name = naming.shared_name(policy.policy.nodes, policy.host_nodes)
         host = self.host('openeuler66', name)
         host.model.write(f'/{name}/schemata', 'MB:1=40\n')
         for uuid in members:
-            host.model.mkdir(f'/{name}/mon_groups/{own.group_name(uuid)}')
+            host.model.mkdir(f'/{name}/mon_groups/{naming.group_name(uuid)}')
         host.sync()
         self.serve(host, metadata.fragment(policy))
         return {
@@ -232,10 +232,10 @@ class ScrapeTestCase(_Case):
             'ghsched_guest_not_protected', **GUEST)])
 
     def test_a_shared_group_of_which_no_guest_is_known(self):
-        host = self.host('openeuler66', own.DEFAULT)
+        host = self.host('openeuler66', naming.DEFAULT)
         self.serve(host)
         self.assertEqual(100, self.scrape()[self.key(
-            'ghsched_effective_max_percent', group=own.DEFAULT, node='1',
+            'ghsched_effective_max_percent', group=naming.DEFAULT, node='1',
             guest_uuid='', guest_name='')])
 
     def connect(self):

@@ -28,7 +28,7 @@ from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import retire
 from ghsched_nova.guest import metadata
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.unit.resctrl import emulated
 from ghsched_nova.tests.unit.resctrl import world
@@ -162,7 +162,7 @@ class HostCommandTestCase(testtools.TestCase):
 
     def test_errors_are_told_in_one_line(self):
         def locked(*_args):
-            raise apply.EnforcementError('another process has the lock')
+            raise fs.GroupError('another process has the lock')
 
         self.enterContext(mock.patch.object(host.reconcile, 'look', locked))
         status, out, err = self.call('plan')

@@ -28,7 +28,7 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_placement.policy import NodePolicy
@@ -144,7 +144,7 @@ class SnapshotTestCase(testtools.TestCase):
                   for name in 'abc']
         guests = [dataclasses.replace(guest, policy=dataclasses.replace(
             guest.policy, shared=True)) for guest in guests]
-        shared = own.shared_name(guests[0].policy.policy.nodes, [0])
+        shared = naming.shared_name(guests[0].policy.policy.nodes, [0])
         found = shown(
             [group('', n0=1), group(shared, lines=LINES, n0=9),
              *(group(f'{shared}/mon_groups/ghsched-{name}', shared, n0=rate)
@@ -164,8 +164,9 @@ class SnapshotTestCase(testtools.TestCase):
 
     def test_a_guest_without_a_policy_is_shown_with_its_cap(self):
         found = shown(
-            [group('', n0=1), group(own.DEFAULT, lines=LINES, n0=9),
-             group(f'{own.DEFAULT}/mon_groups/ghsched-a', own.DEFAULT, n0=2)],
+            [group('', n0=1), group(naming.DEFAULT, lines=LINES, n0=9),
+             group(f'{naming.DEFAULT}/mon_groups/ghsched-a', naming.DEFAULT,
+                   n0=2)],
             view.Guest('a', 'a', 1))
         row, = found.guests[0].nodes
         self.assertEqual((2e9, 60, None),

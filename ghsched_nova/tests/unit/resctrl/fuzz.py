@@ -32,7 +32,7 @@ import tempfile
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import emulated
 from ghsched_nova.tests.unit.resctrl import world
@@ -43,7 +43,7 @@ DIALECTS = ('intel', 'intel-mbps', 'amd', 'mpam', 'mpam71', 'openeuler510',
             'openeuler66', 'openeuler66-7bit', 'kunpeng950', 'nvidia')
 MAKERS = ('ghsched', 'libvirt', 'libvirt-process')
 STALE = ('qemu-91-instance-000000ff-vcpus_0-1',
-         own.group_name(world.UUID.format(98)))
+         naming.group_name(world.UUID.format(98)))
 #: What the kernel may refuse, and how.
 REFUSALS = (('mkdir', errno.ENOSPC), ('mkdir', errno.EBUSY),
             ('schemata', errno.EINVAL), ('tasks', errno.ESRCH),

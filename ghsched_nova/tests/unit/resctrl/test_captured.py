@@ -20,8 +20,8 @@ import testtools
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl import steps
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_placement.policy import GuestPolicy
 
@@ -100,7 +100,7 @@ class CapturedTestCase(testtools.TestCase):
             value = int(text)
             self.assertTrue(knob.shows(value), line)
             if knob.fraction:
-                self.assertIn(value, steps.fractions(
+                self.assertIn(value, rounding.fractions(
                     host.granularity, host.min_bandwidth))
             elif knob.stepped and value != host.no_cap:
                 self.assertEqual(0, value % host.granularity, line)

@@ -22,7 +22,7 @@ import testtools
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.tests.unit.resctrl import world
@@ -56,7 +56,7 @@ class DefaultWorld(world.World):
         return model.Guest(
             guest.domain, guest.vcpus, guest.online, resolve.desired_lines(
                 self.host, resolve.resolve(self.host, policy, nodes)),
-            'ghsched', shared=own.DEFAULT)
+            'ghsched', shared=naming.DEFAULT)
 
 
 class DefaultClassTestCase(testtools.TestCase):
@@ -77,11 +77,11 @@ class DefaultClassTestCase(testtools.TestCase):
 
     def test_all_without_a_policy_are_held_on_every_node(self):
         self.settled()
-        found = self.world.schemata(own.DEFAULT)
+        found = self.world.schemata(naming.DEFAULT)
         self.assertEqual(({0: 30, 1: 30}, {0: 0, 1: 0}),
                          (found.values('MB'), found.values('MBPRI')))
         self.assertEqual({2001, 2002, 3001, 3002},
-                         self.world.tasks(own.DEFAULT))
+                         self.world.tasks(naming.DEFAULT))
         self.assertEqual({1001, 1002},
                          self.world.tasks(self.world.guests[0].group))
         self.world.files.operations.clear()
@@ -98,7 +98,7 @@ class DefaultClassTestCase(testtools.TestCase):
         self.settled()
         self.world.maximum = None
         action, = self.settled().actions
-        self.assertEqual(('remove group', own.DEFAULT),
+        self.assertEqual(('remove group', naming.DEFAULT),
                          (action.kind, action.group))
         self.assertLessEqual({2001, 2002, 3001, 3002},
                              set(map(int, self.world.model.read(
@@ -124,7 +124,7 @@ class DefaultClassTestCase(testtools.TestCase):
             self.assertEqual([], self.world.wrong(), dialect)
             self.assertEqual((), self.settled().actions)
             knob = self.world.host.dialect.knob('maximum')
-            held = self.world.schemata(own.DEFAULT).values(knob.line)
+            held = self.world.schemata(naming.DEFAULT).values(knob.line)
             for domains in self.world.host.domains_by_node.values():
                 for domain in domains:
                     self.assertLess(held[domain], self.world.host.no_cap)

@@ -26,9 +26,9 @@ import testtools
 
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import tasks
 from ghsched_nova.tests.unit.resctrl import world
 
 
@@ -50,7 +50,7 @@ class _Base(testtools.TestCase):
         self.world.model.write(f'/{group}/tasks', f'iommu_group:{number}\n')
 
     def inside(self, group):
-        return groups.iommu_groups(self.world.model.read(f'/{group}/tasks'))
+        return tasks.iommu_groups(self.world.model.read(f'/{group}/tasks'))
 
     def settled(self, **more):
         report = self.world.reconcile(devices=True, **more)
@@ -114,7 +114,7 @@ class DevicesTestCase(_Base):
         self.settled()
         self.world.end(0)
         self.world.files.operations.clear()
-        self.assertTrue(own.remove(
+        self.assertTrue(fs.remove_group(
             self.world.root, self.world.guests[0].domain.uuid,
             proc=self.world.proc, files=self.world.files))
         self.assertEqual(['tasks', 'rmdir'], [

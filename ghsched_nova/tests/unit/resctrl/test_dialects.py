@@ -20,8 +20,8 @@ import testtools
 import ghsched_nova
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl import steps
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_placement import keys
 from ghsched_placement import names
@@ -141,7 +141,7 @@ class DetectTestCase(testtools.TestCase):
                 AMD_INFO | {f'MB/{file}': text}, 'MB:0=2048'))
 
     def test_mpam_is_known_by_its_steps(self):
-        for step, minimum in steps.FRACTIONS:
+        for step, minimum in rounding.FRACTIONS:
             info = _mpam(step, minimum)
             self.assertEqual(dialects.MPAM, self._detect(info, 'MB:3=100'))
             for more in ('MB/features', 'MB_MON/mon_features',

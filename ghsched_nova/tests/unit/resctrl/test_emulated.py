@@ -27,7 +27,7 @@ import testtools
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import base
@@ -54,7 +54,7 @@ SPEAKS = {
 }
 SPEED = 195312      # MiB/s
 #: That of the one guest of a world.
-GROUP = own.group_name(world.UUID.format(0))
+GROUP = naming.group_name(world.UUID.format(0))
 
 
 @functools.cache

@@ -23,10 +23,10 @@ import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.unit.resctrl import world
 
-MONITOR = own.monitor_name(world.UUID.format(0))
+MONITOR = naming.monitor_name(world.UUID.format(0))
 
 
 class MeasuredWorld(world.World):
@@ -39,8 +39,8 @@ class MeasuredWorld(world.World):
 
     def measured(self):
         """Threads by monitoring group of the default group."""
-        names = self.files.directories(self.root / own.MONITORS)
-        return {own.MONITORS + name: self.tasks(own.MONITORS + name)
+        names = self.files.directories(self.root / naming.MONITORS)
+        return {naming.MONITORS + name: self.tasks(naming.MONITORS + name)
                 for name in names}
 
     def wanted(self, without=(), **more):
@@ -74,7 +74,7 @@ class MeasuredTestCase(testtools.TestCase):
                          [step for step in self.settled()
                           if step[1] == MONITOR])
         self.assertEqual({MONITOR: {1001, 1002}}, self.world.measured())
-        self.assertEqual([own.group_name(world.UUID.format(1))],
+        self.assertEqual([naming.group_name(world.UUID.format(1))],
                          self.world.groups())
         self.assertEqual([], self.settled())
         self.assertEqual([], self.world.files.operations)
@@ -142,7 +142,7 @@ class MeasuredTestCase(testtools.TestCase):
                                  self.world.measured(), dialect)
 
     def test_its_former_control_group_is_given_back(self):
-        group = own.group_name(world.UUID.format(0))
+        group = naming.group_name(world.UUID.format(0))
         self.world.model.mkdir('/' + group)
         self.move_to(group, 1001, 1002)
         self.assertEqual(
@@ -154,7 +154,7 @@ class MeasuredTestCase(testtools.TestCase):
         self.assertEqual([], self.world.files.operations)
 
     def test_the_control_group_of_an_unknown_policy_stays(self):
-        self.world.model.mkdir('/' + own.group_name(world.UUID.format(0)))
+        self.world.model.mkdir('/' + naming.group_name(world.UUID.format(0)))
         wanted = self.world.wanted()
         self.assertEqual((), drift_of(self.world, dataclasses.replace(
             wanted, guests=())).actions)
@@ -195,12 +195,12 @@ class MeasuredTestCase(testtools.TestCase):
         self.assertIn(('remove group', MONITOR), self.settled())
         self.assertEqual({}, self.world.measured())
         self.assertEqual({1001, 1002}, self.world.tasks(
-            own.group_name(world.UUID.format(0))))
+            naming.group_name(world.UUID.format(0))))
         self.assertEqual([], self.settled())
 
     def test_those_of_others_are_left_alone(self):
         for name in ('qemu-9-x-vcpus_0', 'ghsched-by-hand', 'pqos'):
-            self.world.model.mkdir(f'/{own.MONITORS}{name}')
+            self.world.model.mkdir(f'/{naming.MONITORS}{name}')
         self.settled()
         self.world.end(0)
         self.settled(without=(0,))
@@ -208,7 +208,7 @@ class MeasuredTestCase(testtools.TestCase):
 
     def test_without_a_monitoring_group_left_nothing_is_left_behind(self):
         def before(what, name, _text):
-            if what == 'mkdir' and name == own.group_name(
+            if what == 'mkdir' and name == naming.group_name(
                     world.UUID.format(0)):
                 raise OSError(errno.ENOSPC, 'Out of RMIDs')
 
@@ -247,7 +247,7 @@ class MeasuredTestCase(testtools.TestCase):
     def test_what_is_done_for_it_is_for_its_policy(self):
         for group, measures_only in (
                 (MONITOR, False), ('ghsched-' + world.UUID.format(0), False),
-                (model.monitor(own.DEFAULT, world.UUID.format(0)), True)):
+                (model.monitor(naming.DEFAULT, world.UUID.format(0)), True)):
             self.assertEqual(measures_only, model.Action(
                 'make group', group, 'why').measures_only)
 

@@ -19,8 +19,8 @@ import testtools
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.resctrl import steps
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -359,7 +359,7 @@ class ConvergenceTestCase(testtools.TestCase):
             wanted = (dict.fromkeys(self.DOMAINS, others[line])
                       | desired[line])
             for domain, value in wanted.items():
-                near = (steps.shown_instead(value)
+                near = (rounding.shown_instead(value)
                         if line in lossy else ())
                 self.assertIn(held[domain], {value, *near})
         return desired

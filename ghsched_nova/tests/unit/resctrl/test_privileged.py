@@ -22,9 +22,8 @@ import testtools
 
 from ghsched_nova import conf
 from ghsched_nova import privsep
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
 
@@ -43,7 +42,7 @@ def _remote_call(name, args, kwargs, timeout):
     function = importutils.import_class(name).args[0]
     try:
         result = function(*_over_the_wire(args), **_over_the_wire(kwargs))
-    except apply.EnforcementError as exc:
+    except fs.GroupError as exc:
         raise type(exc)(*_over_the_wire(exc.args)) from None
     return _over_the_wire(result)
 
@@ -68,13 +67,13 @@ class PrivilegedTestCase(testtools.TestCase):
                 (ROOT, run, 0xef53, 'its type is 0xef53')):
             self.type.return_value = kind
             with (mock.patch.object(reconcile, 'reconcile') as call,
-                  mock.patch.object(own, 'remove') as remove):
+                  mock.patch.object(fs, 'remove_group') as remove):
                 error = self.assertRaises(
-                    apply.EnforcementError, privileged.reconcile, root,
+                    fs.GroupError, privileged.reconcile, root,
                     run_path, self._wanted())
                 self.assertIn(words, str(error))
                 if run_path == run:
-                    self.assertRaises(apply.EnforcementError,
+                    self.assertRaises(fs.GroupError,
                                       privileged.remove_own, root, UUID)
             call.assert_not_called()
             remove.assert_not_called()
@@ -132,7 +131,7 @@ class PrivilegedTestCase(testtools.TestCase):
         call.assert_not_called()
 
     def test_only_the_group_of_a_guest_is_removed(self):
-        with mock.patch.object(own, 'remove', return_value=True) as call:
+        with mock.patch.object(fs, 'remove_group', return_value=True) as call:
             for name in ('x/../../pqos', '', 'default', f'{UUID}/..'):
                 self.assertRaises(ValueError, privileged.remove_own, ROOT,
                                   name)
@@ -141,10 +140,10 @@ class PrivilegedTestCase(testtools.TestCase):
         call.assert_called_once_with(ROOT, UUID)
 
     def test_errors_cross_with_all_they_say(self):
-        sent = apply.EnforcementError('no', '/p', 'MB:0=1', errno.EINVAL, 'x')
+        sent = fs.GroupError('no', '/p', 'MB:0=1', errno.EINVAL, 'x')
         with mock.patch.object(reconcile, 'reconcile', side_effect=sent):
             got = self.assertRaises(
-                apply.EnforcementError, privileged.reconcile, ROOT,
+                fs.GroupError, privileged.reconcile, ROOT,
                 Path('/run/libvirt/qemu'), self._wanted())
         self.assertIsNot(sent, got)
         self.assertEqual(str(sent), str(got))

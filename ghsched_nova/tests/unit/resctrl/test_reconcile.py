@@ -27,10 +27,9 @@ import testtools
 
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import own
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import survey
@@ -370,7 +369,7 @@ class FaultTestCase(_Base):
     def test_unmounted_and_mounted_again(self):
         self.settled()
         (self.world.root / 'info').rmdir()
-        error = self.assertRaises(apply.EnforcementError,
+        error = self.assertRaises(fs.GroupError,
                                   self.world.reconcile)
         self.assertIn('still mounted', error.reason)
         # A new mount has no group.
@@ -437,7 +436,7 @@ class EveryDialectTestCase(_Base):
             model.rmdir('/' + group)
         room = self.world.host.num_closids - 1
         others = world.OTHERS[:room - len(names)]
-        for name in (*names, OLD, own.group_name(world.UUID.format(98)),
+        for name in (*names, OLD, naming.group_name(world.UUID.format(98)),
                      *others):
             if len(self.world.groups()) < room and data.draw(st.booleans()):
                 model.mkdir('/' + name)

@@ -22,7 +22,7 @@ import testtools
 
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import emulated
 from ghsched_nova.tests.unit.resctrl import test_default_class
@@ -126,7 +126,7 @@ class ScarcityTestCase(testtools.TestCase):
         made.wanted = wanted
         problems = made.reconcile().problems
         self.assertEqual([made.guests[0].group], made.groups())
-        self.assertEqual({own.DEFAULT}, {one.group for one in problems})
+        self.assertEqual({naming.DEFAULT}, {one.group for one in problems})
 
     def test_a_stale_group_with_the_guests_own_thread_makes_room(self):
         made = self.world('ghsched', closids=2)
@@ -155,7 +155,7 @@ class ScarcityTestCase(testtools.TestCase):
 
     def test_without_a_control_group_no_monitoring_group_is_tried(self):
         made = self.world('ghsched')
-        shared = own.shared_name((NodePolicy(maximum=41),), (0,))
+        shared = naming.shared_name((NodePolicy(maximum=41),), (0,))
         made.guests[0] = replace(made.guests[0], shared=shared)
         self.refuse(made, errno.ENOSPC, 10 ** 6, shared)
         made.reconcile(monitors=5, monitors_per_group=5)

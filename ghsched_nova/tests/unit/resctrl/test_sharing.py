@@ -28,7 +28,7 @@ import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
@@ -59,7 +59,7 @@ class SharingWorld(world.World):
         self.add(number, 'ghsched')
         self.guests[number] = dataclasses.replace(
             self.guests[number], monitor=monitor,
-            shared=own.shared_name(policy.nodes, [node]))
+            shared=naming.shared_name(policy.nodes, [node]))
         return self.guests[number].group
 
     def wanted(self, without=(), **more):
@@ -88,7 +88,7 @@ class SharingWorld(world.World):
 
     def number(self, name):
         return next(number for number, guest in enumerate(self.guests)
-                    if own.group_name(guest.domain.uuid) == name)
+                    if naming.group_name(guest.domain.uuid) == name)
 
 
 class _Base(testtools.TestCase):
@@ -382,20 +382,20 @@ class EveryDialectTestCase(_Base):
 class NameTestCase(testtools.TestCase):
 
     def test_it_says_that_a_group_is_shared(self):
-        name = own.shared_name(GuestPolicy().nodes, [])
-        self.assertTrue(own.is_shared(name))
-        self.assertIsNone(own.guest_of(name))
+        name = naming.shared_name(GuestPolicy().nodes, [])
+        self.assertTrue(naming.is_shared(name))
+        self.assertIsNone(naming.guest_of(name))
         for other in ('ghsched-shared-', name + '0', 'ghsched-shared',
-                      own.group_name(world.UUID.format(1))):
-            self.assertFalse(own.is_shared(other))
+                      naming.group_name(world.UUID.format(1))):
+            self.assertFalse(naming.is_shared(other))
 
     def test_guest_nodes_may_be_the_other_way_round(self):
         node = world.NodePolicy
         first, second = node(minimum=10), node(minimum=20)
-        self.assertEqual(own.shared_name([first, second], [0, 1]),
-                         own.shared_name([second, first], [1, 0]))
-        self.assertNotEqual(own.shared_name([first, second], [0, 1]),
-                            own.shared_name([first, second], [1, 0]))
+        self.assertEqual(naming.shared_name([first, second], [0, 1]),
+                         naming.shared_name([second, first], [1, 0]))
+        self.assertNotEqual(naming.shared_name([first, second], [0, 1]),
+                            naming.shared_name([first, second], [1, 0]))
 
     def test_what_is_no_shared_group_does_not_reach_root(self):
         domain = model.Domain(world.UUID.format(1), 1, 'g')

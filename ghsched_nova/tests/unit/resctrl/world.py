@@ -23,14 +23,14 @@ import tempfile
 
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import tasks
 from ghsched_nova.tests.unit.resctrl import emulated
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -72,7 +72,7 @@ def _os_error(path):
         raise OSError(exc.number, 'refused', str(path)) from exc
 
 
-class Files(apply.Files):
+class Files(fs.Files):
     """The kernel below the root; a test can come between.
 
     :ivar operations: (what, group, text) of everything that changes.
@@ -219,7 +219,7 @@ class World:
         return schemata.read(self.model.read(f'/{group}/schemata'))
 
     def tasks(self, group):
-        return groups.threads(self.model.read(f'/{group}/tasks'))
+        return tasks.threads(self.model.read(f'/{group}/tasks'))
 
     def foreign(self):
         """What the groups of others hold."""

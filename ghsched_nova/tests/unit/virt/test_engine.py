@@ -15,10 +15,10 @@
 import os
 from unittest import mock
 
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.tests.unit.virt.engine_base import EngineTestCase
@@ -127,7 +127,7 @@ class GuestsTest(EngineTestCase):
             problem.reason for problem in
             self.reconcile([refused, running(1)], [])])
         self.hosts.side_effect = None
-        self.call.side_effect = apply.EnforcementError('locked')
+        self.call.side_effect = fs.GroupError('locked')
         self.assertEqual(['locked'] * 2, [
             problem.reason for problem in
             self.reconcile([refused, running(1)], [])])
@@ -168,14 +168,14 @@ class GuestsTest(EngineTestCase):
     def test_a_guest_that_has_ended_already_is_told_as_such(self):
         for shared in (False, True):
             error = self.assertRaises(
-                apply.EnforcementError, self.engine.enforce, -1,
+                fs.GroupError, self.engine.enforce, -1,
                 running(1, shared=shared).xml)
             self.assertIn('does not run any more', str(error))
         self.call.assert_not_called()
 
     def test_a_guest_ends_whatever_privsep_raises(self):
-        self.group(own.group_name(UUID.format(2)))
-        for error in (apply.EnforcementError('busy'), OSError('no daemon'),
+        self.group(naming.group_name(UUID.format(2)))
+        for error in (fs.GroupError('busy'), OSError('no daemon'),
                       RuntimeError('privsep is gone')):
             with mock.patch(PRIVILEGED + 'remove_own', side_effect=error):
                 self.engine.forget(UUID.format(2))
@@ -211,7 +211,7 @@ class GuestsTest(EngineTestCase):
         self.assertTrue(self.call.call_args.args[2].all_threads)
         self.call.return_value = reconcile.Report(
             problems=(model.Problem('u', 'g', 'no room'),))
-        error = self.assertRaises(apply.EnforcementError,
+        error = self.assertRaises(fs.GroupError,
                                   self.engine.enforce, 1, running().xml)
         self.assertIn('no room', str(error))
 

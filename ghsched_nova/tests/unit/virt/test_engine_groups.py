@@ -14,10 +14,10 @@
 
 import os
 
-from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.tests.unit.virt.engine_base import EngineTestCase
@@ -45,7 +45,7 @@ class SharingTest(EngineTestCase):
         self.call.return_value = reconcile.Report(
             problems=(model.Problem(UUID.format(1), 'g', 'no room'),))
         self.engine.enforce(2, others[1].xml)
-        error = self.assertRaises(apply.EnforcementError,
+        error = self.assertRaises(fs.GroupError,
                                   self.engine.enforce, 1, others[0].xml)
         self.assertIn('no room', str(error))
 
@@ -164,7 +164,7 @@ class MonitoringTest(EngineTestCase):
                           wanted.removable))
         self.call.return_value = reconcile.Report(problems=(
             model.Problem(UUID.format(1), 'g', 'no monitoring group'),))
-        self.assertRaises(apply.EnforcementError, self.engine.enforce, 1,
+        self.assertRaises(fs.GroupError, self.engine.enforce, 1,
                           guest.xml)
         self.assertEqual(1, len(self.reconcile([guest])))
 
@@ -175,7 +175,7 @@ class MonitoringTest(EngineTestCase):
         guest = self.measured()
         self.reconcile([guest])
         (one,) = self.call.call_args.args[2].guests
-        self.assertEqual((own.DEFAULT, True), (one.group, one.monitor))
+        self.assertEqual((naming.DEFAULT, True), (one.group, one.monitor))
         self.assertFalse(self.engine.promises(desired.of(guest.xml)))
 
     def test_monitoring_groups_of_guests_that_are_gone_are_removed(self):
@@ -212,13 +212,13 @@ class CapTest(EngineTestCase):
             'bandwidth="50"/></memorytune></cputune><vcpu>'))
         self.reconcile([running(1), running(2, policy=False), tuned])
         first, second = self.call.call_args.args[2].guests
-        self.assertEqual(('', own.DEFAULT), (first.shared, second.shared))
+        self.assertEqual(('', naming.DEFAULT), (first.shared, second.shared))
         self.assertEqual({0: 40, 1: 40}, second.desired['MB'])
         told = self.engine.describe()
         self.assertEqual((30, {}), (told.control_groups, told.sharing))
         self.engine.running = lambda: [running(2, policy=False)]
         self.assertFalse(self.engine.enforce(2, running(2, policy=False).xml))
-        self.assertEqual(own.DEFAULT,
+        self.assertEqual(naming.DEFAULT,
                          self.call.call_args.args[2].guests[0].group)
 
     def test_a_cap_that_can_not_be_held_is_told_once(self):
@@ -226,5 +226,5 @@ class CapTest(EngineTestCase):
         self.hosts.return_value = base.openeuler(dialect=dialects.MPAM)
         problem, = self.reconcile([running(number, policy=False)
                                    for number in (1, 2)])
-        self.assertEqual(('', own.DEFAULT), (problem.guest, problem.group))
+        self.assertEqual(('', naming.DEFAULT), (problem.guest, problem.group))
         self.call.assert_not_called()

@@ -21,7 +21,7 @@ import testtools
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_nova.tests.unit.virt import test_bandwidth_use
 from ghsched_nova.virt import bandwidth_use
@@ -91,7 +91,7 @@ class GuestDiagnosticsTest(testtools.TestCase):
     def test_a_group_that_guests_share(self):
         asked = NodePolicy(10, 20)
         self.ask(asked, shared=True)
-        name = own.shared_name((asked,), (1,))
+        name = naming.shared_name((asked,), (1,))
         for guests, right in ((3, True), (2, False)):
             node = self.told('openeuler66', ['MB:1=60', 'MBMIN:1=30'], name,
                              guests).by_node()[1]
@@ -123,9 +123,9 @@ class LeftBehindTest(testtools.TestCase):
     def test_each_group_without_its_guest(self, guests, running):
         def uuid(number):
             return f'{number:08}-1111-1111-1111-111111111111'
-        names = {number: {own.group_name(uuid(number)),
+        names = {number: {naming.group_name(uuid(number)),
                           f'qemu-{number}-instance-{number}-vcpus_0-1',
-                          own.monitor_name(uuid(number))}
+                          naming.monitor_name(uuid(number))}
                  for number in guests}
         left = guest_diagnostics.left_behind(
             {name for some in names.values() for name in some},

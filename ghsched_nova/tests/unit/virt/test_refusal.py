@@ -14,7 +14,7 @@ from nova import exception
 from oslotest import base
 
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import refusal
 from ghsched_placement import policy
@@ -40,12 +40,12 @@ class RefusalTest(base.BaseTestCase):
                 'ghsched:mem_bw_min', '60 is more than 50')))
 
     def test_each_kind_names_its_keys(self):
-        for error, key in ((apply.EnforcementError(''), 'mem_bw_*'),
+        for error, key in ((fs.GroupError(''), 'mem_bw_*'),
                            (pci_topology.DeviceNumaError(''), 'device_numa'),
                            (agreement.Disagreement(''), 'ghsched:vfs')):
             self.assertIn(key, refusal.for_tenant(error))
 
     def test_the_log_has_what_the_tenant_has_not(self):
-        error = refusal.of(apply.EnforcementError(self.HOST), None)
+        error = refusal.of(fs.GroupError(self.HOST), None)
         self.assertIs(exception.ComputeResourcesUnavailable, type(error))
         self.assertNotIn(self.HOST, str(error))

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 import testtools
 
-from ghsched_nova.resctrl import groups
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import tasks
 from ghsched_nova.tests.unit.resctrl import base
 from ghsched_placement import cpulist
 
@@ -37,17 +38,17 @@ class FindTestCase(testtools.TestCase):
         others = ['info', 'mon_data', 'mon_groups', 'low_prio_machine']
         for (domain, _, cpus), name in zip(guests, names, strict=True):
             self.assertEqual(
-                [name], groups.find_groups(names + others, domain, cpus))
+                [name], naming.find_groups(names + others, domain, cpus))
 
     def test_no_domain_is_taken_for_another(self):
         names = ['qemu-12-a-vcpus_0-3', 'qemu-1-b-vcpus_0-30',
                  'qemu-1-b-vcpus_10-3', 'qemu-1-c', 'xqemu-1-a-vcpus_0-3',
                  'qemu-1-a-vcpus_0-3x', 'qemu-1-a-vcpus_0-3\n']
-        self.assertEqual([], groups.find_groups(names, 1, range(4)))
+        self.assertEqual([], naming.find_groups(names, 1, range(4)))
 
     def test_one_that_libvirt_forgot_is_found_beside_it(self):
         names = ['qemu-1-new-vcpus_0', 'qemu-1-old-vcpus_0']
-        self.assertEqual(names, groups.find_groups(names, 1, {0}))
+        self.assertEqual(names, naming.find_groups(names, 1, {0}))
 
 
 class ThreadsTestCase(testtools.TestCase):
@@ -60,17 +61,17 @@ class ThreadsTestCase(testtools.TestCase):
                                           103: 'IO mon_iothread'})
 
     def test_vcpus_are_told_by_their_names(self):
-        self.assertEqual({101, 102}, groups.vcpu_threads(
-            groups.threads('101\n102\n103\n999\n'), self.proc))
+        self.assertEqual({101, 102}, tasks.vcpu_threads(
+            tasks.threads('101\n102\n103\n999\n'), self.proc))
 
     def test_the_process_of_a_thread(self):
-        self.assertEqual({'100'}, groups.process_of(self.proc, 101))
-        self.assertEqual(set(), groups.process_of(self.proc, 999))
+        self.assertEqual({'100'}, tasks.process_of(self.proc, 101))
+        self.assertEqual(set(), tasks.process_of(self.proc, 999))
 
     def test_what_is_no_thread_id_is_passed_over(self):
-        self.assertEqual({101}, groups.threads(
+        self.assertEqual({101}, tasks.threads(
             '../101 x \u0661 iommu_group:7\n101\n'))
 
     def test_iommu_groups_are_listed_among_the_threads(self):
-        self.assertEqual({7, 12}, groups.iommu_groups(
+        self.assertEqual({7, 12}, tasks.iommu_groups(
             '101\niommu_group:7\niommu_group:12\niommu_group:x\n'))

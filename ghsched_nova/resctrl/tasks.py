@@ -11,42 +11,19 @@
 # under the License.
 
 
-"""Which control group is a guest's, and which threads are in it.
+"""Which threads and devices are in a control group.
 
-libvirt makes the group when it starts a guest and names it
-``qemu-<domain id>-<name>-vcpus_<list>``: the guest's name without anything
-but ``[A-Za-z0-9.-]`` and cut off at about 64 characters, the list as its
-bitmaps are written. The domain id and the list identify the group; the name
-does not, because it may be cut.
+What its ``tasks`` file lists, and what procfs says of these threads.
 """
 
-from collections.abc import Collection
 from collections.abc import Iterable
 from pathlib import Path
 import re
 
 from ghsched_nova import qemu
-from ghsched_placement import cpulist
 
 _IOMMU_GROUP = re.compile(r'iommu_group:([0-9]{1,9})')
 _TID = re.compile(r'[0-9]{1,10}')
-
-
-def find_groups(names: Iterable[str], domain_id: int,
-                vcpus: Collection[int]) -> list[str]:
-    """Groups that can be the one libvirt made for a running guest.
-
-    There is more than one where libvirt has forgotten a group (its QEMU died
-    while libvirtd was down) and has given the domain id again.
-
-    :param names: the directories below the resctrl root.
-    :param domain_id: libvirt's id of the running domain.
-    :param vcpus: the vCPUs in the group's <memorytune>.
-    """
-    cpus = cpulist.render(vcpus)
-    pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
-                         + re.escape(cpus))
-    return sorted(name for name in names if pattern.fullmatch(name))
 
 
 def threads(tasks: str) -> frozenset[int]:

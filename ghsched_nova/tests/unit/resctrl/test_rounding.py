@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import testtools
 
-from ghsched_nova.resctrl import steps
+from ghsched_nova.resctrl import rounding
 
 
 def _half_up(number):
@@ -37,13 +37,13 @@ def _kernel(percent, bits, granularity):
 class FractionsTestCase(testtools.TestCase):
 
     def test_each_control_is_known_by_its_two_numbers(self):
-        for (granularity, minimum), bits in steps.FRACTIONS.items():
+        for (granularity, minimum), bits in rounding.FRACTIONS.items():
             self.assertEqual(-(-100 // 2 ** bits), granularity)
             self.assertEqual(_half_up(Fraction(100, 2 ** bits)), minimum)
 
     def test_what_is_written_becomes_the_same_on_every_kernel(self):
-        for (granularity, minimum), bits in steps.FRACTIONS.items():
-            held = steps.fractions(granularity, minimum)
+        for (granularity, minimum), bits in rounding.FRACTIONS.items():
+            held = rounding.fractions(granularity, minimum)
             self.assertEqual(sorted(held), list(held))
             self.assertEqual(100, list(held)[-1])
             for shown, percent in held.items():
@@ -53,53 +53,53 @@ class FractionsTestCase(testtools.TestCase):
                         shown, _kernel(percent, bits, rounded_first))
 
     def test_a_cap_goes_to_the_next_fraction_that_7_2_can_reach(self):
-        for (granularity, minimum), bits in steps.FRACTIONS.items():
+        for (granularity, minimum), bits in rounding.FRACTIONS.items():
             reached = {_kernel(percent, bits, granularity)
                        for percent in range(1, 101)}
             for asked in range(1, 101):
-                held = next(shown for shown in steps.fractions(
+                held = next(shown for shown in rounding.fractions(
                     granularity, minimum) if shown >= asked)
                 self.assertEqual(min(shown for shown in reached
                                      if shown >= asked), held)
 
     def test_100_is_held_but_by_a_control_of_four_bits_before_7_3(self):
         wrong = [bits for (granularity, _minimum), bits
-                 in steps.FRACTIONS.items()
+                 in rounding.FRACTIONS.items()
                  if _kernel(100, bits, granularity) != 100]
         self.assertEqual([4], wrong)
         self.assertEqual(100, _kernel(100, 4, 0))
 
     def test_four_bits_reach_the_maximum_by_less_than_100(self):
-        self.assertEqual(98, steps.rewritten(7, 6)[100])
+        self.assertEqual(98, rounding.rewritten(7, 6)[100])
 
     def test_from_seven_bits_on_each_percentage_is_held(self):
         everything = {percent: percent for percent in range(1, 101)}
-        self.assertEqual(everything, steps.fractions(1, 1))
-        self.assertEqual(everything, steps.fractions(1, 0))
-        self.assertEqual({}, steps.rewritten(1, 1))
+        self.assertEqual(everything, rounding.fractions(1, 1))
+        self.assertEqual(everything, rounding.fractions(1, 0))
+        self.assertEqual({}, rounding.rewritten(1, 1))
 
     def test_no_such_control(self):
-        self.assertRaises(KeyError, steps.fractions, 10, 10)
+        self.assertRaises(KeyError, rounding.fractions, 10, 10)
 
 
 class ShownInsteadTestCase(testtools.TestCase):
 
     def test_it_is_near_to_what_was_written(self):
         for percent in range(101):
-            for shown in steps.shown_instead(percent):
+            for shown in rounding.shown_instead(percent):
                 self.assertTrue(percent - 2 <= shown <= percent + 1)
 
     def test_the_ends(self):
         # The manual of OLK-6.6: echo "MB:1=0000001" reads 0000000.
-        self.assertIn(0, steps.shown_instead(1))
-        self.assertEqual({100}, steps.shown_instead(100))
-        self.assertEqual({0}, steps.shown_instead(0))
+        self.assertIn(0, rounding.shown_instead(1))
+        self.assertEqual({100}, rounding.shown_instead(100))
+        self.assertEqual({0}, rounding.shown_instead(0))
 
 
 class MultipleTestCase(testtools.TestCase):
 
     @given(st.integers(0, 2 ** 32), st.integers(1, 1000))
     def test_it_is_the_next(self, value, granularity):
-        found = steps.multiple(value, granularity)
+        found = rounding.multiple(value, granularity)
         self.assertEqual(0, found % granularity)
         self.assertTrue(value <= found < value + granularity)

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import testtools
 
-from ghsched_nova.resctrl import apply
+from ghsched_nova.resctrl import fs
 
 
 class _Base(testtools.TestCase):
@@ -34,17 +34,17 @@ class _Base(testtools.TestCase):
         (self.root / 'info').mkdir(parents=True)
         self.group = self.root / 'g'
         self.group.mkdir()
-        self.files = apply.Files()
+        self.files = fs.Files()
 
 
 class LockTestCase(_Base):
 
     def locked(self):
-        with apply.locked(self.files, self.root, 0.1):
+        with fs.locked(self.files, self.root, 0.1):
             return True
 
     def refused(self):
-        return self.assertRaises(apply.EnforcementError, self.locked)
+        return self.assertRaises(fs.GroupError, self.locked)
 
     def test_resctrl_is_not_mounted(self):
         (self.root / 'info').rmdir()
@@ -70,7 +70,7 @@ class WriteTestCase(_Base):
     def refused(self, status):
         (self.root / 'info' / 'last_cmd_status').write_text(f'{status}\n')
         return self.assertRaises(
-            apply.EnforcementError, apply.write, self.files, self.root,
+            fs.GroupError, fs.write, self.files, self.root,
             self.group / 'schemata', 'MBPRI:1=5\n')
 
     def test_a_refused_line_is_named_with_the_kernels_words(self):
@@ -92,18 +92,18 @@ class FilesTestCase(_Base):
     def test_a_file_is_written_in_place(self):
         file = self.group / 'schemata'
         file.write_text('')
-        apply.Files().write(file, 'MB:0=10\n')
+        fs.Files().write(file, 'MB:0=10\n')
         self.assertEqual('MB:0=10\n', file.read_text())
 
     def test_a_file_that_has_gone_is_not_made(self):
         file = self.group / 'schemata'
-        self.assertRaises(FileNotFoundError, apply.Files().write, file, 'x')
+        self.assertRaises(FileNotFoundError, fs.Files().write, file, 'x')
         self.assertFalse(file.exists())
 
     def test_directories_alone_are_listed(self):
         (self.root / 'schemata').write_text('')
         self.assertEqual(['g', 'info'],
-                         apply.Files().directories(self.root))
+                         fs.Files().directories(self.root))
 
 
 class ErrorTestCase(testtools.TestCase):
@@ -112,6 +112,6 @@ class ErrorTestCase(testtools.TestCase):
                      st.text()))
     def test_it_can_be_made_again_from_its_arguments(self, args):
         # oslo.privsep sends the class and the arguments alone.
-        first = apply.EnforcementError(*args)
-        again = apply.EnforcementError(*first.args)
+        first = fs.GroupError(*args)
+        again = fs.GroupError(*first.args)
         self.assertEqual((str(first), vars(first)), (str(again), vars(again)))

@@ -28,13 +28,18 @@ from pathlib import Path
 import stat
 import time
 
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import tasks
+
 #: Seconds to wait for the lock. libvirt holds it while it makes one group.
 LOCK_TIMEOUT = 10.0
 
 _LOCK_POLL = 0.05
 
+_PROC = Path('/proc')
 
-class EnforcementError(Exception):
+
+class GroupError(Exception):
     """A guest's control group does not hold what it should.
 
     All of the arguments are plain, so that the error can be made again from
@@ -136,20 +141,20 @@ def _lock(descriptor: int, timeout: float) -> None:
 def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
     """Hold the lock of a resctrl that is there.
 
-    :raises EnforcementError: when it is not mounted, or somebody else does
+    :raises GroupError: when it is not mounted, or somebody else does
         not give the lock back in time.
     """
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(files.locked(root, timeout))
         except TimeoutError:
-            raise EnforcementError(
+            raise GroupError(
                 f'another process has held the lock for {timeout:g} seconds; '
                 'see /proc/locks for its process id', str(root)) from None
         except OSError as exc:
             raise os_error('resctrl cannot be locked', root, exc) from exc
         if not os.path.isdir(root / 'info'):
-            raise EnforcementError(
+            raise GroupError(
                 'there is no directory info; is resctrl still mounted?',
                 str(root))
         yield
@@ -170,12 +175,12 @@ def anybody_can_lock(root: Path) -> bool:
 def write(files: Files, root: Path, path: Path, line: str) -> None:
     """Write one line.
 
-    :raises EnforcementError: with the line and the kernel's own words.
+    :raises GroupError: with the line and the kernel's own words.
     """
     try:
         files.write(path, line)
     except OSError as exc:
-        raise EnforcementError(
+        raise GroupError(
             'the write was refused', str(path), line.rstrip('\n'),
             exc.errno or 0, last_status(files, root)) from exc
 
@@ -184,12 +189,12 @@ def write_devices(files: Files, root: Path, group: Path,
                   devices: Iterable[int]) -> None:
     """Put IOMMU groups into a control group; those that are gone are not.
 
-    :raises EnforcementError: as :func:`write`.
+    :raises GroupError: as :func:`write`.
     """
     for number in devices:
         try:
             write(files, root, group / 'tasks', f'iommu_group:{number}\n')
-        except EnforcementError as error:
+        except GroupError as error:
             if error.errno != errno.ESRCH:
                 raise
 
@@ -203,6 +208,31 @@ def last_status(files: Files, root: Path) -> str:
     return '' if status == 'ok' else status
 
 
-def os_error(reason: str, path: Path, exc: OSError) -> EnforcementError:
+def os_error(reason: str, path: Path, exc: OSError) -> GroupError:
     """The error that an error of the operating system becomes."""
-    return EnforcementError(reason, str(path), errno=exc.errno or 0)
+    return GroupError(reason, str(path), errno=exc.errno or 0)
+
+
+def remove_group(root: Path, uuid: str, *, files: Files | None = None,
+                 proc: Path = _PROC,
+                 lock_timeout: float = LOCK_TIMEOUT) -> bool:
+    """Remove a guest's own group, unless a guest still runs in it.
+
+    :returns: whether there was one to remove.
+    :raises GroupError: when the kernel refused.
+    """
+    files = files or Files()
+    path = root / naming.group_name(uuid)
+    with locked(files, root, lock_timeout):
+        try:
+            listed = files.read(path / 'tasks')
+            if tasks.vcpu_threads(tasks.threads(listed), proc):
+                return False
+            write_devices(files, root, root,
+                          sorted(tasks.iommu_groups(listed)))
+            files.remove_directory(path)
+        except FileNotFoundError:
+            return False
+        except OSError as exc:
+            raise os_error('cannot be removed', path, exc) from exc
+    return True

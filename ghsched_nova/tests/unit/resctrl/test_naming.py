@@ -18,8 +18,8 @@ import tempfile
 
 import testtools
 
-from ghsched_nova.resctrl import apply
-from ghsched_nova.resctrl import own
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import world
 
@@ -36,8 +36,8 @@ class OwnGroupTestCase(testtools.TestCase):
         self.world.reconcile()
 
     def remove(self):
-        return own.remove(self.world.root, UUID, proc=self.world.proc,
-                          files=self.world.files)
+        return fs.remove_group(self.world.root, UUID, proc=self.world.proc,
+                               files=self.world.files)
 
     def test_the_group_of_a_guest_that_has_ended_is_removed(self):
         self.world.end(0)
@@ -48,12 +48,12 @@ class OwnGroupTestCase(testtools.TestCase):
     def test_other_threads_do_not_keep_it(self):
         self.world.end(0)
         self.world.thread(7, 7, 'vhost-1000')
-        self.world.model.write(f'/{own.group_name(UUID)}/tasks', '7\n')
+        self.world.model.write(f'/{naming.group_name(UUID)}/tasks', '7\n')
         self.assertTrue(self.remove())
 
     def test_a_group_with_a_running_guest_is_not_removed(self):
         self.assertFalse(self.remove())
-        self.assertEqual([own.group_name(UUID)], self.world.groups())
+        self.assertEqual([naming.group_name(UUID)], self.world.groups())
 
     def test_a_group_that_the_kernel_keeps_is_told(self):
         self.world.end(0)
@@ -62,13 +62,13 @@ class OwnGroupTestCase(testtools.TestCase):
             raise OSError(errno.EBUSY, 'injected')
 
         self.world.files.before = busy
-        error = self.assertRaises(apply.EnforcementError, self.remove)
+        error = self.assertRaises(fs.GroupError, self.remove)
         self.assertIn('EBUSY', str(error))
 
     def test_groups_of_others_are_not_ours(self):
-        self.assertEqual(UUID, own.guest_of(own.group_name(UUID)))
+        self.assertEqual(UUID, naming.guest_of(naming.group_name(UUID)))
         for name in ('info', 'mon_groups', 'qemu-1-a-vcpus_0', 'low_prio'):
-            self.assertIsNone(own.guest_of(name))
+            self.assertIsNone(naming.guest_of(name))
 
 
 class LibvirtReadsTestCase(testtools.TestCase):
