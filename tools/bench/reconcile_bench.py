@@ -40,7 +40,7 @@ import uuid
 _AT_START = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 from ghsched_nova.guest import metadata  # noqa: E402
-from ghsched_nova.resctrl import apply  # noqa: E402
+from ghsched_nova.resctrl import fs  # noqa: E402
 from ghsched_nova.resctrl import dialects  # noqa: E402
 from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
 from ghsched_nova.resctrl import model  # noqa: E402
@@ -58,7 +58,7 @@ FRESH = MappingProxyType({'MB': 100, 'MBMIN': 0, 'MBHDL': 1, 'MBPRI': 3})
 _WIDTH = 7
 
 
-class Files(apply.Files):
+class Files(fs.Files):
     """A directory tree that takes writes as resctrl does.
 
     It knows what its files hold, as a kernel does, so that little of the

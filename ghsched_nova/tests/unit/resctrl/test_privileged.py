@@ -17,6 +17,7 @@ from unittest import mock
 
 import msgpack
 from oslo_config import cfg
+from oslo_privsep import capabilities
 from oslo_utils import importutils
 import testtools
 
@@ -149,8 +150,9 @@ class PrivilegedTestCase(testtools.TestCase):
         self.assertEqual(str(sent), str(got))
         self.assertEqual(vars(sent), vars(got))
 
-    def test_no_capability_is_kept(self):
-        self.assertEqual([], privsep.context.conf.capabilities)
+    def test_no_capability_is_kept_but_the_one_to_make_groups(self):
+        self.assertEqual([capabilities.CAP_DAC_OVERRIDE],
+                         privsep.context.conf.capabilities)
         self.assertIs(privsep.context,
                       importutils.import_class(privsep.context.pypath))
 
