@@ -45,7 +45,7 @@ class Busy(GuestRoom):
             self._only_on('rate in ghsched-exporter', load.scrape(
                 address, 'ghsched_memory_bytes_per_second', server), node)
         age, used = self.lab.until(
-            lambda: self._reported_busy(load, node), 60,
+            lambda: self._reported_busy(load, node), 120,
             'the stats of the compute node do not show the load')
         self.checks.note(0 <= age <= 30, f'age of the stats with {used}: '
                          f'{age:.1f} s, expected from 0 to 30')
@@ -85,7 +85,7 @@ class Busy(GuestRoom):
                 ('filter_scheduler', 'ram_weight_multiplier', '-1'),
                 ('ghsched', 'bandwidth_weight_threshold', '5'),
                 ('ghsched', 'bandwidth_weight_multiplier', '20')):
-            self.lab.until(lambda: self._reported_busy(load, node), 60,
+            self.lab.until(lambda: self._reported_busy(load, node), 120,
                            'the stats of the compute node do not show it')
             with self.lab.log_of(_SCHEDULER) as log:
                 other = self.lab.boot('other', 'two-nodes')

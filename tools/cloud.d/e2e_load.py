@@ -32,9 +32,9 @@ from aio.settings import CloudError
 from aio.settings import HOST
 from prometheus_client import parser
 
-#: Bytes per second that tell a busy guest from one that is idle; a tenth of
-#: what one CPU can do.
-BUSY = 4e8
+#: Bytes per second that tell a busy guest from one that is idle; a twentieth
+#: of what one CPU can do, because the machine may be busy with other things.
+BUSY = 2e8
 
 Nodes = dict[int, float]
 
@@ -76,13 +76,13 @@ class Load:
     def busy_frame(self, server: Any) -> dict[str, Any]:
         """The first frame in which a guest is busy."""
         return dict(self._lab.until(
-            lambda: self._if(server, lambda most: most >= BUSY), 30,
+            lambda: self._if(server, lambda most: most >= BUSY), 120,
             f'ghsched-top does not show that {server.name} is busy'))
 
     def idle_frame(self, server: Any) -> dict[str, Any]:
         """The first frame in which it is not."""
         return dict(self._lab.until(
-            lambda: self._if(server, lambda most: most < BUSY), 30,
+            lambda: self._if(server, lambda most: most < BUSY), 120,
             f'ghsched-top shows {server.name} as busy'))
 
     def _if(self, server: Any, wanted: Any) -> dict[str, Any] | None:
