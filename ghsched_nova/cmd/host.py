@@ -160,7 +160,8 @@ def _run(arguments: argparse.Namespace,
         report = work(reconcile.Place(Path(section.resctrl_path),
                                       Path(section.libvirt_run_path)), wanted)
     report = reconcile.Report(
-        report.actions, (*refused, *report.problems), report.foreign)
+        report.actions, (*refused, *report.problems), report.foreign,
+        report.unmeasured)
     changed = work_threads(scheduling.wanted(running),
                            Path(section.libvirt_run_path))
     show = _as_json if arguments.format == 'json' else _as_table
@@ -201,6 +202,9 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
                      for problem in report.problems]
         + [{'guest': problem.uuid, 'group': None, 'reason': problem.reason}
            for problem in changed.problems],
+        'unmeasured': [{'guest': problem.guest, 'group': problem.group,
+                        'reason': problem.reason}
+                       for problem in report.unmeasured],
     }, indent=2)
 
 
@@ -222,6 +226,10 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
                  for problem in changed.problems]
     if problems:
         parts.append(_table(('Guest', 'Group', 'Problem'), _joined(problems)))
+    if report.unmeasured:
+        parts.append(_table(('Guest', 'Group', 'Not measured'), [
+            (names.get(problem.guest, problem.guest), problem.group,
+             problem.reason) for problem in report.unmeasured]))
     capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (

@@ -40,6 +40,7 @@ from dataclasses import field
 from dataclasses import replace
 import re
 from typing import Literal
+from typing import TYPE_CHECKING
 
 from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import naming
@@ -47,8 +48,15 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl.schemata import Schemata
 from ghsched_placement import cpulist
 
+if TYPE_CHECKING:
+    from ghsched_nova.resctrl.counters import Counters
+
 Kind = Literal['make group', 'write line', 'move threads', 'remove group',
-               'move devices', 'release devices']
+               'move devices', 'release devices',
+               'assign counters', 'release counters']
+
+#: Steps that no policy needs: a guest runs on as it is without them.
+COUNTING: tuple[Kind, ...] = ('assign counters', 'release counters')
 
 #: Who made a guest's group: nova-compute, libvirt for the vCPUs, or libvirt
 #: for the whole process.
@@ -202,6 +210,8 @@ class Actual:
         guests that share, where :attr:`Wanted.one_supply` asks for them.
     :param root: what the kernel's default group holds; read only where
         :attr:`Wanted.cache` needs it.
+    :param counters: of bandwidth, where a guest asks to be measured and they
+        must be assigned.
     """
 
     groups: Mapping[str, Group]
@@ -209,6 +219,7 @@ class Actual:
     processes: frozenset[str] = frozenset()
     monitors_of_others: int = 0
     root: Schemata | None = None
+    counters: 'Counters | None' = None
 
 
 @dataclass(frozen=True)
@@ -218,10 +229,11 @@ class Action:
     :param group: its directory below the root.
     :param guest: UUID of the guest it is for; empty for a removal, and for
         what is done for all guests of a shared group.
-    :param line: of ``write line``, with its line feed.
+    :param line: of ``write line`` and of counters, with its line feed.
     :param threads: of ``move threads``.
     :param devices: IOMMU groups of ``move devices``, and of ``release
         devices``, which go from the group to the default group.
+    :param file: of the group, that the line is written to.
     """
 
     kind: Kind
@@ -231,6 +243,7 @@ class Action:
     line: str = ''
     threads: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
+    file: str = 'schemata'
 
     @property
     def what(self) -> str:
@@ -240,11 +253,11 @@ class Action:
 
     @property
     def measures_only(self) -> bool:
-        """Whether it is for a monitoring group in a shared control group.
+        """Whether no policy needs it.
 
-        No policy needs that.
+        It is for a counter, or for a monitoring group in a shared group.
         """
-        return f'/{naming.MONITORS}' in self.group
+        return self.kind in COUNTING or f'/{naming.MONITORS}' in self.group
 
     def __str__(self) -> str:
         group = self.group or 'default group'
@@ -271,11 +284,13 @@ class Plan:
     """What is to be done, in this order: removals make room.
 
     :param foreign: control groups that belong to nobody here.
+    :param unmeasured: guests that asked to be measured, and why they are not.
     """
 
     actions: tuple[Action, ...] = ()
     problems: tuple[Problem, ...] = ()
     foreign: tuple[str, ...] = ()
+    unmeasured: tuple[Problem, ...] = ()
 
 
 def check(wanted: Wanted) -> None:

@@ -52,7 +52,8 @@ _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
 #: The fields of reconcile.Report, of model.Action and model.Problem in order.
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
-                Sequence[tuple[str, str, str]], Sequence[str]]
+                Sequence[tuple[str, str, str]], Sequence[str],
+                Sequence[tuple[str, str, str]]]
 
 
 def remove_own(root: Path, uuid: str) -> bool:
@@ -71,7 +72,7 @@ def reconcile(root: Path, run_path: Path,
     :raises fs.GroupError: as there.
     :raises ValueError: when the desired state makes no sense.
     """
-    actions, problems, foreign = _reconcile(
+    actions, problems, foreign, unmeasured = _reconcile(
         str(root), str(run_path), _packed_wanted(wanted))
     return reconciling.Report(
         tuple(model.Action(kind, group, reason, guest, line, tuple(threads),
@@ -79,7 +80,8 @@ def reconcile(root: Path, run_path: Path,
               for kind, group, reason, guest, line, threads, devices
               in actions),
         tuple(model.Problem(*problem) for problem in problems),
-        tuple(foreign))
+        tuple(foreign),
+        tuple(model.Problem(*problem) for problem in unmeasured))
 
 
 @privsep.context.entrypoint
@@ -93,7 +95,9 @@ def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
               list(one.threads), list(one.devices))
              for one in report.actions],
             [(one.guest, one.group, one.reason) for one in report.problems],
-            list(report.foreign))
+            list(report.foreign),
+            [(one.guest, one.group, one.reason)
+             for one in report.unmeasured])
 
 
 @privsep.context.entrypoint

@@ -29,6 +29,7 @@ import errno
 from pathlib import Path
 
 from ghsched_nova.resctrl import cache_plan
+from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
@@ -65,11 +66,14 @@ class Report:
     :param actions: in order.
     :param problems: of guests whose policy does not hold.
     :param foreign: control groups that are nobody's here.
+    :param unmeasured: guests that asked to be measured, and why they are not;
+        they run all the same.
     """
 
     actions: tuple[model.Action, ...] = ()
     problems: tuple[model.Problem, ...] = ()
     foreign: tuple[str, ...] = ()
+    unmeasured: tuple[model.Problem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def look(place: Place, wanted: model.Wanted,
     files = files or fs.Files()
     with fs.locked(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
-    return Report(plan.actions, plan.problems, plan.foreign)
+    return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured)
 
 
 def reconcile(place: Place, wanted: model.Wanted,
@@ -129,7 +133,7 @@ def reconcile(place: Place, wanted: model.Wanted,
         *(problem for problem in plan.problems if not work.gave_up(problem)),
         *(_undone(action) for action in plan.actions
           if not action.measures_only and not work.gave_up(action))))),
-        plan.foreign)
+        plan.foreign, plan.unmeasured)
 
 
 def _plan(files: fs.Files, place: Place,
@@ -137,8 +141,9 @@ def _plan(files: fs.Files, place: Place,
     actual = survey.survey(files, place.root, wanted, place.run_path,
                            place.proc)
     made = plan.make_plan(actual, wanted)
-    return devices.completed(cache_plan.completed(made, actual, wanted),
-                             actual, wanted)
+    made = cache_plan.completed(made, actual, wanted)
+    made = counters.completed(made, actual, wanted)
+    return devices.completed(made, actual, wanted)
 
 
 def _undone(action: model.Action) -> model.Problem:
@@ -200,6 +205,8 @@ class _Work:
         needed = {'', what.guest}
         if isinstance(what, model.Action) and what.kind in _EMPTYING:
             needed.add(_RELEASE)
+        if isinstance(what, model.Action) and what.kind in model.COUNTING:
+            needed.add(what.kind)
         outer = what.group.partition(f'/{naming.MONITORS}')[0]
         return (outer, '') in self.failed or any(
             (what.group, one) in self.failed for one in needed)
@@ -226,8 +233,8 @@ class _Work:
             self.made.add(action.group)
         elif action.kind == 'remove group':
             self._remove(path)
-        elif action.kind == 'write line':
-            fs.write(self.files, self.root, path / 'schemata', action.line)
+        elif action.line:
+            fs.write(self.files, self.root, path / action.file, action.line)
         elif action.devices:
             # Those that are released go to the default group.
             target = path if action.kind == 'move devices' else self.root
@@ -326,6 +333,9 @@ class _Work:
 
     def _give_up(self, action: model.Action,
                  error: fs.GroupError) -> None:
+        if action.kind in model.COUNTING:
+            self.failed.add((action.group, action.kind))
+            return
         moving = action.kind in ('move threads', 'move devices')
         self.failed.add((action.group, (
             _RELEASE if action.kind == _RELEASE

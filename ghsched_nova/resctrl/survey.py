@@ -26,6 +26,7 @@ import os
 from pathlib import Path
 
 from ghsched_nova import qemu
+from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
@@ -75,7 +76,9 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
     return model.Actual(
         found, threads, _living(run_path, proc) if loose else frozenset(),
         _monitors_of_others(files, root, names) if wanted.one_supply else 0,
-        _group(files, root).schemata if wanted.cache else None)
+        _group(files, root).schemata if wanted.cache else None,
+        counters.read(files, root, counters.measured(wanted.guests, found))
+        if any(guest.monitor for guest in wanted.guests) else None)
 
 
 def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],

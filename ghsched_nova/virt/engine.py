@@ -61,6 +61,7 @@ class HostEngine(host_facts.HostFacts):
         self._told: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
+        self._unmeasured: frozenset[model.Problem] = frozenset()
         # The guests that run in a shared group, by UUID.
         self._sharing: dict[str, desired.Sharing] = {}
         # Those that the last description of the host was made of.
@@ -292,7 +293,16 @@ class HostEngine(host_facts.HostFacts):
                     for guest in wanted.guests)), False
             _tell_actions(report)
             self._foreign = frozenset(report.foreign)
+            self._tell_unmeasured(report)
             return (*problems, *report.problems), bool(report.actions)
+
+    def _tell_unmeasured(self, report: reconciling.Report) -> None:
+        """Once for as long as it lasts."""
+        found = frozenset(report.unmeasured)
+        for problem in sorted(found - self._unmeasured, key=str):
+            LOG.warning('ghsched: guest %(uuid)s is not measured: %(reason)s',
+                        {'uuid': problem.guest, 'reason': problem.reason})
+        self._unmeasured = found
 
     def forget(self, uuid: str) -> None:
         """Give up what was made here for a guest that runs no more.

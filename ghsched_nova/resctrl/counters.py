@@ -1,0 +1,187 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Counters of bandwidth that groups must be assigned to be measured.
+
+Where ``info/<resource>_MON/mbm_assign_mode`` says ``[mbm_event]``, hardware
+has fewer counters than groups (Documentation/filesystems/resctrl.rst). The
+kernel gives a new group one for each event in each domain, as long as there
+are any. A guest that asks to be measured is given what it lacks: counters
+that are free, then those that count local traffic in groups of guests, which
+nothing here reads, then those of guests that did not ask.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import schemata
+
+#: What is measured, and what else takes counters.
+EVENT = 'mbm_total_bytes'
+_OTHER_EVENTS = ('mbm_local_bytes',)
+
+#: Resources whose counters may have to be assigned; ``MB`` is NVIDIA's.
+_RESOURCES = ('L3', 'MB')
+
+#: A group, an event.
+_Counted = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counters as they were found.
+
+    :param file: of groups, where their counters are.
+    :param free: how many are no group's, by domain.
+    :param assigned: domains in which there is one, by group and event; with
+        :data:`EVENT` for each group that was looked at.
+    """
+
+    file: str
+    free: Mapping[int, int]
+    assigned: Mapping[_Counted, frozenset[int]]
+
+
+def read(files: fs.Files, root: Path,
+         groups: Iterable[str]) -> Counters | None:
+    """The counters of a host; None where each group is measured.
+
+    :param groups: those of guests, below the root; monitoring groups, too.
+    """
+    for resource in _RESOURCES:
+        info = root / 'info' / f'{resource}_MON'
+        try:
+            if '[mbm_event]' not in files.read(info / 'mbm_assign_mode'):
+                continue
+            free = _values(files.read(info / 'available_mbm_cntrs'))
+        except (OSError, schemata.SchemataError):
+            continue
+        file = f'mbm_{resource}_assignments'
+        assigned: dict[_Counted, frozenset[int]] = {}
+        for group in groups:
+            try:
+                assigned |= _assigned(group, files.read(root / group / file))
+            except OSError:     # one that has just gone
+                continue
+        return Counters(file, free, assigned)
+    return None
+
+
+def _values(text: str) -> Mapping[int, int]:
+    return schemata.parse(f'counters:{text}').values('counters') or {}
+
+
+def _assigned(group: str, text: str) -> dict[_Counted, frozenset[int]]:
+    """The domains with a counter in ``EVENT:DOMAIN=e;DOMAIN=_`` lines."""
+    found: dict[_Counted, frozenset[int]] = {(group, EVENT): frozenset()}
+    for line in text.splitlines():
+        event, _, rest = line.partition(':')
+        found[group, event] = frozenset(
+            int(domain) for domain, _, state in (
+                item.partition('=') for item in rest.split(';'))
+            if domain.isdecimal() and state == 'e')
+    return found
+
+
+def completed(plan: model.Plan, actual: model.Actual,
+              wanted: model.Wanted) -> model.Plan:
+    """A plan with the counters that guests are to be given (pure).
+
+    A group that is made in this plan gets its counters from the kernel first.
+    """
+    counters = actual.counters
+    if counters is None:
+        return plan
+    asking = {group: guest for group, guest in measured(
+        wanted.guests, actual.groups).items()
+        if guest.monitor and (group, EVENT) in counters.assigned}
+    ledger = _Ledger(counters, asking.keys())
+    lacking = {group: [domain for domain in sorted(counters.free)
+                       if domain not in counters.assigned[group, EVENT]
+                       and not ledger.take(group, domain)]
+               for group in sorted(asking)}
+    return replace(
+        plan, actions=(*plan.actions, *ledger.actions(asking)),
+        unmeasured=tuple(model.Problem(
+            asking[group].domain.uuid, group,
+            'no counter of bandwidth is left in domain '
+            + ', '.join(map(str, domains)))
+            for group, domains in lacking.items() if domains))
+
+
+def measured(guests: Iterable[model.Guest],
+             names: Mapping[str, model.Group]) -> dict[str, model.Guest]:
+    """Guests by the group, or the monitoring group, that measures each."""
+    return {
+        model.monitor(name, guest.domain.uuid) if naming.is_shared(name)
+        else name: guest
+        for name, members in model.members(guests, names).items()
+        for guest in members}
+
+
+class _Ledger:
+    """Which counter goes where.
+
+    :param asking: groups that keep their counter of :data:`EVENT`.
+    """
+
+    def __init__(self, counters: Counters, asking: Iterable[str]):
+        self._file = counters.file
+        self._free = dict(counters.free)
+        self._held = dict(counters.assigned)
+        keep = {(group, EVENT) for group in asking}
+        self._donors = sorted(
+            self._held.keys() - keep, key=lambda one: (
+                one[1] not in _OTHER_EVENTS, one))
+        self._given: dict[_Counted, list[int]] = {}
+        self._released: dict[_Counted, list[int]] = {}
+
+    def take(self, group: str, domain: int) -> bool:
+        """A counter for a group, if one is to be had."""
+        if self._free[domain] > 0:
+            self._free[domain] -= 1
+        elif not self._release(domain):
+            return False
+        self._given.setdefault((group, EVENT), []).append(domain)
+        return True
+
+    def _release(self, domain: int) -> bool:
+        for donor in self._donors:
+            if domain in self._held[donor]:
+                self._held[donor] -= {domain}
+                self._released.setdefault(donor, []).append(domain)
+                return True
+        return False
+
+    def actions(self, asking: Mapping[str, model.Guest]
+                ) -> Iterator[model.Action]:
+        for (group, event), domains in self._released.items():
+            yield model.Action(
+                'release counters', group, 'a guest is to be measured',
+                line=_line(event, domains, '_'), file=self._file)
+        for (group, event), domains in self._given.items():
+            yield model.Action(
+                'assign counters', group, 'the guest is to be measured',
+                asking[group].domain.uuid, line=_line(event, domains, 'e'),
+                file=self._file)
+
+
+def _line(event: str, domains: Iterable[int], state: str) -> str:
+    return (f'{event}:' + ';'.join(f'{domain}={state}' for domain in domains)
+            + '\n')
