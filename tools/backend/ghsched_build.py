@@ -23,6 +23,8 @@ So the file is added to the finished wheel, whose format is a standard
 **No requirement of Nova.** requirements.txt begins with it, for those who work
 on this tree. Who installs a package has a Nova, which pip must not replace, or
 needs none: an admin's laptop, tempest. They can ask for the extra ``nova``.
+oslo.messaging, which brings eventlet, is used beside Nova only and comes with
+it.
 
 **No tests** in the wheel but those of the tempest plugin.
 """
@@ -40,7 +42,7 @@ from pbr import build
 
 PTH = 'ghsched.pth'
 
-_NOVA = re.compile(r'nova\s*[<>=!~;#]', re.IGNORECASE)
+_NOVA = re.compile(r'(nova|oslo\.messaging)\s*[<>=!~;#]', re.IGNORECASE)
 _TESTS = re.compile(r'ghsched_\w+/tests/')
 
 
