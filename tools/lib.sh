@@ -294,9 +294,8 @@ _install_project() {
         while IFS= read -r -d '' file; do
             [ -e "$file" ] && printf '%s\0' "$file"
         done | tar --null --files-from=- -cf -) | tar -xf - -C "$work"
-    version=$(git -C "$GHSCHED_TOP" describe --tags 2> /dev/null |
-        sed -n 's/^\([0-9][0-9.]*\).*/\1/p')
-    PBR_VERSION=${version:-0.0.1} "$VENV/bin/pip" wheel -q --no-deps \
+    version=$(sed -n 's/^version = //p' "$GHSCHED_TOP/setup.cfg")
+    PBR_VERSION=$version "$VENV/bin/pip" wheel -q --no-deps \
         --no-build-isolation -w "$work/dist" "$work" &&
         "$VENV/bin/pip" install -q --no-deps --force-reinstall \
             "$work"/dist/*.whl || rc=$?
