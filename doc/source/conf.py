@@ -12,6 +12,7 @@
 
 """Configuration of the manual."""
 
+import configparser
 import pathlib
 import sys
 
@@ -35,9 +36,16 @@ exclude_patterns: list[str] = []
 pygments_style = 'native'
 
 html_theme = 'openstackdocs'
+html_static_path = ['_static']
+html_css_files = ['ghsched.css']
 openstackdocs_repo_name = 'x/ghsched'
 openstackdocs_use_storyboard = False
 openstackdocs_auto_name = False
+# Without a tag of git the theme would show 0.0.1.
+openstackdocs_auto_version = False
+_setup = configparser.ConfigParser(interpolation=None)
+_setup.read(_DOC.parent / 'setup.cfg')
+version = release = _setup['metadata']['version']
 
 # What every command of cliff takes; its own manual explains it.
 autoprogram_cliff_application = 'openstack'
