@@ -189,6 +189,16 @@ OPTS: list[cfg.Opt] = [
              '[compute]cpu_dedicated_set is an exclusive cpuset of its own, '
              'or where sched_rt_runtime_us is -1; nova-compute tries that. '
              'Used by nova-compute.'),
+    cfg.IntOpt(
+        'realtime_shared_percent', default=0, min=0, max=100,
+        help='Percent of what the kernel leaves to real-time threads '
+             '(sched_rt_runtime_us) that vCPUs may take of the CPUs which '
+             'guests share on each NUMA node (ghsched:vcpu_scheduler with '
+             'hw:cpu_policy=shared). Placement counts it as '
+             'CUSTOM_RT_CPU_PERMILLE. Such a vCPU runs before all other '
+             'guests on these CPUs; the kernel holds those of the class '
+             'deadline to their runtime, and those of fifo and rr to '
+             'nothing. Used by nova-compute.'),
     cfg.ListOpt(
         'irq_bypass', default=['auto'],
         item_type=types.String(choices=[

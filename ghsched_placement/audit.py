@@ -30,6 +30,7 @@ from ghsched_placement.findings import Finding
 from ghsched_placement.findings import Holdings
 from ghsched_placement.findings import Others
 from ghsched_placement.findings import Server
+from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
@@ -174,6 +175,7 @@ def _server(host: capacity.Host, server: Server,
         return
     policy = server.policy or GuestPolicy()
     yield from _shares(host, server, policy, held, accounting)
+    yield from _beside(host, server, policy, held)
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups != int(policy.controlled) and not (
             groups == 0 and is_shared(host, policy)):
@@ -226,6 +228,23 @@ def _shares(host: capacity.Host, server: Server, policy: GuestPolicy,
         host.name, 'allocation-differs', server.uuid,
         f'{server.name} holds {_shares_text(have)}, its flavor needs '
         f'{asked}', _MOVE_IT)
+
+
+def _beside(host: capacity.Host, server: Server, policy: GuestPolicy,
+            held: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    """What is counted beside bandwidth, and held on other nodes or not."""
+    wanted = {server.nodes[guest]: amounts for guest, amounts
+              in policy.resources().items() if guest < len(server.nodes)}
+    for node in host.nodes:
+        asked = wanted.get(-1 if node.number is None else node.number, {})
+        for name in lack.BESIDE:
+            have = held.get(node.uuid, {}).get(name, 0)
+            want = asked.get(name, 0)
+            if server.nodes and have != want:
+                yield Finding(
+                    host.name, 'allocation-differs', server.uuid,
+                    f'{server.name} holds {have} {lack.WORDS[name]} on NUMA '
+                    f'node {node.number}, its flavor needs {want}', _MOVE_IT)
 
 
 def _vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
@@ -288,6 +307,9 @@ def ours(host: capacity.Host,
     shares = bandwidth_by_node(host, held)
     if shares:
         parts.append(_shares_text(shares))
+    parts += [f'{held[node.uuid][name]} {lack.WORDS[name]} on NUMA node '
+              f'{node.number}' for node in host.nodes for name in lack.BESIDE
+              if held.get(node.uuid, {}).get(name)]
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups:
         parts.append('a control group' if groups == 1

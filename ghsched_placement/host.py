@@ -39,6 +39,8 @@ class HostDescription:
     :param l3_ways: ways of an L3 that guests can have to themselves, by host
         NUMA node; nodes without any are left out.
     :param l3_ways_least: the fewest that one of them can have.
+    :param rt_permille: thousandths of a shared CPU that real-time vCPUs may
+        take, by host NUMA node; nodes without any are left out.
     """
 
     nodes: tuple[int, ...] = ()
@@ -49,6 +51,7 @@ class HostDescription:
     guarantee_least: int = 1
     l3_ways: Mapping[int, int] = field(default_factory=dict)
     l3_ways_least: int = 1
+    rt_permille: Mapping[int, int] = field(default_factory=dict)
 
     def held(self, share: int) -> int:
         """What the hardware holds for a guaranteed share."""

@@ -168,10 +168,12 @@ VCPU_SCHEDULER = Key(
     details='With fifo and rr a vCPU runs before every thread of another '
             'class, so they need CPUs of their own (hw:cpu_policy=dedicated) '
             'and something left for QEMU itself: hw:emulator_threads_policy, '
-            'or vCPUs that ghsched:vcpu_scheduler_mask leaves out. Cannot be '
-            'combined with hw:cpu_realtime, which sets fifo with the one '
-            'priority of the host. deadline needs the same, and a host that '
-            'offers it; see ghsched:vcpu_runtime_us.')
+            'or vCPUs that ghsched:vcpu_scheduler_mask leaves out. With '
+            'hw:cpu_policy=shared they need a time that can be counted, '
+            'ghsched:vcpu_runtime_us of each ghsched:vcpu_period_us, and '
+            'hw:numa_nodes. Cannot be combined with hw:cpu_realtime, which '
+            'sets fifo with the one priority of the host. deadline needs the '
+            'same, and a host that offers it; see ghsched:vcpu_runtime_us.')
 
 VCPU_PRIORITY = Key(
     name='vcpu_priority', kind='int', per_node=False, minimum=1, maximum=99,
@@ -188,12 +190,17 @@ VCPU_RUNTIME_US = Key(
     maximum=4194304, default_text='none; deadline needs it',
     summary='Microseconds that a vCPU under deadline may run in each period.',
     details='The kernel holds a vCPU to it. At most the share of the period '
-            'that every kernel leaves to such threads by default, 90 %.')
+            'that every kernel leaves to such threads by default, 90 %. With '
+            'hw:cpu_policy=shared it is also for fifo and rr, which need it '
+            'then: Placement counts it on the host NUMA node '
+            '(CUSTOM_RT_CPU_PERMILLE), and the kernel does not hold the vCPU '
+            'to it.')
 
 VCPU_PERIOD_US = Key(
     name='vcpu_period_us', kind='int', per_node=False, minimum=100,
     maximum=4194304, default_text='none; deadline needs it',
-    summary='Period of a vCPU under deadline, in microseconds.')
+    summary='Period of a vCPU under deadline, in microseconds; on shared CPUs '
+            'of one under fifo or rr, too.')
 
 VCPU_DEADLINE_US = Key(
     name='vcpu_deadline_us', kind='int', per_node=False, minimum=2,

@@ -50,13 +50,14 @@ Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
 BANDWIDTH = '% of memory bandwidth'
 GROUPS = 'control groups'
 WAYS = 'ways of an L3'
+REALTIME = 'thousandths of a CPU in real time'
 
 #: Each thing can be had, but not all of them on the same host NUMA nodes.
 COMBINATION = 'all on the same NUMA nodes'
 
 #: Names of what is counted by host.
 WORDS = {names.RESCTRL_GROUP: GROUPS, names.MEM_BW_PCT: BANDWIDTH,
-         names.L3_WAYS: WAYS,
+         names.L3_WAYS: WAYS, names.RT_CPU_PERMILLE: REALTIME,
          'MEMORY_MB': 'memory', 'DISK_GB': 'disk'}
 
 #: Units of what does not name its own.
@@ -74,9 +75,19 @@ HELD_BY_KEY = {
     'DEVICE_NUMA': keys.DEVICE_NUMA,
     'VCPU_REALTIME': keys.VCPU_SCHEDULER,
     'VCPU_DEADLINE': keys.VCPU_SCHEDULER,
+    'VCPU_DEADLINE_SHARED': keys.VCPU_SCHEDULER,
     'GUEST_TOPOLOGY': keys.GUEST_TOPOLOGY,
     'IRQ_BYPASS': keys.IRQ_BYPASS,
 }
+
+#: What is counted beside bandwidth: how it is called of a node, the key, and
+#: what would help where no node has any.
+BESIDE = {
+    names.L3_WAYS: ('ways of its L3', keys.L3_WAYS, ''),
+    names.RT_CPU_PERMILLE: (
+        'thousandths of a shared CPU for real-time vCPUs',
+        keys.VCPU_RUNTIME_US, 'hosts give some with '
+        '[ghsched]realtime_shared_percent')}
 
 _HELD = {names.CAPABILITY_TRAITS[name]: key
          for name, key in HELD_BY_KEY.items()}
@@ -329,7 +340,7 @@ def _find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
     if missing:
         return missing
     missing += [*_bandwidth(policy, accounting, ask, cloud.nodes),
-                *_cache(policy, ask), *_vfs(policy, cloud.pfs)]
+                *_beside(policy, ask), *_vfs(policy, cloud.pfs)]
     if _no_group(policy, ask):
         if not cloud.joins:
             missing.append(Lack(None, GROUPS, reason=_NO_GROUP, cure=(
@@ -458,20 +469,20 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
                 f'({_counted(accounting)})'))
 
 
-def _cache(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
-    ways = sorted({node.l3_ways for node in policy.nodes} - {0})
-    for count in ways:
-        def has(amount: int) -> bool:
-            return ask([('resources', f'{names.L3_WAYS}:{amount}'),
-                        ('required', names.NUMA_NODE_TRAIT)])
-        if not has(count):
-            most = next((few for few in range(count - 1, 0, -1)
-                         if has(few)), 0)
-            yield Lack(
-                None, WAYS, most, count,
-                f'no host NUMA node has {count} ways of its L3 left '
-                f'({keys.L3_WAYS.extra_spec})',
-                f'the most left on one node is {most}')
+def _beside(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
+    """What is counted beside bandwidth."""
+    for name, (what, key, cure) in BESIDE.items():
+        for count in sorted({amounts[name] for amounts
+                             in policy.resources().values()
+                             if name in amounts}):
+            if not _some_node_has(count, ask, resource=name):
+                most = _most_on_one_node(count, ask, name)
+                yield Lack(
+                    None, WORDS[name], most, count,
+                    f'no host NUMA node has {count} {what} left '
+                    f'({key.extra_spec})',
+                    f'the most left on one node is {most}',
+                    '' if most else cure)
 
 
 def _counted(accounting: Accounting) -> str:
@@ -499,8 +510,9 @@ def _not_joined(policy: GuestPolicy, accounting: Accounting,
 
 
 def _some_node_has(share: int, ask: Ask,
-                   trait: str = names.NUMA_NODE_TRAIT) -> bool:
-    return ask([('resources', f'{names.MEM_BW_PCT}:{share}'),
+                   trait: str = names.NUMA_NODE_TRAIT,
+                   resource: str = names.MEM_BW_PCT) -> bool:
+    return ask([('resources', f'{resource}:{share}'),
                 ('required', trait)])
 
 
@@ -511,12 +523,13 @@ def _next_step(share: int, ask: Ask) -> int:
                  if one <= 100 and _some_node_has(one, ask)), 0)
 
 
-def _most_on_one_node(below: int, ask: Ask) -> int:
+def _most_on_one_node(below: int, ask: Ask,
+                      resource: str = names.MEM_BW_PCT) -> int:
     """Largest share that some node has left, by bisection."""
     low, high = 0, below - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if _some_node_has(middle, ask):
+        if _some_node_has(middle, ask, resource=resource):
             low = middle
         else:
             high = middle - 1

@@ -31,6 +31,10 @@ MEM_BW_PCT = 'CUSTOM_MEM_BW_PCT'
 #: of which have as many. Lives on the NUMA node provider.
 L3_WAYS = 'CUSTOM_L3_WAYS'
 
+#: Thousandths of a shared CPU that vCPUs of a real-time class may take. Lives
+#: on the NUMA node provider.
+RT_CPU_PERMILLE = 'CUSTOM_RT_CPU_PERMILLE'
+
 #: One resctrl control group (a CLOSID on x86, a PARTID on Arm). Lives on the
 #: root provider, because the hardware's set is one per host.
 RESCTRL_GROUP = 'CUSTOM_RESCTRL_GROUP'
@@ -56,7 +60,8 @@ CAPABILITY_TRAITS = {
     for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
                  'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR',
                  'L3_WAYS', 'DEVICE_NUMA', 'VCPU_REALTIME', 'VCPU_DEADLINE',
-                 'PREEMPT_RT', 'GUEST_TOPOLOGY', 'IRQ_BYPASS',
+                 'VCPU_DEADLINE_SHARED', 'PREEMPT_RT', 'GUEST_TOPOLOGY',
+                 'IRQ_BYPASS',
                  'IRQ_BYPASS_VLPI', 'IRQ_BYPASS_VSGI', 'IRQ_BYPASS_POSTED',
                  'IRQ_BYPASS_AVIC')
 }

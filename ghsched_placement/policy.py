@@ -118,6 +118,8 @@ class GuestPolicy:
     :param affinity_group: which guests it should be near; empty for none.
     :param guest_topology: whether the guest sees the part of the host that
         backs it.
+    :param rt_permille: thousandths of a CPU that its real-time vCPUs take of
+        the shared ones, by guest NUMA node; empty when none do.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
@@ -128,6 +130,7 @@ class GuestPolicy:
     threads: ThreadPolicy = scheduling.NONE
     affinity_group: str = ''
     guest_topology: bool = False
+    rt_permille: tuple[int, ...] = ()
 
     @property
     def controlled(self) -> bool:
@@ -162,6 +165,8 @@ class GuestPolicy:
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
                           names.L3_WAYS: node.l3_ways}
                  for number, node in enumerate(self.nodes)}
+        for number, permille in enumerate(self.rt_permille):
+            found.setdefault(number, {})[names.RT_CPU_PERMILLE] = permille
         return {number: {name: amount for name, amount in amounts.items()
                          if amount}
                 for number, amounts in found.items() if any(amounts.values())}
@@ -268,13 +273,15 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 
 def parse(extra_specs: Mapping[str, str],
-          guest_nodes: int) -> GuestPolicy | None:
+          guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
     """The policy in a flavor's extra specs; None when there is none.
 
     :param extra_specs: all extra specs of the flavor; those of other
         namespaces are ignored.
     :param guest_nodes: number of guest NUMA nodes, 0 when the guest has no
         NUMA topology.
+    :param vcpus: how many the guest has; 0 where what Placement counts of
+        them does not matter.
     :raises PolicyError: for an unknown key, a bad value, a key of a guest
         node that the flavor has not, or keys that contradict each other.
     """
@@ -304,7 +311,25 @@ def parse(extra_specs: Mapping[str, str],
     return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa,
                        vfs=vfs, vfs_locality=locality, threads=threads,
                        affinity_group=group,
-                       guest_topology=guest_topology)
+                       guest_topology=guest_topology,
+                       rt_permille=_rt_permille(threads, extra_specs,
+                                                guest_nodes, vcpus))
+
+
+def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
+                 guest_nodes: int, vcpus: int) -> tuple[int, ...]:
+    if not (threads.permille and guest_nodes and vcpus):
+        return ()
+    # Slow to import; few flavors need it.
+    from ghsched_placement import topology
+
+    chosen = scheduling.vcpus_of(threads, vcpus)
+    try:
+        by_node = topology.vcpus_by_node(guest_nodes, vcpus, extra_specs)
+    except topology.TopologyError as error:
+        raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
+                          str(error)) from None
+    return tuple(threads.permille * len(chosen & node) for node in by_node)
 
 
 def _values(ours: Mapping[str, str]

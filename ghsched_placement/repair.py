@@ -29,6 +29,7 @@ from ghsched_placement import capacity
 from ghsched_placement.findings import Finding
 from ghsched_placement.findings import Holdings
 from ghsched_placement.findings import Server
+from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 
@@ -105,20 +106,25 @@ def healed(host: capacity.Host, server: Server, held: Amounts,
     policy = server.policy
     if policy is None or server.moving or not held:
         return None
-    shares = policy.demand(accounting)
-    if shares and max(shares) >= len(server.nodes):
+    counted = policy.resources(accounting)
+    if counted and max(counted) >= len(server.nodes):
         return None
-    by_node = {server.nodes[guest]: share for guest, share in shares.items()}
-    providers = {node.number: node.uuid for node in host.nodes
-                 if node.number is not None and node.bandwidth is not None}
-    if not by_node.keys() <= providers.keys():
+    by_node = {server.nodes[guest]: amounts
+               for guest, amounts in counted.items()}
+    providers = {node.number: node for node in host.nodes
+                 if node.number is not None}
+    if not all(number in providers and (
+            names.MEM_BW_PCT not in amounts
+            or providers[number].bandwidth is not None)
+            for number, amounts in by_node.items()):
         return None
     groups = int(policy.controlled)
     if groups and audit.is_shared(host, policy):
         groups = min(1, held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
     wanted: dict[str, dict[str, int]] = {
-        uuid: {names.MEM_BW_PCT: by_node.get(number, 0)}
-        for number, uuid in providers.items()}
+        node.uuid: {name: by_node.get(number, {}).get(name, 0)
+                    for name in (names.MEM_BW_PCT, *lack.BESIDE)}
+        for number, node in providers.items()}
     wanted[host.uuid] = {names.RESCTRL_GROUP: groups}
     if changed(held, wanted) == _plain(held):
         return None

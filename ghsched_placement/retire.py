@@ -35,7 +35,7 @@ from ghsched_placement import names
 _VERSION = '1.37'
 
 _CLASSES = frozenset({names.MEM_BW_PCT, names.L3_WAYS,
-                      names.RESCTRL_GROUP})
+                      names.RT_CPU_PERMILLE, names.RESCTRL_GROUP})
 _TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
                      names.NUMA_NODE_TRAIT})
 

@@ -38,6 +38,9 @@ DEADLINE = 'deadline'
 #: kernel/sched/deadline.c).
 DEADLINE_SHARE = 90
 
+#: The same of a shared CPU, in thousandths.
+_KEPT_FOR_OTHERS = 50
+
 #: What a class of :data:`REALTIME` has without a priority in the flavor.
 DEFAULT_PRIORITY = 1
 
@@ -68,8 +71,7 @@ class Scheduling:
 
     @property
     def permille(self) -> int:
-        """The part of a CPU that a thread under deadline takes, rounded up.
-        """
+        """Thousandths of a CPU that its times are, rounded up."""
         if not self.runtime_us or not self.period_us:
             return 0
         return -(-1000 * self.runtime_us // self.period_us)
@@ -91,6 +93,9 @@ class ThreadPolicy:
     :param lock_memory: whether all memory of QEMU is locked.
     :param irq_bypass: whether interrupts of its devices must (``required``)
         or should (``preferred``) reach the guest without the hypervisor.
+    :param permille: thousandths of a CPU that each vCPU of a real-time class
+        takes of the shared ones; 0 with CPUs of its own, which are counted
+        as they are.
     """
 
     vcpus: Scheduling | None = None
@@ -99,6 +104,7 @@ class ThreadPolicy:
     iothreads: Scheduling | None = None
     lock_memory: bool = False
     irq_bypass: str = keys.NONE
+    permille: int = 0
 
     @property
     def kinds(self) -> tuple[Scheduling, ...]:
@@ -122,7 +128,8 @@ class ThreadPolicy:
         if any(kind.priority for kind in self.kinds):
             needed.add('VCPU_REALTIME')
         if any(kind.runtime_us for kind in self.kinds):
-            needed.add('VCPU_DEADLINE')
+            needed.add('VCPU_DEADLINE_SHARED' if self.permille
+                       else 'VCPU_DEADLINE')
         if self.irq_bypass == keys.REQUIRED:
             needed.add('IRQ_BYPASS')
         return frozenset(needed)
@@ -160,20 +167,37 @@ def build(values: Mapping[str, object],
     """
     vcpus, emulator, iothreads = (
         _kind(values, scheduler, priority) for scheduler, priority in _KINDS)
-    if vcpus is not None and vcpus.scheduler == DEADLINE:
-        vcpus = _deadline(values)
+    permille = 0
+    if vcpus is not None and vcpus.realtime and _is_shared(extra_specs):
+        times = _times(values, vcpus.scheduler)
+        permille = times.permille
+        vcpus = times if vcpus.scheduler == DEADLINE else vcpus
+    elif vcpus is not None and vcpus.scheduler == DEADLINE:
+        vcpus = _times(values, DEADLINE)
     else:
         _check_no_times(values)
     policy = ThreadPolicy(
         vcpus, str(values.get(keys.VCPU_SCHEDULER_MASK.name, '')), emulator,
         iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)),
-        str(values.get(keys.IRQ_BYPASS.name, keys.NONE)))
+        str(values.get(keys.IRQ_BYPASS.name, keys.NONE)), permille)
     if policy.mask and vcpus is None:
         raise PolicyError(
             keys.VCPU_SCHEDULER_MASK.extra_spec,
             f'needs {keys.VCPU_SCHEDULER.extra_spec}')
     _check_nova(policy, extra_specs)
     return policy
+
+
+def room(cpus: int, runtime_us: int, period_us: int, percent: int) -> int:
+    """Thousandths of a CPU that real-time vCPUs may take of shared CPUs.
+
+    :param runtime_us: ``sched_rt_runtime_us`` of the host's kernel, -1 for
+        all of ``period_us``, which is ``sched_rt_period_us``.
+    :param percent: of what the kernel leaves to them.
+    """
+    each = 1000 if runtime_us < 0 else max(
+        0, 1000 * runtime_us // period_us - _KEPT_FOR_OTHERS)
+    return cpus * each * percent // 100
 
 
 def vcpus_of(policy: ThreadPolicy, count: int) -> frozenset[int]:
@@ -228,13 +252,28 @@ def _kind(values: Mapping[str, object], scheduler: keys.Key,
     return None if name is None else Scheduling(str(name))
 
 
-def _deadline(values: Mapping[str, object]) -> Scheduling:
-    """A class whose times the kernel takes: runtime <= deadline <= period."""
+def _is_shared(extra_specs: Mapping[str, str]) -> bool:
+    """Whether real-time vCPUs are to be counted on shared CPUs.
+
+    The flavor has to say so: what it leaves open an image may decide.
+    """
+    return extra_specs.get(_CPU_POLICY) == 'shared'
+
+
+def _times(values: Mapping[str, object], scheduler: str) -> Scheduling:
+    """Times that the kernel takes: runtime <= deadline <= period.
+
+    Those of fifo and rr are a promise of the guest, which no kernel holds it
+    to; a deadline within the period they do not have.
+    """
+    if scheduler != DEADLINE:
+        _check_no_times(values, keys.VCPU_DEADLINE_US)
     for key in (keys.VCPU_RUNTIME_US, keys.VCPU_PERIOD_US):
         if key.name not in values:
+            where = '' if scheduler == DEADLINE else ' on shared CPUs'
             raise PolicyError(
                 keys.VCPU_SCHEDULER.extra_spec,
-                f'{DEADLINE} needs {key.extra_spec}')
+                f'{scheduler}{where} needs {key.extra_spec}')
     period = int(str(values[keys.VCPU_PERIOD_US.name]))
     runtime = int(str(values[keys.VCPU_RUNTIME_US.name]))
     deadline = int(str(values.get(keys.VCPU_DEADLINE_US.name, period)))
@@ -253,12 +292,14 @@ def _deadline(values: Mapping[str, object]) -> Scheduling:
     return Scheduling(DEADLINE, None, runtime, deadline, period)
 
 
-def _check_no_times(values: Mapping[str, object]) -> None:
-    for key in _TIMES:
+def _check_no_times(values: Mapping[str, object], *those: keys.Key) -> None:
+    for key in those or _TIMES:
         if key.name in values:
             raise PolicyError(
                 key.extra_spec,
-                f'needs {keys.VCPU_SCHEDULER.extra_spec}={DEADLINE}')
+                f'needs {keys.VCPU_SCHEDULER.extra_spec}={DEADLINE}' + (
+                    '' if those else f', or {_CPU_POLICY}=shared with fifo '
+                                     'or rr'))
 
 
 def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
@@ -303,9 +344,17 @@ def _check_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
                  apart: bool) -> None:
     assert policy.vcpus is not None  # noqa: S101
     name, key = policy.vcpus.scheduler, keys.VCPU_SCHEDULER.extra_spec
+    if policy.permille:
+        if keys.NUMA_NODES not in extra_specs:
+            raise PolicyError(
+                key, f'{name} on shared CPUs is counted on NUMA nodes; set '
+                     f'{keys.NUMA_NODES}')
+        return
     if extra_specs.get(_CPU_POLICY) != 'dedicated':
         raise PolicyError(
-            key, f'{name} needs CPUs of its own; set {_CPU_POLICY}=dedicated')
+            key, f'{name} needs CPUs of its own; set {_CPU_POLICY}=dedicated, '
+                 f'or shared to have {keys.VCPU_RUNTIME_US.extra_spec} of '
+                 f'each {keys.VCPU_PERIOD_US.extra_spec} counted')
     if not apart and not policy.mask:
         raise PolicyError(
             key, f'{name} on every vCPU leaves no CPU for QEMU itself; set '

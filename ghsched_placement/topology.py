@@ -277,6 +277,19 @@ def _cells(nodes: int, vcpus: int, memory_mb: int,
     return _manual(vcpus, memory_mb, cpus, memory)
 
 
+def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
+                  ) -> tuple[frozenset[int], ...]:
+    """Guest CPU numbers of each guest NUMA node.
+
+    :raises TopologyError: when Nova would refuse the flavor for them.
+    """
+    listed = _listed('hw:numa_cpus', extra_specs)
+    if not listed:
+        return tuple(cell.vcpus for cell in _even(nodes, vcpus, 0))
+    return tuple(_cpus(f'hw:numa_cpus.{node}', text)
+                 for node, text in enumerate(listed))
+
+
 def _listed(key: str, extra_specs: Mapping[str, str]) -> list[str]:
     """Values of key.0, key.1, ... up to the first that is absent."""
     values: list[str] = []

@@ -15,7 +15,8 @@
 ::
 
     <compute node>         CUSTOM_RESCTRL_GROUP, capability traits
-     +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, CUSTOM_L3_WAYS, HW_NUMA_ROOT, ...
+     +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, CUSTOM_L3_WAYS,
+     |   |                 CUSTOM_RT_CPU_PERMILLE, HW_NUMA_ROOT, ...
      |   +- <node>_<PF>    VFs, filled by Nova
      +- <node>_NUMA1       ...
 
@@ -100,7 +101,7 @@ class Provider:
 def desired(root_uuid: str, root_name: str, host: HostDescription,
             config: Config,
             current: Mapping[str, Current] | None = None,
-            cache: Mapping[str, Current] | None = None,
+            fewer: Mapping[tuple[str, str], Current] | None = None,
             ) -> tuple[Provider, ...]:
     """The providers of one host, the compute node first.
 
@@ -108,8 +109,8 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
     :param root_name: its name.
     :param current: what Placement holds, by provider UUID. A NUMA provider
         whose node the host lost is not in the result; see :func:`retired`.
-    :param cache: the same of the ways of L3 caches, where there are fewer
-        than Placement holds.
+    :param fewer: the same by provider UUID and resource class, of those of
+        :func:`counted` of which there is less than Placement holds.
     """
     current = current or {}
     capabilities = frozenset(
@@ -121,7 +122,7 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
                                        current.get(root_uuid, Current())),
         traits=capabilities)
     offered = [
-        _numa_provider(root, node, host, config, current, cache or {})
+        _numa_provider(root, node, host, config, current, fewer or {})
         for node in sorted({*host.nodes, *host.numa_nodes})]
     return (root, *offered)
 
@@ -166,12 +167,14 @@ def free(record: Inventory, used: int) -> int:
 
 def _numa_provider(root: Provider, node: int, host: HostDescription,
                    config: Config, current: Mapping[str, Current],
-                   cache: Mapping[str, Current]) -> Provider:
+                   fewer: Mapping[tuple[str, str], Current]) -> Provider:
     uuid = names.numa_provider_uuid(root.uuid, node)
     offered = {
         names.MEM_BW_PCT: _bandwidth(node, host, config,
                                      current.get(uuid, Current())),
-        names.L3_WAYS: _ways(node, host, cache.get(uuid, Current()))}
+        **{name: _counted(amount, least,
+                          fewer.get((uuid, name), Current()))
+           for name, (amount, least) in counted(host, node).items()}}
     return Provider(
         uuid=uuid,
         name=names.numa_provider_name(root.name, node),
@@ -204,15 +207,22 @@ def _bandwidth(node: int, host: HostDescription, config: Config,
             'min_unit': least}
 
 
-def _ways(node: int, host: HostDescription,
-          current: Current) -> dict[str, int | float]:
-    """Inventory of the ways of an L3, no fewer than are in use."""
-    ways = host.l3_ways.get(node, 0)
-    if not ways:
+def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
+    """What a host node has beside bandwidth, and the least of it that a
+    guest can have, by resource class.
+    """
+    return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
+            names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
+
+
+def _counted(amount: int, least: int,
+             current: Current) -> dict[str, int | float]:
+    """An inventory of no less than is in use."""
+    if not amount:
         return _closed(current)
-    total = max(ways, current.used)
-    return {**inventory(total, reserved=total - ways),
-            'min_unit': min(host.l3_ways_least, total)}
+    total = max(amount, current.used)
+    return {**inventory(total, reserved=total - amount),
+            'min_unit': min(least, total)}
 
 
 def _closed(current: Current) -> dict[str, int | float]:

@@ -22,6 +22,7 @@ from ghsched_nova.lab.hostfile import HostFile
 from ghsched_nova.lab.planner import hosts
 from ghsched_placement.capacity import Provider
 from ghsched_placement import names
+from ghsched_placement import scheduling
 from ghsched_placement import tree
 
 _NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
@@ -40,8 +41,13 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
         str(uuid.uuid5(_NAMESPACE, name)), name,
         replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
                 # Linux has them; a file cannot say what is refused on a host.
+                rt_permille={
+                    node.id: scheduling.room(
+                        len(node.cpus - host.compute.dedicated), 950000,
+                        1000000, 100) for node in host.nodes},
                 capabilities=resctrl.capabilities | {
-                    'VCPU_REALTIME', 'VCPU_DEADLINE', 'IRQ_BYPASS'}),
+                    'VCPU_REALTIME', 'VCPU_DEADLINE', 'VCPU_DEADLINE_SHARED',
+                    'IRQ_BYPASS'}),
         host.tree_config)
     return (*found, *host_pfs.providers(found[0], host.pfs))
 

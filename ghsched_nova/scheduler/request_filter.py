@@ -50,7 +50,8 @@ def policy_of(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
                    if 'extra_specs' in spec.flavor else {})
     policies.check_topology(extra_specs)
     topology = spec.numa_topology if 'numa_topology' in spec else None
-    return policies.parse(extra_specs, len(topology) if topology else 0)
+    return policies.parse(extra_specs, len(topology) if topology else 0,
+                          spec.flavor.vcpus)
 
 
 @dataclass(frozen=True)

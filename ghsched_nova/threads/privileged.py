@@ -75,20 +75,21 @@ def _pin(tid: int, start: int, cpus: list[int]) -> str:
     return pin(tid, start, cpus)
 
 
-def deadline_refused(cpus: Iterable[int]) -> str:
-    """Try deadline on a child that may run on one CPU alone, as a vCPU may.
+def deadline_refused(places: Iterable[Iterable[int]]) -> str:
+    """Try deadline on a child that may run on some CPUs alone.
 
-    :param cpus: those that guests may have for themselves.
+    :param places: CPUs that a vCPU may run on: one, or those that are shared
+        on a NUMA node.
     :returns: as :func:`realtime_refused`.
     """
-    return _try_deadline(sorted(cpus))
+    return _try_deadline(sorted(map(sorted, places)))
 
 
 @privsep.threads.entrypoint
-def _try_deadline(cpus: list[int]) -> str:
+def _try_deadline(places: list[list[int]]) -> str:
     return next(filter(None, (
-        _in_child(functools.partial(_own_deadline, cpu)) for cpu in cpus)),
-        '')
+        _in_child(functools.partial(_own_deadline, cpus))
+        for cpus in places)), '')
 
 
 @privsep.threads.entrypoint
@@ -144,9 +145,9 @@ def _start(tid: int) -> int:
         return survey.start_of(file.read())
 
 
-def _own_deadline(cpu: int) -> int:
+def _own_deadline(cpus: Iterable[int]) -> int:
     try:
-        os.sched_setaffinity(0, {cpu})
+        os.sched_setaffinity(0, cpus)
         return deadline.write_errno(0, _TRIAL)
     except OSError as error:
         return error.errno or 1

@@ -16,9 +16,15 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
+
+
+#: What is counted beside bandwidth, in words.
+_UNITS = {names.L3_WAYS: 'ways of the L3',
+          names.RT_CPU_PERMILLE: lack.REALTIME}
 
 
 class Disagreement(Exception):
@@ -49,7 +55,7 @@ def check(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{node}, where Placement holds {have} % memory bandwidth '
                 f'for it instead of {share} %')
-    _check_cache(policy, host_nodes, allocations, compute_node_uuid)
+    _check_counted(policy, host_nodes, allocations, compute_node_uuid)
     for guest_node, device_node in vfs:
         if policy.vfs_locality == 'node' and (
                 device_node != host_nodes[guest_node]):
@@ -64,18 +70,19 @@ def check(policy: GuestPolicy, accounting: Accounting,
                            'scheduler?')
 
 
-def _check_cache(policy: GuestPolicy, host_nodes: Sequence[int],
-                 allocations: Mapping[str, Any],
-                 compute_node_uuid: str) -> None:
-    for guest_node, node in enumerate(policy.nodes):
+def _check_counted(policy: GuestPolicy, host_nodes: Sequence[int],
+                   allocations: Mapping[str, Any],
+                   compute_node_uuid: str) -> None:
+    for guest_node, amounts in policy.resources().items():
         provider = names.numa_provider_uuid(compute_node_uuid,
                                             host_nodes[guest_node])
-        have = _amount(allocations, provider, names.L3_WAYS)
-        if node.l3_ways and have != node.l3_ways:
-            raise Disagreement(
-                f'guest NUMA node {guest_node} was claimed on host NUMA node '
-                f'{host_nodes[guest_node]}, where Placement holds {have} ways '
-                f'of the L3 for it instead of {node.l3_ways}')
+        for name, unit in _UNITS.items():
+            have = _amount(allocations, provider, name)
+            if amounts.get(name, have) != have:
+                raise Disagreement(
+                    f'guest NUMA node {guest_node} was claimed on host NUMA '
+                    f'node {host_nodes[guest_node]}, where Placement holds '
+                    f'{have} {unit} for it instead of {amounts[name]}')
 
 
 def _amount(allocations: Mapping[str, Any], provider: str,

@@ -161,4 +161,5 @@ def policy_of(instance: Any) -> policies.GuestPolicy | None:
         the scheduler did not run (a forced host).
     """
     return policies.parse(instance.flavor.extra_specs,
-                          len(compat.host_cells(instance.numa_topology)))
+                          len(compat.host_cells(instance.numa_topology)),
+                          instance.flavor.vcpus)

@@ -99,6 +99,7 @@ class ReportingDriver(base.DriverBase):
         found = self._ghsched.describe(self._stopped())
         return dataclasses.replace(
             found, numa_nodes=self._numa_nodes,
+            rt_permille=self._threads.room(),
             capabilities=found.capabilities | self._threads.capabilities())
 
     def _get_pci_passthrough_devices(self) -> str:
@@ -123,6 +124,8 @@ class ReportingDriver(base.DriverBase):
         for cell in cells:
             compat.add_physnet(cell, names.node_physnet(cell.id))
         self._numa_nodes = tuple(sorted(cell.id for cell in cells))
+        self._threads.shared = {cell.id: frozenset(cell.cpuset)
+                                for cell in cells}
         return topology
 
     def get_available_resource(self, nodename: str) -> Any:

@@ -47,12 +47,13 @@ def orders(instance: Any, host: compat.Destination,
     """
     guest_nodes = len(compat.host_cells(instance.numa_topology))
     try:
-        policy = policies.parse(instance.flavor.extra_specs, guest_nodes)
+        policy = policies.parse(instance.flavor.extra_specs, guest_nodes,
+                                instance.flavor.vcpus)
     except policies.PolicyError as error:
         LOG.warning('ghsched: %s', error, instance=instance)
         return
     if policy is None or not guest_nodes or not (
-            policy.controlled or policy.vfs):
+            policy.controlled or policy.vfs or policy.rt_permille):
         return
     accounting = compat.config().ghsched.bandwidth_accounting
     found = held.held(host.allocations, host.uuid, host.nodes,

@@ -37,7 +37,7 @@ Usages = Callable[[str], Mapping[str, int]]
 Holders = Callable[[str, str], Mapping[str, int]]
 
 _OUR_CLASSES = frozenset({names.MEM_BW_PCT, names.L3_WAYS,
-                          names.RESCTRL_GROUP})
+                          names.RT_CPU_PERMILLE, names.RESCTRL_GROUP})
 _OUR_TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
                          names.NUMA_NODE_TRAIT})
 
@@ -72,7 +72,7 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
     current.update(_lost(provider_tree, root_uuid, host, usages))
     current.update(_stepped(provider_tree, root_uuid, host, holders))
     wanted = tree.desired(root_uuid, nodename, host, config, current,
-                          _fewer_ways(provider_tree, root_uuid, host, usages))
+                          _fewer(provider_tree, root_uuid, host, usages))
     for provider in wanted:
         _put(provider_tree, provider)
     _put_slots(provider_tree, wanted[0])
@@ -97,19 +97,20 @@ def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
     return found
 
 
-def _fewer_ways(provider_tree: Any, root_uuid: str, host: HostDescription,
-                usages: Usages) -> Mapping[str, tree.Current]:
-    """What is used of the L3 of nodes where Placement has more ways of it.
-    """
+def _fewer(provider_tree: Any, root_uuid: str, host: HostDescription,
+           usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
+    """What is used of what nodes have less of than Placement knows."""
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
         uuid = names.numa_provider_uuid(root_uuid, node)
-        record = (provider_tree.data(uuid).inventory.get(names.L3_WAYS)
-                  if provider_tree.exists(uuid) else None)
-        if record and record['total'] > host.l3_ways.get(node, 0):
-            found[uuid] = tree.Current(
-                total=int(record['total']),
-                used=usages(uuid).get(names.L3_WAYS, 0))
+        inventory = (provider_tree.data(uuid).inventory
+                     if provider_tree.exists(uuid) else {})
+        for name, (amount, _least) in tree.counted(host, node).items():
+            record = inventory.get(name)
+            if record and record['total'] > amount:
+                found[uuid, name] = tree.Current(
+                    total=int(record['total']),
+                    used=usages(uuid).get(name, 0))
     return found
 
 

@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 import functools
 import logging
 from pathlib import Path
@@ -29,15 +30,22 @@ from ghsched_nova.virt import irq_bypass
 from ghsched_placement import keys
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import PolicyError
+from ghsched_placement import scheduling as classes
 
 LOG = logging.getLogger(__name__)
 
 REALTIME = 'VCPU_REALTIME'
 DEADLINE = 'VCPU_DEADLINE'
+DEADLINE_SHARED = 'VCPU_DEADLINE_SHARED'
 PREEMPT_RT = 'PREEMPT_RT'
 
 
-_WHAT = {REALTIME: 'real-time classes', DEADLINE: 'scheduling by deadline'}
+_WHAT = {REALTIME: 'real-time classes', DEADLINE: 'scheduling by deadline',
+         DEADLINE_SHARED: 'scheduling by deadline on shared CPUs'}
+
+#: Where the kernel says what it leaves to real-time threads, and what it
+#: leaves by default, in microseconds.
+_LEFT = {'sched_rt_runtime_us': 950000, 'sched_rt_period_us': 1000000}
 
 
 def _realtime_refused() -> str:
@@ -47,10 +55,10 @@ def _realtime_refused() -> str:
     return privileged.realtime_refused()
 
 
-def _deadline_refused(cpus: Iterable[int]) -> str:
+def _deadline_refused(places: Iterable[Iterable[int]]) -> str:
     from ghsched_nova.threads import privileged
 
-    return privileged.deadline_refused(cpus)
+    return privileged.deadline_refused(places)
 
 
 class ThreadKeeper:
@@ -59,21 +67,27 @@ class ThreadKeeper:
     :param section: ``conf.ghsched``.
     :param refused: why the kernel refuses a real-time class on this host;
         empty when it does not. Asked once.
-    :param deadline_refused: likewise deadline, on CPUs that it is given.
+    :param deadline_refused: likewise deadline, on each set of CPUs that it
+        is given.
     :param dedicated: CPUs that guests may have for themselves.
     """
 
     def __init__(self, section: Any,
                  refused: Callable[[], str] | None = None,
                  deadline_refused:
-                 Callable[[Iterable[int]], str] | None = None,
+                 Callable[[Iterable[Iterable[int]]], str] | None = None,
                  dedicated: Iterable[int] = ()) -> None:
         self._section = section
         self._dedicated = frozenset(dedicated)
+        #: CPUs that guests share, by host NUMA node.
+        self.shared: Mapping[int, frozenset[int]] = {}
+        try_deadline = deadline_refused or _deadline_refused
         self._tries: dict[str, Callable[[], str]] = {
             REALTIME: refused or _realtime_refused,
-            DEADLINE: lambda: (deadline_refused or _deadline_refused)(
-                self._dedicated)}
+            DEADLINE: lambda: try_deadline(
+                frozenset({cpu}) for cpu in self._dedicated),
+            DEADLINE_SHARED: lambda: try_deadline(
+                filter(None, self.shared.values()))}
         self._refused: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:
@@ -82,6 +96,18 @@ class ThreadKeeper:
         if _preempt_rt(Path(self._section.sysfs_path)):
             found.add(PREEMPT_RT)
         return self._irq_bypass | found
+
+    def room(self) -> dict[int, int]:
+        """Thousandths of a shared CPU for real-time vCPUs, by host node."""
+        percent = self._section.realtime_shared_percent
+        if not percent or self._why_not(REALTIME):
+            return {}
+        runtime, period = (_sysctl(name, default)
+                           for name, default in _LEFT.items())
+        found = {node: classes.room(len(cpus), runtime, period, percent)
+                 for node, cpus in self.shared.items()}
+        return {node: permille for node, permille in found.items()
+                if permille}
 
     @functools.cached_property
     def _irq_bypass(self) -> frozenset[str]:
@@ -142,8 +168,10 @@ class ThreadKeeper:
         """Why the host does not offer what a trait says; asked once."""
         if not self._section.realtime_priority_max:
             return '[ghsched]realtime_priority_max is 0'
-        if name == DEADLINE and not self._section.deadline_guests:
+        if name != REALTIME and not self._section.deadline_guests:
             return '[ghsched]deadline_guests is off'
+        if name == DEADLINE_SHARED and not self.room():
+            return '[ghsched]realtime_shared_percent is 0'
         if name == DEADLINE and not self._dedicated:
             return '[compute]cpu_dedicated_set is empty'
         if name not in self._refused:
@@ -156,6 +184,13 @@ class ThreadKeeper:
                 LOG.info('ghsched: no %(what)s on this host: %(why)s',
                          {'what': _WHAT[name], 'why': why})
         return self._refused[name]
+
+
+def _sysctl(name: str, default: int) -> int:
+    try:
+        return int((Path('/proc/sys/kernel') / name).read_text())
+    except (OSError, ValueError):
+        return default
 
 
 def _preempt_rt(sysfs: Path) -> bool:

@@ -180,7 +180,7 @@ def read(size: Size, extra_specs: Mapping[str, str]
     if problems:
         raise base.Refused('\n'.join(
             f'the flavor: {problem}' for problem in problems))
-    policy = policies.parse(extra_specs, len(guest.cells))
+    policy = policies.parse(extra_specs, len(guest.cells), size.vcpus)
     return policy or policies.GuestPolicy(), guest
 
 

@@ -84,7 +84,8 @@ def read_server(record: Mapping[str, Any],
     """
     policy, problem = None, ''
     try:
-        policy = policies.parse(extra_specs(record), len(nodes))
+        policy = policies.parse(extra_specs(record), len(nodes),
+                                int(record['flavor'].get('vcpus', 0)))
     except policies.PolicyError as error:
         problem = str(error)
     return Server(

@@ -104,6 +104,19 @@ class ServersTest(AuditTestCase):
         self.assertEqual([], self.kinds(
             servers=[guest(30, moving=True)], holdings={A: held(n0=10)}))
 
+    def test_real_time_on_another_node_than_it_runs_on(self):
+        server = Server(A, 'rt', 'a', GuestPolicy(rt_permille=(1600,)),
+                        nodes=(1,))
+        uuids = [clouds.node_uuid('a', node) for node in range(2)]
+        amount = {names.RT_CPU_PERMILLE: 1600}
+        self.assertEqual([], self.kinds(
+            servers=[server], holdings={A: {uuids[1]: amount}}))
+        self.assertEqual(['allocation-differs'] * 2, self.kinds(
+            servers=[server], holdings={A: {uuids[0]: amount}}))
+        self.assertEqual(
+            'rt holds 0 thousandths of a CPU in real time on NUMA node 1, '
+            'its flavor needs 1600', self.found[1].text)
+
     def test_caps_are_counted_if_the_cloud_does_so(self):
         server = Server(A, 'capped', 'a', GuestPolicy(
             nodes=(NodePolicy(10, 50),)), nodes=(0,))

@@ -36,6 +36,7 @@ class Cloud:
         shared = 'SHARES' in query.get('required', '')
         have = {'CUSTOM_MEM_BW_PCT': self.where_shared if shared
                 else self.most,
+                'CUSTOM_RT_CPU_PERMILLE': 10 * self.most,
                 'CUSTOM_RESCTRL_GROUP': self.groups}[name]
         step = self.step if name == 'CUSTOM_MEM_BW_PCT' else 1
         return have >= int(amount) and int(amount) % step == 0
@@ -65,6 +66,21 @@ class FindTest(testtools.TestCase):
             'no host NUMA node with 25 % of its memory bandwidth left can '
             'hold that share exactly (ghsched:mem_bw_min)', found.reason)
         self.assertIn('; one can hold 28 %', str(found))
+
+    def test_real_time_that_no_node_has_left_is_told_with_its_key(self):
+        policy = parse({
+            'hw:numa_nodes': '1', 'hw:cpu_policy': 'shared',
+            'ghsched:vcpu_scheduler': 'rr', 'ghsched:vcpu_runtime_us': '500',
+            'ghsched:vcpu_period_us': '1000'}, 1, 2)
+        for most, cure in ((99, ''), (0, '[ghsched]realtime_shared_percent')):
+            (found,) = lack.find(policy, 'min', lack.Cloud(
+                Cloud(most=most, traits={'CUSTOM_GHSCHED_VCPU_REALTIME'})))
+            self.assertEqual(
+                'no host NUMA node has 1000 thousandths of a shared CPU for '
+                'real-time vCPUs left (ghsched:vcpu_runtime_us)',
+                found.reason)
+            self.assertIn(f'node is {10 * most}', found.detail)
+            self.assertIn(cure, found.cure)
 
     def test_figures_of_the_cloud_stay_out_of_the_reason(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)

@@ -35,13 +35,20 @@ ELSEWHERE = '99999999-9999-9999-9999-999999999999'
 
 AMOUNTS = st.dictionaries(
     st.sampled_from([ROOT, NODE0, NODE1, ELSEWHERE]), st.dictionaries(
-        st.sampled_from([names.MEM_BW_PCT, names.RESCTRL_GROUP, 'VCPU']),
+        st.sampled_from([names.MEM_BW_PCT, names.L3_WAYS,
+                         names.RT_CPU_PERMILLE, names.RESCTRL_GROUP,
+                         'VCPU']),
         st.integers(1, 100), min_size=1, max_size=3), max_size=4)
 SERVERS = st.builds(
-    lambda shares, nodes: Server(
-        A, 'web', 'a', GuestPolicy(nodes=tuple(map(NodePolicy, shares))),
-        nodes=tuple(nodes[:len(shares)])),
-    st.lists(st.integers(0, 100), max_size=2), st.permutations([0, 1]))
+    lambda policies, nodes, permille: Server(
+        A, 'web', 'a', GuestPolicy(
+            nodes=tuple(policies),
+            rt_permille=tuple(permille[:len(policies)])),
+        nodes=tuple(nodes[:len(policies)])),
+    st.lists(st.builds(NodePolicy, st.integers(0, 100),
+                       l3_ways=st.integers(0, 3)), max_size=2),
+    st.permutations([0, 1]),
+    st.lists(st.integers(0, 2000), min_size=2, max_size=2))
 
 
 def plan(server, held, up=True, **more):

@@ -20,10 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import keys
+from ghsched_placement import names
 from ghsched_placement import policy
 from ghsched_placement import scheduling
 from ghsched_placement.scheduling import Scheduling
 
+SHARED = {'hw:cpu_policy': 'shared', 'hw:numa_nodes': '1'}
 DEDICATED = {'hw:cpu_policy': 'dedicated',
              'hw:emulator_threads_policy': 'share'}
 
@@ -124,6 +126,52 @@ class ParseTest(unittest.TestCase):
             self.assertIn(text, self.refused(DEDICATED, **ours | changes))
         self.assertIn('hw:cpu_policy', self.refused(
             {}, **ours | {'vcpu_runtime_us': 500}))
+
+    def test_shared_cpus_are_for_what_says_how_much_it_takes(self):
+        times = {'vcpu_runtime_us': 1000, 'vcpu_period_us': 3000}
+        for name in ('fifo', 'rr'):
+            threads = parsed(SHARED, vcpu_scheduler=name, **times)
+            self.assertEqual((Scheduling(name, 1), 334, {'VCPU_REALTIME'}),
+                             (threads.vcpus, threads.permille,
+                              threads.capabilities()))
+            self.assertIn(f'{name} on shared CPUs needs ghsched:vcpu_runtime',
+                          self.refused(SHARED, vcpu_scheduler=name))
+            self.assertIn('needs ghsched:vcpu_scheduler=deadline',
+                          self.refused(SHARED, vcpu_scheduler=name,
+                                       vcpu_deadline_us=2000, **times))
+            self.assertIn('more than 90 %', self.refused(
+                SHARED, vcpu_scheduler=name, vcpu_runtime_us=901,
+                vcpu_period_us=1000))
+        threads = parsed(SHARED, vcpu_scheduler='deadline', **times)
+        self.assertEqual(
+            (Scheduling('deadline', None, 1000, 3000, 3000), 334,
+             {'VCPU_DEADLINE_SHARED'}),
+            (threads.vcpus, threads.permille, threads.capabilities()))
+        self.assertIn('set hw:numa_nodes', self.refused(
+            {'hw:cpu_policy': 'shared'}, vcpu_scheduler='rr', **times))
+        self.assertIn('hw:cpu_policy=shared with fifo or rr', self.refused(
+            DEDICATED, vcpu_scheduler='rr', **times))
+
+    def test_each_guest_node_takes_what_its_vcpus_do(self):
+        def counted(vcpus, nodes=1, **specs):
+            return policy.parse(
+                {**SHARED, 'ghsched:vcpu_scheduler': 'rr',
+                 'ghsched:vcpu_runtime_us': '100',
+                 'ghsched:vcpu_period_us': '300',
+                 'hw:numa_nodes': str(nodes), **specs}, nodes,
+                vcpus).resources()
+
+        def amounts(*permille):
+            return {node: {names.RT_CPU_PERMILLE: amount}
+                    for node, amount in enumerate(permille) if amount}
+        mask = {'ghsched:vcpu_scheduler_mask': '^0-1'}
+        self.assertEqual(amounts(1336), counted(4))
+        self.assertEqual(amounts(668, 668), counted(4, 2))
+        self.assertEqual(amounts(0, 668), counted(4, 2, **mask))
+        self.assertEqual(amounts(334, 1002), counted(
+            4, 2, **{'hw:numa_cpus.0': '3', 'hw:numa_cpus.1': '0-2'}))
+        with self.assertRaisesRegex(policy.PolicyError, 'split evenly'):
+            counted(3, 2)
 
     def test_interrupts_that_bypass_the_host_need_cpus_of_their_own(self):
         for value in ('required', 'preferred'):
@@ -262,11 +310,37 @@ class AdmissionTest(unittest.TestCase):
             self.assertLessEqual(total, cpus * self.LIMIT)
         self.assertGreater(admitted, 10000)
 
-    def flavor(self, chance):
+    def test_ten_thousand_random_sets_on_shared_cpus(self):
+        """Beside as many on dedicated CPUs as there can be."""
+        chance = random.Random(19)  # noqa: S311
+        admitted = 0
+        for _set in range(10000):
+            dedicated, shared = chance.randint(0, 64), chance.randint(1, 64)
+            left = scheduling.room(shared, 950000, 1000000,
+                                   chance.choice([50, 100]))
+            total = dedicated * ((scheduling.DEADLINE_SHARE << 20) // 100)
+            for _guest in range(chance.randint(1, 12)):
+                vcpus = self.flavor(chance, SHARED)
+                count = chance.randint(1, 16)
+                if vcpus is None or count * vcpus.permille > left:
+                    continue
+                left -= count * vcpus.permille
+                admitted += 1
+                total += count * ((vcpus.runtime_us << 20)
+                                  // vcpus.period_us)
+            self.assertLessEqual(total, (dedicated + shared) * self.LIMIT)
+        self.assertGreater(admitted, 10000)
+
+    def test_no_room_without_a_budget_of_the_kernel(self):
+        self.assertEqual(0, scheduling.room(4, 0, 1000000, 100))
+        self.assertEqual(4000, scheduling.room(4, -1, 1000000, 100))
+        self.assertEqual(1800, scheduling.room(4, 950000, 1000000, 50))
+
+    def flavor(self, chance, specs=DEDICATED):
         period = chance.randint(100, 4194304)
-        specs = {'vcpu_scheduler': 'deadline', 'vcpu_period_us': period,
-                 'vcpu_runtime_us': chance.randint(2, period)}
+        ours = {'vcpu_scheduler': 'deadline', 'vcpu_period_us': period,
+                'vcpu_runtime_us': chance.randint(2, period)}
         try:
-            return parsed(DEDICATED, **specs).vcpus
+            return parsed(specs, **ours).vcpus
         except policy.PolicyError:
             return None

@@ -51,10 +51,25 @@ class DesiredTreeTest(testtools.TestCase):
         used = tree.Current(total=12, used=11)
         _root, node0, node1 = tree.desired(
             ROOT, 'node1', host, tree.Config(),
-            cache={node0.uuid: used, node1.uuid: used})
+            fewer={(node.uuid, names.L3_WAYS): used
+                   for node in (node0, node1)})
         record = node0.inventories[names.L3_WAYS]
         self.assertEqual((11, 2), (record['total'], record['reserved']))
         self.assertEqual(0, tree.free(node1.inventories[names.L3_WAYS], 0))
+
+    def test_real_time_is_counted_by_node_and_never_below_use(self):
+        host = dataclasses.replace(HOST, rt_permille={0: 900})
+        _root, node0, node1 = self.desired(host)
+        self.assertEqual(
+            (900, 900), (node0.inventories[names.RT_CPU_PERMILLE]['total'],
+                         node0.inventories[names.RT_CPU_PERMILLE]['max_unit']))
+        self.assertNotIn(names.RT_CPU_PERMILLE, node1.inventories)
+        used = tree.Current(total=1800, used=1200)
+        _root, node0, _node1 = tree.desired(
+            ROOT, 'node1', host, tree.Config(),
+            fewer={(node0.uuid, names.RT_CPU_PERMILLE): used})
+        record = node0.inventories[names.RT_CPU_PERMILLE]
+        self.assertEqual((1200, 300), (record['total'], record['reserved']))
 
     def test_the_uuid_of_a_numa_provider_follows_from_its_host_and_node(self):
         _root, node0, node1 = self.desired()

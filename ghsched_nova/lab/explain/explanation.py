@@ -108,7 +108,8 @@ def _flavor(so_far: Explanation) -> dict[str, Any]:
     policies.check_topology(question.flavor_specs)
     guest = topology.split(question.vcpus, question.memory_mb,
                            question.flavor_specs)
-    policy = policies.parse(question.flavor_specs, len(guest.cells))
+    policy = policies.parse(question.flavor_specs, len(guest.cells),
+                            question.vcpus)
     return {'guest': guest, 'policy': policy or policies.GuestPolicy()}
 
 

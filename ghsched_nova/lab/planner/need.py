@@ -184,7 +184,8 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
     try:
         guest = topology.split(flavor.vcpus, flavor.ram, flavor.extra_specs)
         check_topology(flavor.extra_specs)
-        policy = parse(flavor.extra_specs, len(guest.cells)) or GuestPolicy()
+        policy = parse(flavor.extra_specs, len(guest.cells),
+                       flavor.vcpus) or GuestPolicy()
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None
     for need in policy.vfs:

@@ -49,6 +49,19 @@ class CheckTest(testtools.TestCase):
                                   {**ROOT, **held}, policy)
         self.assertIn('0 ways of the L3 for it instead of 3', str(error))
 
+    def test_real_time_of_another_node_is_refused(self):
+        policy = parse({
+            'hw:numa_nodes': '1', 'hw:cpu_policy': 'shared',
+            'ghsched:vcpu_scheduler': 'fifo',
+            'ghsched:vcpu_runtime_us': '1000',
+            'ghsched:vcpu_period_us': '3000'}, 1, 2)
+        held = {NODE[1]: {'resources': {names.RT_CPU_PERMILLE: 668}}}
+        self.check([1], held, policy)
+        error = self.assertRaises(agreement.Disagreement, self.check, [0],
+                                  held, policy)
+        self.assertIn('0 thousandths of a CPU in real time for it instead of '
+                      '668', str(error))
+
     def test_another_amount_is_refused(self):
         self.assertRaises(agreement.Disagreement, self.check, [1],
                           {**ROOT, **on(1, 50)})
