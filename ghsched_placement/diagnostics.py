@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 from typing import TypeVar
 
+from ghsched_placement.bandwidth import Bandwidth
+
 KEY = 'ghsched'
 
 T = TypeVar('T', 'GuestNode', 'HostNode')
@@ -57,6 +59,11 @@ class GuestNode:
     asked_minimum: int | None = None
     asked_maximum: int | None = None
     as_wanted: bool | None = None
+
+    @property
+    def held(self) -> Bandwidth:
+        return Bandwidth(self.minimum, self.maximum, self.hardlimit,
+                         self.priority)
 
     def holds(self, minimum: int, maximum: int) -> bool:
         """Whether it is known to hold a guarantee and a cap, rounded."""

@@ -28,6 +28,7 @@ from typing import Any
 from typing import cast
 from typing import Literal
 
+from ghsched_placement.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.errors import PolicyError as PolicyError
 from ghsched_placement import keys
 from ghsched_placement import names
@@ -52,39 +53,6 @@ _NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} in '
 Devices = tuple[tuple[str, int], ...]
 
 Value = int | bool | str | Devices
-
-
-@dataclass(frozen=True)
-class NodePolicy:
-    """Memory bandwidth and L3 of one guest NUMA node.
-
-    Shares are percent of the theoretical bandwidth of the one host NUMA node
-    that backs the guest node.
-
-    :param minimum: guaranteed share, 0..100.
-    :param maximum: cap, 1..100; 100 is no cap.
-    :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: 0..7, the higher wins; None leaves the host's default.
-    :param l3_ways: ways that it has to itself in each L3 of the host node; 0
-        shares those that are left to all.
-    """
-
-    minimum: int = 0
-    maximum: int = 100
-    hardlimit: bool = True
-    priority: int | None = None
-    l3_ways: int = 0
-
-    @property
-    def capped(self) -> bool:
-        return self.maximum < 100
-
-    def __str__(self) -> str:
-        # Without ways as releases that knew none had it: names of groups
-        # and traits are made of it.
-        return (f'{self.minimum},{self.maximum},{self.hardlimit},'
-                f'{self.priority}' + (f',{self.l3_ways}' if self.l3_ways
-                                      else ''))
 
 
 @dataclass(frozen=True)
@@ -201,9 +169,9 @@ class GuestPolicy:
         flavor; ``scheduler`` has the class and priority of each kind of
         thread that has one.
         """
-        nodes = [{'mem_bw_min': node.minimum, 'mem_bw_max': node.maximum,
-                  'mem_bw_hardlimit': node.hardlimit,
-                  'mem_bw_priority': node.priority} for node in self.nodes]
+        nodes = [{f'mem_bw_{name}': value
+                  for name, value in node.as_dict().items()}
+                 for node in self.nodes]
         return json.dumps({
             'nodes': nodes, 'scheduler': self.threads.described(),
             'lock_memory': self.threads.lock_memory}, separators=(',', ':'))

@@ -286,7 +286,7 @@ def document(plan: Any, dry_run: bool) -> dict[str, Any]:
         'guests': plan.guests,
         'nodes': [{
             'guest_node': number, 'host_node': host_node,
-            'before': _values(before), 'after': _values(after),
+            'before': before.as_dict(), 'after': after.as_dict(),
             'effective': [
                 {'domain': one['domain'],
                  **{short: one[short] for short in _SHORT.values()}}
@@ -336,11 +336,6 @@ def _nodes(plan: Any) -> Iterator[tuple[int, int, Any, Any]]:
     yield from zip(range(len(plan.guest.host_nodes)), plan.guest.host_nodes,
                    plan.change.before.nodes, plan.change.after.nodes,
                    strict=True)
-
-
-def _values(node: policies.NodePolicy) -> dict[str, Any]:
-    return {'min': node.minimum, 'max': node.maximum,
-            'hardlimit': node.hardlimit, 'priority': node.priority}
 
 
 def _text(value: object, absent: str = 'default') -> str:

@@ -28,6 +28,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 import re
+from typing import Any
 
 from lxml import etree
 
@@ -92,6 +93,11 @@ class MemoryTune:
     vcpus: frozenset[int] | None
     nodes: tuple[NodeTune, ...] = ()
     monitor: bool = False
+
+
+def tunes(settings: Iterable[Mapping[str, Any]]) -> tuple[NodeTune, ...]:
+    """What resctrl domains are to hold, in the words of libvirt."""
+    return tuple(NodeTune(**setting) for setting in settings)
 
 
 # -- writing ------------------------------------------------------------------

@@ -33,6 +33,8 @@ PREFIX = 'ghsched'
 _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _BOOLEAN = {'true': True, 'false': False}
+#: Attributes of a node that are its policy.
+_VALUES = frozenset(NodePolicy(l3_ways=1).packed())
 #: Says that a domain shares its control group.
 SHARED = 'shared'
 
@@ -91,13 +93,9 @@ def _fill(policy: etree._Element, domain: DomainPolicy, tag: str) -> None:
                                strict=True):
         element = etree.SubElement(policy, tag)
         element.set('host', str(host_node))
-        element.set('min', str(node.minimum))
-        element.set('max', str(node.maximum))
-        element.set('hardlimit', _text(node.hardlimit))
-        if node.priority is not None:
-            element.set('priority', str(node.priority))
-        if node.l3_ways:
-            element.set('l3_ways', str(node.l3_ways))
+        for name, value in node.packed().items():
+            if value is not None:
+                element.set(name, _text(value))
 
 
 def read(xml: str) -> DomainPolicy | None:
@@ -118,7 +116,7 @@ def of(domain: etree._Element) -> DomainPolicy | None:
                  for node in element.findall(_NODE)]
         monitor = _BOOLEAN[element.get('monitor', 'false')]
         device_numa = element.get('device_numa', 'none')
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise MetadataError(
             'the ghsched policy in the metadata of the domain cannot be '
             f'read: {error!r}') from error
@@ -142,14 +140,11 @@ def move(xml: str, new_node: Mapping[int, int]) -> str:
 
 
 def _node_policy(element: etree._Element) -> NodePolicy:
-    priority = element.get('priority')
-    return NodePolicy(
-        minimum=int(element.attrib['min']),
-        maximum=int(element.attrib['max']),
-        hardlimit=_BOOLEAN[str(element.attrib['hardlimit'])],
-        priority=None if priority is None else int(priority),
-        l3_ways=int(element.get('l3_ways', '0')))
+    values = {str(name): _BOOLEAN[str(text)] if text in _BOOLEAN else int(text)
+              for name, text in element.attrib.items()
+              if name in _VALUES}
+    return NodePolicy.unpacked({'priority': None, **values})
 
 
-def _text(value: bool) -> str:
-    return 'true' if value else 'false'
+def _text(value: bool | int) -> str:
+    return str(value).lower()

@@ -30,7 +30,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.bandwidth import NodePolicy
+from ghsched_placement.bandwidth import number
 
 #: oslo.messaging: our namespace on the topic of nova-compute.
 NAMESPACE = 'ghsched'
@@ -49,10 +50,7 @@ class MessageError(ValueError):
 def pack(nodes: Sequence[NodePolicy],
          host_nodes: Sequence[int]) -> list[dict[str, Any]]:
     """A policy with the host NUMA node of each guest NUMA node."""
-    return [{'host_node': host_node, 'min': node.minimum,
-             'max': node.maximum, 'hardlimit': node.hardlimit,
-             'priority': node.priority,
-             **({'l3_ways': node.l3_ways} if node.l3_ways else {})}
+    return [{'host_node': host_node, **node.packed()}
             for node, host_node in zip(nodes, host_nodes, strict=True)]
 
 
@@ -63,27 +61,8 @@ def unpack(packed: Sequence[Node]
     :raises MessageError: when something is missing or of another type.
     """
     try:
-        return (tuple(_node(one) for one in packed),
-                tuple(_number(one['host_node']) for one in packed))
+        return (tuple(map(NodePolicy.unpacked, packed)),
+                tuple(number(one['host_node']) for one in packed))
     except (KeyError, TypeError, ValueError) as error:
         raise MessageError(f'this is no bandwidth policy: {error!r}') from (
             error)
-
-
-def _node(one: Node) -> NodePolicy:
-    hardlimit, priority = one['hardlimit'], one['priority']
-    if not isinstance(hardlimit, bool):
-        raise TypeError(f'hardlimit is {hardlimit!r}')
-    return NodePolicy(
-        minimum=_number(one['min'], 100),
-        maximum=_number(one['max'], 100, least=1), hardlimit=hardlimit,
-        priority=None if priority is None else _number(priority, 7),
-        l3_ways=_number(one.get('l3_ways', 0), 64))
-
-
-def _number(value: object, most: int = 2 ** 16, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f'{value!r} is no number')
-    if not least <= value <= most:
-        raise ValueError(f'{value} is not in {least}..{most}')
-    return value

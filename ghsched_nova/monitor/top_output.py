@@ -56,6 +56,7 @@ import wcwidth
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_placement.bandwidth import Bandwidth
 from ghsched_placement import cpulist
 from ghsched_placement.policy import NodePolicy
 
@@ -108,24 +109,12 @@ def _json_guest(usage: view.GuestUsage) -> dict[str, Any]:
         'domain_id': guest.domain_id, 'groups': list(usage.groups),
         'problem': guest.problem or None, 'used': _json_figure(usage.used),
         'nodes': [{
-            'nodes': list(row.nodes), 'asked': _json_asked(row.asked),
-            'effective': _json_effective(row.effective),
+            'nodes': list(row.nodes),
+            'asked': row.asked and row.asked.as_dict(),
+            'effective': row.effective and {
+                **row.effective.as_dict(),
+                'bytes_per_second': row.effective.rate},
             'used': _json_figure(row.used)} for row in usage.nodes]}
-
-
-def _json_asked(asked: NodePolicy | None) -> dict[str, Any] | None:
-    if asked is None:
-        return None
-    return {'min': asked.minimum, 'max': asked.maximum,
-            'hardlimit': asked.hardlimit, 'priority': asked.priority}
-
-
-def _json_effective(held: view.Effective | None) -> dict[str, Any] | None:
-    if held is None:
-        return None
-    return {'min': held.minimum, 'max': held.maximum,
-            'hardlimit': held.hardlimit, 'priority': held.priority,
-            'bytes_per_second': held.rate}
 
 
 # -- sorting ------------------------------------------------------------------
@@ -344,10 +333,7 @@ def _row(entry: _Entry, capacity: dict[topology.Nodes, int | None]) -> Row:
 
 
 def _asked(asked: NodePolicy | None) -> Row:
-    if asked is None:
-        return ['-'] * 4
-    return [str(asked.minimum), str(asked.maximum), _word(asked.hardlimit),
-            _word(asked.priority)]
+    return [*map(_word, (asked or Bandwidth()).as_dict().values())]
 
 
 def _effective(held: view.Effective | None) -> Row:

@@ -38,6 +38,7 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
+from ghsched_placement import bandwidth
 from ghsched_placement import policy as policies
 
 
@@ -117,23 +118,17 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Effective:
+class Effective(bandwidth.Bandwidth):
     """What the control group of a guest holds on a host NUMA node.
 
-    :param minimum: percent; None without such a line.
-    :param maximum: percent of what the node can deliver; None where the cap
-        is a bandwidth and it is not known what the node can deliver.
+    A guarantee or a priority is None without such a line, the cap where it
+    is a bandwidth and it is not known what the node can deliver.
+
     :param rate: the cap in bytes per second; None where there is no cap, or
         where it is a percentage of what nobody knows.
-    :param hardlimit: None where it is not known.
-    :param priority: None without such a line.
     """
 
-    minimum: int | None
-    maximum: float | None
-    rate: int | None
-    hardlimit: bool | None
-    priority: int | None
+    rate: int | None = None
 
 
 @dataclass(frozen=True)

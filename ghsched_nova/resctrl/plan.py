@@ -170,7 +170,7 @@ def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
     try:
         if group is not None:
             if not guests[0].only_measured:
-                yield from _mend(guests[0], name, group, wanted)
+                yield from _repair(guests[0], name, group, wanted)
             elif group.error:
                 raise _CanNot(group.error)
         elif not all(missing):
@@ -232,8 +232,8 @@ def _make(guest: Guest, name: str, wanted: model.Wanted) -> Iterator[Action]:
                          line=f'{line}:{text}\n')
 
 
-def _mend(guest: Guest, name: str, group: Group,
-          wanted: model.Wanted) -> Iterator[Action]:
+def _repair(guest: Guest, name: str, group: Group,
+            wanted: model.Wanted) -> Iterator[Action]:
     if group.schemata is None:
         raise _CanNot(group.error or 'its schemata was not read')
     wrong = resolve.differences(group.schemata, guest.desired, wanted.others,

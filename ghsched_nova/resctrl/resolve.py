@@ -35,6 +35,7 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
+from ghsched_placement import bandwidth
 from ghsched_placement import keys
 from ghsched_placement import policy as guest_policy
 
@@ -99,6 +100,19 @@ class DomainSetting:
         if self.scale == 1:
             return min(100, self.maximum)
         return min(100, round(self.maximum * self.scale, 2))
+
+    @property
+    def held(self) -> bandwidth.Bandwidth:
+        """The effective values, the cap in percent."""
+        return bandwidth.Bandwidth(self.minimum, self.maximum_percent,
+                                   self.hardlimit, self.priority)
+
+    @property
+    def memorytune(self) -> dict[str, int | None]:
+        """As libvirt names them, the cap in the unit of the dialect."""
+        return {'id': self.domain, 'bandwidth': self.maximum,
+                'hardlimit': self.hardlimit, 'priority': self.priority,
+                'min_bandwidth': self.minimum}
 
     def value(self, role: dialects.Role) -> int | None:
         """The number that the line of one role holds."""

@@ -16,7 +16,6 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
 :mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
 """
 
-from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,7 +74,8 @@ class DomainXml:
         domain = metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared)
         xml = metadata.write(xml, domain)
-        nodes = _tunes(settings)
+        nodes = memorytune.tunes(
+            setting.memorytune for setting in settings)
         if shared or not self._libvirt_can(
                 host.libvirt_makes_groups(self.libvirt.extended) if nodes
                 else host.dialect.libvirt_monitors):
@@ -97,7 +97,8 @@ class DomainXml:
             return xml
         settings = resolve.resolve(self._facts.host(), domain.policy,
                                    domain.host_nodes)
-        return memorytune.retune(xml, _tunes(settings), self.libvirt.extended)
+        return memorytune.retune(xml, memorytune.tunes(
+            setting.memorytune for setting in settings), self.libvirt.extended)
 
     def place_devices(self, xml: str, policy: GuestPolicy,
                       devices: Sequence[device_numa.Device],
@@ -137,16 +138,6 @@ class DomainXml:
         """Whether libvirt can use resctrl, as the admin says or else so."""
         choice = self._facts.section.memorytune_attributes
         return detected if choice == 'auto' else bool(choice != 'none')
-
-
-def _tunes(settings: Iterable[resolve.DomainSetting]
-           ) -> tuple[memorytune.NodeTune, ...]:
-    return tuple(
-        memorytune.NodeTune(
-            id=setting.domain, bandwidth=setting.maximum,
-            hardlimit=setting.hardlimit, priority=setting.priority,
-            min_bandwidth=setting.minimum)
-        for setting in settings)
 
 
 def _vcpus(xml: str) -> frozenset[int]:

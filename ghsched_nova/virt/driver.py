@@ -60,7 +60,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._ghsched.domain_xml.libvirt = libvirt_features.probe(self._host)
         self._ghsched.describe()
         self._ghsched.warn_of_open_directory()
-        self._reassert()
+        self._reconcile()
         compat.add_endpoint(self.virtapi, self._policy_endpoint)
 
     # -- a guest ends ---------------------------------------------------------

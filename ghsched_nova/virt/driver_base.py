@@ -75,12 +75,12 @@ class DriverBase(libvirt_driver.LibvirtDriver):
 
     # -- guests that run ------------------------------------------------------
 
-    def _enforce(self, guest: Any) -> None:
+    def _reconcile_guest(self, guest: Any) -> None:
         xml = guest.get_xml_desc()
-        self._ghsched.enforce(guest.id, xml)
-        self._threads.settle(desired.of(xml, guest.id))
+        self._ghsched.reconcile_guest(guest.id, xml)
+        self._threads.reconcile_guest(desired.of(xml, guest.id))
 
-    def _reassert(self) -> None:
+    def _reconcile(self) -> None:
         """Make resctrl hold the policy of every guest that runs.
 
         After a restart of nova-compute, and with each report of resources. A
@@ -88,10 +88,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         was protected when it started, and stopping it now would be worse.
         """
         with self._changing:
-            self._reassert_all()
+            self._reconcile_resctrl()
         self._threads.reconcile(self._last_running)
 
-    def _reassert_all(self) -> None:
+    def _reconcile_resctrl(self) -> None:
         try:
             problems = self._ghsched.reconcile()
         except Exception:

@@ -124,7 +124,7 @@ class MigratingDriver(base.DriverBase):
         """
         try:
             guest = self._host.get_guest(instance)
-            self._enforce(guest)
+            self._reconcile_guest(guest)
         except Exception as error:
             self._ghsched.not_held[instance.uuid] = str(error)
             LOG.error('ghsched: the policy of %(name)s does not hold: '

@@ -129,7 +129,7 @@ class ReportingDriver(base.DriverBase):
         return topology
 
     def get_available_resource(self, nodename: str) -> Any:
-        self._reassert()
+        self._reconcile()
         self._reporting = True
         running = self._last_running
         resources = self._bandwidth_use.added_to(

@@ -112,7 +112,7 @@ class StartingDriver(base.DriverBase):
         guest = super()._create_guest(
             context, xml, instance, power_on=power_on, pause=True,
             post_xml_callback=post_xml_callback)
-        self._enforce_or_stop(guest, instance)
+        self._reconcile_or_stop(guest, instance)
         if not pause:
             guest.resume()
         self._tell_news(context, instance)
@@ -132,7 +132,7 @@ class StartingDriver(base.DriverBase):
             launch(pause=pause)
             return
         launch(pause=True)
-        self._enforce_or_stop(guest, instance)
+        self._reconcile_or_stop(guest, instance)
         if not pause:
             guest.resume()
 
@@ -151,7 +151,7 @@ class StartingDriver(base.DriverBase):
         """Somebody else may have started the guest while Nova waited."""
         done = super()._soft_reboot(instance)
         if done:
-            self._enforce_or_stop(self._host.get_guest(instance), instance)
+            self._reconcile_or_stop(self._host.get_guest(instance), instance)
         return done
 
     def _resume_guest_after_snapshot(
@@ -166,9 +166,9 @@ class StartingDriver(base.DriverBase):
                 guest)
         finally:
             if restarted and guest.is_active():
-                self._enforce_or_stop(guest, instance)
+                self._reconcile_or_stop(guest, instance)
 
-    def _enforce_or_stop(self, guest: Any, instance: Any) -> None:
+    def _reconcile_or_stop(self, guest: Any, instance: Any) -> None:
         """A guest whose policy cannot be held does not run.
 
         One without a policy does: it has been promised nothing.
@@ -176,7 +176,7 @@ class StartingDriver(base.DriverBase):
         :raises nova.exception.ComputeResourcesUnavailable: with the reason.
         """
         try:
-            self._enforce(guest)
+            self._reconcile_guest(guest)
         except Exception as error:
             if not self._ghsched.promises(
                     desired.of(guest.get_xml_desc())):

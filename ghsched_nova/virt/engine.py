@@ -69,7 +69,7 @@ class HostEngine(host_facts.HostFacts):
         # Whether guests had ways of the L3 to themselves a moment ago.
         self._partitioned = False
         # Between a look at the guests that run and what follows from it.
-        self._settling = threading.RLock()
+        self._reconciling = threading.RLock()
         #: Why the policy of a guest did not hold when it was last looked
         #: after, by UUID.
         self.not_held: dict[str, str] = {}
@@ -135,7 +135,7 @@ class HostEngine(host_facts.HostFacts):
 
     # -- a running guest ------------------------------------------------------
 
-    def enforce(self, domain_id: int, xml: str) -> bool:
+    def reconcile_guest(self, domain_id: int, xml: str) -> bool:
         """Make the control group of a running domain as its policy says.
 
         As :meth:`reconcile`, of one guest; no group is removed.
@@ -154,12 +154,12 @@ class HostEngine(host_facts.HostFacts):
             raise fs.GroupError('the domain does not run any more')
         if (running.shared_group or self._partitioned or running.partitions
                 or self.caps_all and not running.controlled):
-            return self._settle_all(running)
+            return self._reconcile_with_all(running)
         # Not while all guests are looked after, as they were a moment ago.
-        with self._settling:
-            return self._settle(running)
+        with self._reconciling:
+            return self._reconcile_own(running)
 
-    def _settle(self, running: desired.Running) -> bool:
+    def _reconcile_own(self, running: desired.Running) -> bool:
         """One guest with a group, or a monitoring group, of its own."""
         host = self.host()
         report = _privileged().reconcile(
@@ -175,7 +175,7 @@ class HostEngine(host_facts.HostFacts):
                 problem.reason, str(self.root / problem.group))
         return bool(report.actions)
 
-    def _settle_all(self, running: desired.Running) -> bool:
+    def _reconcile_with_all(self, running: desired.Running) -> bool:
         """All guests, for the sake of one that shares its group."""
         problems, changed = self._reconcile_running(running)
         for problem in problems:
@@ -272,7 +272,7 @@ class HostEngine(host_facts.HostFacts):
         :param known: one that runs, whether libvirt lists and describes it at
             this moment or not.
         """
-        with self._settling:
+        with self._reconciling:
             # In this order: a group is made after its guest was started.
             before = self.groups()
             running = list(self.running())

@@ -177,7 +177,7 @@ def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
             for node in host_nodes} if lines else {}
 
 
-_NOTHING = view.Effective(None, None, None, None, None)
+_NOTHING = view.Effective()
 _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 
 

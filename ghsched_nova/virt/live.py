@@ -128,9 +128,7 @@ def guests_together(host: engine.HostEngine, uuid: str, live: str | None,
 def _entry(setting: resolve.DomainSetting) -> dict[str, Any]:
     return {
         'guest_node': setting.guest_node, 'host_node': setting.host_node,
-        'domain': setting.domain, 'min': setting.minimum,
-        'max': setting.maximum_percent, 'hardlimit': setting.hardlimit,
-        'priority': setting.priority}
+        'domain': setting.domain, **setting.held.as_dict()}
 
 
 def is_same(host: engine.HostEngine, domain: Domain,
@@ -161,7 +159,7 @@ def change(host: engine.HostEngine, domain: Domain,
     # What the host cannot hold at all is refused before anything is done.
     effective(host, policy)
     try:
-        _make_so(host, domain, _with(before, nodes))
+        _reconcile(host, domain, _with(before, nodes))
     except Exception as error:
         left = _put_back(host, domain, before, stored)
         LOG.warning('ghsched: %(name)s keeps its policy: %(error)s%(left)s',
@@ -175,8 +173,8 @@ def _with(before: metadata.DomainPolicy,
     return replace(before, policy=replace(before.policy, nodes=nodes))
 
 
-def _make_so(host: engine.HostEngine, domain: Domain,
-             wanted: metadata.DomainPolicy) -> None:
+def _reconcile(host: engine.HostEngine, domain: Domain,
+               wanted: metadata.DomainPolicy) -> None:
     if metadata.read(domain.live) != wanted or (
             metadata.read(domain.stored) != wanted):
         domain.write(wanted)
@@ -184,7 +182,7 @@ def _make_so(host: engine.HostEngine, domain: Domain,
     retuned = host.domain_xml.retune(stored)
     if retuned != stored:
         domain.define(retuned)
-    host.enforce(domain.guest.id, domain.live)
+    host.reconcile_guest(domain.guest.id, domain.live)
 
 
 def _put_back(host: engine.HostEngine, domain: Domain,
@@ -193,8 +191,8 @@ def _put_back(host: engine.HostEngine, domain: Domain,
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ('the metadata of the domain', lambda: domain.write(before)),
         ('its persistent definition', lambda: domain.define(stored)),
-        ('its control group', lambda: host.enforce(domain.guest.id,
-                                                   domain.live)))
+        ('its control group', lambda: host.reconcile_guest(
+            domain.guest.id, domain.live)))
     left = []
     for what, step in steps:
         try:

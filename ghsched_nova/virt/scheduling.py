@@ -132,7 +132,7 @@ class ThreadKeeper:
                 '([ghsched]realtime_priority_max)')
         return scheduling.render(xml, policy.threads)
 
-    def settle(self, running: desired.Running) -> None:
+    def reconcile_guest(self, running: desired.Running) -> None:
         """Set what libvirt does not set when it starts a guest.
 
         :raises PolicyError: when the kernel does not take it; the log says

@@ -21,6 +21,7 @@ import time
 from typing import Any
 
 from ghsched_placement import audit
+from ghsched_placement.bandwidth import Bandwidth
 from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
 from ghsched_placement.osc import base
@@ -125,15 +126,13 @@ def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
         yield (
             number, *map(columns.known, (
                 guest.host, node,
-                asked and asked.minimum, asked and asked.maximum,
-                asked and asked.hardlimit, asked and asked.priority)),
+                *_values(asked))),
             columns.Lines([f'{vfs.alias}:{vfs.count}'
                            for vfs in guest.policy.vfs
                            if vfs.guest_node == number]),
             *map(columns.known, (
                 allocated,
-                real and real.minimum, real and real.maximum,
-                real and real.hardlimit, real and real.priority,
+                *_values(real.held if real else None),
                 _mb(used))))
     if not guest.nodes:
         yield from _measured(guest, told.values())
@@ -147,9 +146,12 @@ def _measured(guest: Guest, told: Iterable[diagnostics.GuestNode]
         yield (columns.known(None), *map(columns.known, (
             guest.host, real and real.host_node, *(None,) * 4)),
             columns.Lines([]), *map(columns.known, (
-                None, real and real.minimum, real and real.maximum,
-                real and real.hardlimit, real and real.priority,
+                None, *_values(real.held if real else None),
                 _mb(real.used if real else None))))
+
+
+def _values(held: Bandwidth | None) -> Iterable[Any]:
+    return (held or Bandwidth()).as_dict().values()
 
 
 def _mb(used: int | None) -> float | None:

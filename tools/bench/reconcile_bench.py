@@ -40,8 +40,8 @@ import uuid
 _AT_START = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 from ghsched_nova.guest import metadata  # noqa: E402
-from ghsched_nova.resctrl import fs  # noqa: E402
 from ghsched_nova.resctrl import dialects  # noqa: E402
+from ghsched_nova.resctrl import fs  # noqa: E402
 from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
 from ghsched_nova.resctrl import model  # noqa: E402
 from ghsched_nova.resctrl import reconcile  # noqa: E402

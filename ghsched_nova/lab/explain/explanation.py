@@ -172,10 +172,7 @@ def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
         return None
     return memorytune.MemoryTune(
         vcpus=frozenset(range(guest.vcpus)),
-        nodes=tuple(memorytune.NodeTune(
-            id=setting.domain, bandwidth=setting.maximum,
-            hardlimit=setting.hardlimit, priority=setting.priority,
-            min_bandwidth=setting.minimum) for setting in settings),
+        nodes=memorytune.tunes(setting.memorytune for setting in settings),
         monitor=policy.monitor)
 
 

@@ -62,14 +62,12 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.lab.explain.explanation import Explanation
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import resolve
+from ghsched_placement.bandwidth import Bandwidth
 from ghsched_placement import cpulist
-from ghsched_placement.policy import NodePolicy
 from ghsched_placement import query
 
 #: Where VFs are that are not on the node of their guest node.
 _FAR = {'socket': 'on the same socket', 'any': 'anywhere on the host'}
-
-_KNOBS = ('min', 'max', 'hardlimit', 'priority')
 
 
 def as_xml(explanation: Explanation) -> str:
@@ -124,7 +122,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
         'settings': [
             {'domain': setting.domain, 'host_node': setting.host_node,
              'guest_node': setting.guest_node,
-             'asked': _asked(setting.asked),
+             'asked': setting.asked.as_dict(),
              'effective': _effective(
                  setting, explanation.question.host.resctrl.dialect)}
             for setting in explanation.settings],
@@ -138,7 +136,7 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
     if policy is None:
         return None
     return {'monitor': policy.monitor, 'device_numa': policy.device_numa,
-            'nodes': [{'guest_node': number, **_asked(node)}
+            'nodes': [{'guest_node': number, **node.as_dict()}
                       for number, node in enumerate(policy.nodes)],
             'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
                      'count': vfs.count} for vfs in policy.vfs],
@@ -171,17 +169,12 @@ def _providers(explanation: Explanation) -> list[dict[str, Any]]:
             for provider in explanation.providers]
 
 
-def _asked(node: NodePolicy) -> dict[str, Any]:
-    return dict(zip(_KNOBS, (node.minimum, node.maximum, node.hardlimit,
-                             node.priority), strict=True))
-
-
 def _effective(setting: resolve.DomainSetting,
                dialect: dialects.Dialect) -> dict[str, Any]:
-    hardlimit = (dialect.hardlimit_fixed if setting.hardlimit is None
-                 else setting.hardlimit)
-    return dict(zip(_KNOBS, (setting.minimum, setting.maximum_percent,
-                             hardlimit, setting.priority), strict=True))
+    held = setting.held.as_dict()
+    if held['hardlimit'] is None:
+        held['hardlimit'] = dialect.hardlimit_fixed
+    return held
 
 
 # -- table --------------------------------------------------------------------
@@ -218,8 +211,8 @@ def _policy_text(policy: dict[str, Any] | None) -> str:
     if not policy['nodes']:
         return f'{text}\nno limits, no control group'
     return text + '\n' + grid(
-        ('guest node', *_KNOBS),
-        ([node['guest_node'], *(node[knob] for knob in _KNOBS)]
+        ('guest node', *Bandwidth().as_dict()),
+        ([node['guest_node'], *(node[knob] for knob in Bandwidth().as_dict())]
          for node in policy['nodes']))
 
 
@@ -278,7 +271,7 @@ def _setting_table(settings: list[dict[str, Any]]) -> str:
         return ''
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],
              knob, setting['asked'][knob], setting['effective'][knob]]
-            for setting in settings for knob in _KNOBS)
+            for setting in settings for knob in Bandwidth().as_dict())
     return grid(('domain', 'host node', 'guest node', 'knob', 'asked',
                  'effective'), rows)
 

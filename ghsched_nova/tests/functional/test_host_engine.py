@@ -516,7 +516,7 @@ class EngineTestCase(_OnEmulator):
                 self.assertIn(words, str(problem))
                 self.assertEqual(UUID, problem.guest)
                 error = self.assertRaises(
-                    fs.GroupError, self.engine.enforce, DOMAIN,
+                    fs.GroupError, self.engine.reconcile_guest, DOMAIN,
                     guest.xml)
                 self.assertIn(words, str(error))
             self.assertEqual(frozenset(), self.engine.groups())

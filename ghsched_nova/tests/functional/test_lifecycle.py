@@ -192,7 +192,7 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.boot(self.flavor(vcpus=1))
         self.kernel.enforced.clear()
         before = self.kernel.reconciled
-        driver._reassert()
+        driver._reconcile()
         self.assertEqual(before + 1, self.kernel.reconciled)
         self.assertEqual(2, len(self.kernel.enforced))
 
@@ -218,7 +218,7 @@ class SameHostTest(nova_base.GhschedTestCase):
         log = self.useFixture(fixtures.FakeLogger(level=20,
                                                   format='%(message)s'))
         self.kernel.vanish()
-        self.computes['host_a'].driver._reassert()
+        self.computes['host_a'].driver._reconcile()
         self.assertIn('does not hold', log.output)
         self.assertIn('has no control of memory bandwidth', log.output)
 

@@ -139,7 +139,7 @@ class GuestsTest(EngineTestCase):
                          [domain.uuid for domain in wanted.domains])
 
     def test_a_guest_that_starts_is_looked_after_by_itself(self):
-        self.assertFalse(self.engine.enforce(1, running().xml))
+        self.assertFalse(self.engine.reconcile_guest(1, running().xml))
         wanted = self.call.call_args.args[2]
         self.assertEqual([running().domain],
                          [guest.domain for guest in wanted.guests])
@@ -147,7 +147,8 @@ class GuestsTest(EngineTestCase):
         self.assertEqual(frozenset(), wanted.removable)
         self.assertFalse(wanted.all_threads)
         self.call.reset_mock()
-        self.assertFalse(self.engine.enforce(1, running(policy=False).xml))
+        self.assertFalse(self.engine.reconcile_guest(
+            1, running(policy=False).xml))
         self.call.assert_not_called()
 
     def test_the_xml_of_a_guest_is_parsed_once(self):
@@ -159,7 +160,7 @@ class GuestsTest(EngineTestCase):
         with mock.patch.object(desired.etree, 'fromstring',
                                wraps=desired.etree.fromstring) as parse:
             for number, guest in enumerate((own, shared, tuned), 1):
-                self.engine.enforce(number, guest.xml)
+                self.engine.reconcile_guest(number, guest.xml)
                 self.assertEqual(number, parse.call_count)
             parse.reset_mock()
             self.reconcile([own, shared, tuned, running(4, policy=False)])
@@ -168,7 +169,7 @@ class GuestsTest(EngineTestCase):
     def test_a_guest_that_has_ended_already_is_told_as_such(self):
         for shared in (False, True):
             error = self.assertRaises(
-                fs.GroupError, self.engine.enforce, -1,
+                fs.GroupError, self.engine.reconcile_guest, -1,
                 running(1, shared=shared).xml)
             self.assertIn('does not run any more', str(error))
         self.call.assert_not_called()
@@ -207,12 +208,13 @@ class GuestsTest(EngineTestCase):
         self.option('control_threads', 'all')
         self.call.return_value = reconcile.Report(
             (model.Action('make group', 'g', 'none'),))
-        self.assertTrue(self.engine.enforce(1, running().xml))
+        self.assertTrue(self.engine.reconcile_guest(1, running().xml))
         self.assertTrue(self.call.call_args.args[2].all_threads)
         self.call.return_value = reconcile.Report(
             problems=(model.Problem('u', 'g', 'no room'),))
         error = self.assertRaises(fs.GroupError,
-                                  self.engine.enforce, 1, running().xml)
+                                  self.engine.reconcile_guest, 1,
+                                  running().xml)
         self.assertIn('no room', str(error))
 
 
@@ -230,7 +232,7 @@ class DevicesTest(EngineTestCase):
         wanted = self.call.call_args.args[2]
         self.assertTrue(wanted.devices)
         self.assertEqual({17, 4}, wanted.guests[0].devices)
-        self.engine.enforce(1, guest.xml)
+        self.engine.reconcile_guest(1, guest.xml)
         wanted = self.call.call_args.args[2]
         self.assertFalse(wanted.devices)
         self.assertEqual({17, 4}, wanted.guests[0].devices)
@@ -250,5 +252,5 @@ class DevicesTest(EngineTestCase):
         self.options.set_override('control_devices', True, 'ghsched')
         problem, = self.reconcile([guest])
         self.assertIn('0000:81:00.0 cannot be controlled', problem.reason)
-        self.assertRaises(desired.DomainError, self.engine.enforce, 1,
+        self.assertRaises(desired.DomainError, self.engine.reconcile_guest, 1,
                           guest.xml)

@@ -35,7 +35,7 @@ class SharingTest(EngineTestCase):
     def test_guests_that_share_start_with_all_others(self):
         others = [running(number, shared=True) for number in (1, 2, 3)]
         self.engine.running = lambda: others
-        self.assertFalse(self.engine.enforce(2, others[1].xml))
+        self.assertFalse(self.engine.reconcile_guest(2, others[1].xml))
         wanted = self.call.call_args.args[2]
         self.assertEqual(1, len({guest.group for guest in wanted.guests}))
         self.assertEqual([{0: 60}] * 3, [guest.desired['MBMIN']
@@ -44,9 +44,10 @@ class SharingTest(EngineTestCase):
         self.assertEqual(3, wanted.monitors_per_group)
         self.call.return_value = reconcile.Report(
             problems=(model.Problem(UUID.format(1), 'g', 'no room'),))
-        self.engine.enforce(2, others[1].xml)
+        self.engine.reconcile_guest(2, others[1].xml)
         error = self.assertRaises(fs.GroupError,
-                                  self.engine.enforce, 1, others[0].xml)
+                                  self.engine.reconcile_guest, 1,
+                                  others[0].xml)
         self.assertIn('no room', str(error))
 
     def test_one_that_libvirt_does_not_describe_is_not_passed_over(self):
@@ -55,7 +56,7 @@ class SharingTest(EngineTestCase):
         for listed in ([desired.Running(guest.domain)], []):
             self.engine.running = lambda listed=listed: [
                 *listed, running(2, shared=True)]
-            self.engine.enforce(1, guest.xml)
+            self.engine.reconcile_guest(1, guest.xml)
             wanted = self.call.call_args.args[2]
             self.assertEqual({UUID.format(1), UUID.format(2)}, {
                 one.domain.uuid for one in wanted.guests})
@@ -156,7 +157,7 @@ class MonitoringTest(EngineTestCase):
     def test_where_it_can_not_the_monitoring_group_is_ours(self):
         self.old_kernel()
         guest = self.measured()
-        self.assertFalse(self.engine.enforce(1, guest.xml))
+        self.assertFalse(self.engine.reconcile_guest(1, guest.xml))
         wanted = self.call.call_args.args[2]
         self.assertEqual((['mon_groups/ghsched-' + UUID.format(1)],
                           frozenset()),
@@ -164,7 +165,7 @@ class MonitoringTest(EngineTestCase):
                           wanted.removable))
         self.call.return_value = reconcile.Report(problems=(
             model.Problem(UUID.format(1), 'g', 'no monitoring group'),))
-        self.assertRaises(fs.GroupError, self.engine.enforce, 1,
+        self.assertRaises(fs.GroupError, self.engine.reconcile_guest, 1,
                           guest.xml)
         self.assertEqual(1, len(self.reconcile([guest])))
 
@@ -217,7 +218,8 @@ class CapTest(EngineTestCase):
         told = self.engine.describe()
         self.assertEqual((30, {}), (told.control_groups, told.sharing))
         self.engine.running = lambda: [running(2, policy=False)]
-        self.assertFalse(self.engine.enforce(2, running(2, policy=False).xml))
+        self.assertFalse(self.engine.reconcile_guest(
+            2, running(2, policy=False).xml))
         self.assertEqual(naming.DEFAULT,
                          self.call.call_args.args[2].guests[0].group)
 
