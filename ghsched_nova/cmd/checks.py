@@ -71,6 +71,9 @@ class Facts:
     :param bandwidth: ``[ghsched]node_bandwidth``.
     :param invalid: what is wrong with ``[ghsched]``, empty without a fault.
     :param helper: whether privsep-helper is found.
+    :param own_file: the placement.conf of this node, empty without one.
+    :param attempts: its ``[placement]allocation_conflict_retry_count``; None
+        where it cannot be read.
     """
 
     nova: str = ''
@@ -89,6 +92,8 @@ class Facts:
     bandwidth: Mapping[int, int] = field(default_factory=dict)
     invalid: str = ''
     helper: bool = False
+    own_file: str = ''
+    attempts: int | None = None
 
     @property
     def compute(self) -> bool:
@@ -103,7 +108,8 @@ class Facts:
 
 def checks(facts: Facts) -> tuple[Check, ...]:
     """Everything, in the order in which to put it right."""
-    return (*services(facts), *compute(facts), *scheduler(facts))
+    return (*services(facts), *placement(facts), *compute(facts),
+            *scheduler(facts))
 
 
 def failed(found: Iterable[Check]) -> bool:
@@ -140,6 +146,27 @@ def _release(name: str, release: str, first: int,
                      'which is the last that was tried',
                      'see whether a later ghsched is there')
     return Check(title, 'ok', release)
+
+
+def placement(facts: Facts) -> Iterator[Check]:
+    """What the node of Placement's own API has beside.
+
+    Placement takes what its first attempt has written for what the consumer
+    held before, see doc/source/contributor/upstream/placement-retries.
+    """
+    title = 'placement retries'
+    if not facts.own_file:
+        yield Check(title, 'skipped', 'no placement.conf was found or named')
+    elif facts.attempts is None:
+        yield Check(title, 'warning', f'{facts.own_file} cannot be read',
+                    'run this as a user who may read it')
+    elif facts.attempts > 1:
+        yield Check(title, 'warning', 'allocation_conflict_retry_count is '
+                    f'{facts.attempts}: what is written at the same moment '
+                    'may exceed the capacity', 'set [placement]'
+                    f'allocation_conflict_retry_count = 1 in {facts.own_file}')
+    else:
+        yield Check(title, 'ok', 'Placement makes one attempt')
 
 
 def compute(facts: Facts) -> Iterator[Check]:

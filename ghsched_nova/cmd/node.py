@@ -29,6 +29,7 @@ from ghsched_nova import conf
 from ghsched_nova.resctrl import host as resctrl_host
 
 _SCHEDULERS = ('nova-scheduler', checks.SCHEDULER)
+_OWN_FILE = 'placement.conf'
 
 
 def read(files: Sequence[str] | None,
@@ -48,6 +49,7 @@ def read(files: Sequence[str] | None,
         invalid = str(error)
     root = Path(section.resctrl_path)
     dialect, unavailable = _dialect(root, Path(section.sysfs_path))
+    own_file, attempts = own_placement(files)
     return checks.Facts(
         nova=_release('nova'), placement=_release('openstack-placement'),
         files=tuple(options.config_file or ()),
@@ -58,7 +60,8 @@ def read(files: Sequence[str] | None,
         programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
         mounted=(root / 'schemata').is_file(), mode=_mode(root),
         dialect=dialect, unavailable=unavailable, bandwidth=bandwidth,
-        invalid=invalid, helper=shutil.which('privsep-helper') is not None)
+        invalid=invalid, helper=shutil.which('privsep-helper') is not None,
+        own_file=own_file, attempts=attempts)
 
 
 def _options(files: Sequence[str] | None) -> cfg.ConfigOpts:
@@ -76,6 +79,31 @@ def _options(files: Sequence[str] | None) -> cfg.ConfigOpts:
         options([], project='nova', default_config_files=list(files),
                 default_config_dirs=[])
     return options
+
+
+def own_placement(files: Sequence[str] | None) -> tuple[str, int | None]:
+    """The configuration of Placement's API, and how often it tries to write.
+
+    Nova has a section of this name too, so each file is read for itself.
+
+    :param files: those that a user has named; None: where Placement looks.
+    :returns: an empty name where there is none.
+    """
+    found = [one for one in (
+        cfg.find_config_files(project='placement') if files is None
+        else files) if Path(one).name == _OWN_FILE]
+    if not found:
+        return '', None
+    options = cfg.ConfigOpts()
+    # The default is Placement's.
+    options.register_opt(cfg.IntOpt('allocation_conflict_retry_count',
+                                    default=10), group='placement')
+    try:
+        options([], project='placement', default_config_files=found)
+        return found[-1], int(
+            options.placement.allocation_conflict_retry_count)
+    except cfg.Error:
+        return found[-1], None
 
 
 def _release(package: str) -> str:

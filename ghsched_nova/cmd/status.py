@@ -67,6 +67,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     _upgrade_checks = (
         ('Releases and configuration', _check(checks.services)),
+        ('Placement', _check(checks.placement)),
         ('Compute host', _check(checks.compute)),
         ('Scheduler', _check(checks.scheduler)),
     )

@@ -39,7 +39,7 @@ GOOD = checks.Facts(
     driver=checks.DRIVER, importable=True, available=(checks.FILTERS,),
     enabled=('ComputeFilter', checks.FILTER), programs=(checks.SCHEDULER,),
     mounted=True, mode=0o700, dialect='intel', bandwidth={0: 100},
-    helper=True)
+    helper=True, own_file='/etc/placement/placement.conf', attempts=1)
 
 #: What is wrong: change, name of the check, its status.
 WRONG: tuple[tuple[dict, str, str], ...] = (
@@ -48,6 +48,8 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'placement': '12.0.0'}, 'placement release', 'error'),
     ({'files': ()}, 'configuration', 'warning'),
     ({'invalid': 'no number'}, 'options', 'error'),
+    ({'attempts': 10}, 'placement retries', 'warning'),
+    ({'attempts': None}, 'placement retries', 'warning'),
     ({'driver': 'libvirt.LibvirtDriver'}, 'driver', 'error'),
     ({'importable': False}, 'driver', 'error'),
     ({'mounted': False}, 'resctrl', 'error'),
@@ -145,6 +147,26 @@ class CommandTest(testtools.TestCase):
         facts = node.read([str(self.file)], self.top / 'proc')
         self.assertEqual(('ghsched-nova-scheduler', 'nova-scheduler'),
                          facts.programs)
+
+    def test_how_often_placement_tries(self):
+        own = self.top / 'placement.conf'
+        self.write('[placement]\nallocation_conflict_retry_count = 3\n')
+        for text, seen in (('', 10), ('[placement]\n'
+                           'allocation_conflict_retry_count = 1\n', 1),
+                           ('[placement]\n'
+                            'allocation_conflict_retry_count = x\n', None)):
+            own.write_text(text)
+            facts = node.read([str(self.file), str(own)], self.top)
+            self.assertEqual((str(own), seen),
+                             (facts.own_file, facts.attempts))
+        self.assertEqual('', node.read([str(self.file)], self.top).own_file)
+
+    def test_where_placement_looks_for_its_configuration(self):
+        self.useFixture(fixtures.EnvironmentVariable('HOME', str(self.top)))
+        os.mkdir(self.top / '.placement')
+        own = self.top / '.placement' / 'placement.conf'
+        own.write_text('')
+        self.assertEqual((str(own), 10), node.own_placement(None))
 
     def test_upgrade_check_ends_with_the_worst(self):
         self.write('[DEFAULT]\ncompute_driver = libvirt.LibvirtDriver\n')
