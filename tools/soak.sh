@@ -19,7 +19,7 @@
 # usage: tools/soak.sh [--seed N] [--minutes M] [--steps K]
 #
 # It ends after 60 minutes by default, or after K steps. A step is an operation
-# on a guest; up to three are done at the same time.
+# on a guest; up to eight are done at the same time.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -19,6 +19,7 @@ agree, see :mod:`aio.records`; the first disagreement ends the run.
 
 import argparse
 import collections
+from concurrent import futures
 import contextlib
 import os
 import random
@@ -33,6 +34,7 @@ from aio.settings import CloudError
 from aio.settings import read
 from keystoneauth1 import exceptions as keystone
 from openstack import exceptions
+from osc_lib import exceptions as osc_exceptions
 import soak_faults
 from soak_operations import FLAVORS
 from soak_operations import Operation
@@ -40,25 +42,30 @@ from soak_operations import OPERATIONS
 from soak_operations import prepare
 
 #: At most so many guests; the machine has to boot them.
-_GUESTS = 4
-#: Seconds until an operation is over, however it ends, and until all records
-#: say so.
-_SETTLE = 150
+_GUESTS = 8
+#: So many operations at the same time.
+_AT_ONCE = (3, 8)
+#: How often something fails meanwhile.
+_FAULTY = 0.5
+#: Seconds in which nothing changes about an operation that will never end,
+#: and in which all records say how the others have ended.
+_STUCK = 75
 _AGREE = 120
 #: Seconds after which an operator heals what Nova has left in Placement
 #: because a service was away; and how that is named.
-_HEAL = 40
+_HEAL = 30
 _LEFT = ("kind='allocation-elsewhere'", "kind='allocation-without-server'",
          ' is held by ')
 
-_REFUSED = (exceptions.SDKException, keystone.ClientException)
+_REFUSED = (exceptions.SDKException, keystone.ClientException,
+            osc_exceptions.CommandError)
 
 
 class Soak:
     """One run.
 
-    A step is an operation on a guest. Up to three are done at the same time,
-    in a round, with one fault in the middle.
+    A step is an operation on a guest. Up to eight are done at the same time,
+    in a round, and in every other round there is a fault in the middle.
 
     :param seed: two runs with the same one draw the same steps, as long as
         the guests fare alike.
@@ -93,43 +100,45 @@ class Soak:
 
     def _round(self) -> None:
         """Some steps at the same time, and a fault in the middle or none."""
-        fault = self.rng.choice((None, *soak_faults.FAULTS))
+        fault = (self.rng.choice(soak_faults.FAULTS)
+                 if self.rng.random() < _FAULTY else None)
         self._may_heal = fault is not None
-        for operation, server in self._drawn():
-            self.steps += 1
-            what = f'{operation.name} {server.name}' if operation else 'boot'
-            print(f'{self.steps:4} {what}', flush=True)
-            self.counts[what.partition(' ')[0]] += 1
-            try:
-                self._request(operation, server)
-            except _REFUSED as error:
-                # Such as: no host for the guest.
-                print(f'      {str(error)[:160]}')
-        time.sleep(self.rng.uniform(0, 4))
-        if fault:
-            print(f'     {fault.name}', flush=True)
-            self.counts[fault.name] += 1
-            with soak_faults.happening(fault, self.lab, self.rng):
-                pass
+        with futures.ThreadPoolExecutor(_GUESTS) as pool:
+            for operation, server in self._drawn():
+                self.steps += 1
+                name = operation.name if operation else 'boot'
+                print(f'{self.steps:4} {name} {server.name if server else ""}',
+                      flush=True)
+                self.counts[name] += 1
+                pool.submit(self._request, operation, server, self.steps,
+                            random.Random(self.rng.random()))  # noqa: S311
+            time.sleep(self.rng.uniform(0, 4))
+            if fault:
+                print(f'     {fault.name}', flush=True)
+                self.counts[fault.name] += 1
+                with soak_faults.happening(fault, self.lab, self.rng):
+                    pass
         self._settle()
 
     def _drawn(self) -> list[tuple[Operation | None, Any]]:
-        """Up to three operations, each on another guest; None: a boot."""
+        """Some operations, each on another guest; None: a boot."""
         servers = self.lab.servers()
-        wanted = self.rng.randint(1, 3)
-        drawn: list[tuple[Operation | None, Any]] = [
-            (self.rng.choice(OPERATIONS[one.status]), one)
-            for one in self.rng.sample(servers, min(len(servers), wanted))]
-        if len(servers) < _GUESTS and (
-                not servers or self.rng.random() < 0.5):
-            drawn[:1] = [(None, None)]
-        return drawn
+        wanted = self.rng.randint(*_AT_ONCE)
+        boots = min(self.rng.randint(0, wanted), _GUESTS - len(servers))
+        others = self.rng.sample(servers, min(len(servers), wanted - boots))
+        return [(None, None)] * boots + [
+            (self.rng.choice(OPERATIONS[one.status]), one) for one in others]
 
-    def _request(self, operation: Operation | None, server: Any) -> None:
-        if operation:
-            operation.act(self.lab, server, self.rng)
-        else:
-            self.lab.create(str(self.steps), self.rng.choice(FLAVORS))
+    def _request(self, operation: Operation | None, server: Any, step: int,
+                 rng: random.Random) -> None:
+        try:
+            if operation:
+                operation.act(self.lab, server, rng)
+            else:
+                self.lab.create(str(step), rng.choice(FLAVORS))
+        except _REFUSED as error:
+            # Such as: no host for the guest, or nobody answers.
+            print(f'      {step}: {str(error)[:160]}', flush=True)
 
     def _settle(self) -> None:
         """Wait until nothing is done to any guest.
@@ -137,20 +146,28 @@ class Soak:
         An operation that was cut off stays so for ever: then the admin
         removes the guest. Nova wants it in an error state for that.
         """
-        end = time.monotonic() + _SETTLE
+        since = time.monotonic()
+        seen: list[tuple[object, ...]] = []
         while busy := [one for one in self.lab.servers() if one.task_state
                        or one.status not in OPERATIONS]:
-            if time.monotonic() > end:
-                for one in busy:
-                    print(f'      {one.name} is stuck: {one.status}, '
-                          f'{one.task_state}; deleted')
-                    self.counts['stuck'] += 1
-                    # No host has taken one that the conductor has lost.
-                    with contextlib.suppress(*_REFUSED):
-                        self.lab.cloud.compute.reset_server_state(one, 'error')
-                self.lab.delete(*busy, seconds=120)
+            before, seen = seen, [(one.id, one.status, one.task_state)
+                                  for one in busy]
+            if seen != before:
+                since = time.monotonic()
+            if time.monotonic() > since + _STUCK:
+                self._give_up(busy)
                 return
             time.sleep(1)
+
+    def _give_up(self, stuck: list[Any]) -> None:
+        for one in stuck:
+            print(f'      {one.name} is stuck: {one.status}, '
+                  f'{one.task_state}; deleted')
+            self.counts['stuck'] += 1
+            # No host has taken one that the conductor has lost.
+            with contextlib.suppress(*_REFUSED):
+                self.lab.cloud.compute.reset_server_state(one, 'error')
+        self.lab.delete(*stuck, seconds=120)
 
     def _disagreements(self) -> list[str]:
         """What does not agree after a while."""

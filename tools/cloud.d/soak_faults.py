@@ -36,6 +36,12 @@ from openstack import exceptions
 #: Seconds for which a service of the control plane is away.
 _AWAY = 20.0
 
+_SHARING = ('ghsched', 'group_sharing')
+#: Seconds that are waited for a service that was killed, and for a guest that
+#: never answers.
+_SHORT = (('DEFAULT', 'rpc_response_timeout', '30'),
+          ('libvirt', 'wait_soft_reboot_seconds', '5'))
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -196,12 +202,14 @@ def prepare_hosts(lab: Lab, sharing: str) -> None:
 
     :param sharing: their ``[ghsched]group_sharing``.
     """
-    cli.set_option(lab.settings, 'ghsched', 'group_sharing', sharing)
+    for section, key, value in (*_SHORT, (*_SHARING, sharing)):
+        cli.set_option(lab.settings, section, key, value)
     _on_hosts(lab, lambda one: host.small_disk(one, '256m'))
 
 
 def restore_hosts(lab: Lab) -> None:
-    cli.set_option(lab.settings, 'ghsched', 'group_sharing', None)
+    for section, key, *_value in (*_SHORT, _SHARING):
+        cli.set_option(lab.settings, section, key, None)
     _on_hosts(lab, host.no_small_disk)
 
 
