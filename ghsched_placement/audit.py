@@ -81,10 +81,14 @@ def _ownerless(host: capacity.Host, consumer: str,
             text + 'Nova has no such server on this host',
             'nova-manage placement audit --verbose shows it, with '
             '--delete it is removed')
+    if not place:
+        return Finding(
+            host.name, 'allocation-elsewhere', consumer,
+            text + 'the server is on no host',
+            'Placement was away when Nova wanted to remove it; --fix does')
     return Finding(
         host.name, 'allocation-elsewhere', consumer,
-        text + ('the server is on ' + place if place
-                else 'the server is on no host'),
+        text + 'the server is on ' + place,
         'after an evacuation nova-compute removes it here when it starts '
         'again')
 

@@ -115,6 +115,15 @@ def is_moving(record: Mapping[str, Any]) -> bool:
             or record.get('OS-EXT-STS:task_state') is not None)
 
 
+def is_there(record: Mapping[str, Any]) -> bool:
+    """Whether a server is on the host that Nova has recorded for it.
+
+    Nova takes the host of a shelved server away last, and fails before where
+    Placement does not answer; the allocation then stays as well.
+    """
+    return is_moving(record) or record['status'] != 'SHELVED_OFFLOADED'
+
+
 def observe(client: clients.Client, wanted: Sequence[str] = (),
             ask_hosts: bool = False,
             accounting: policies.Accounting = 'min') -> list[Observed]:
@@ -146,7 +155,8 @@ def _observed(client: clients.Client, host: capacity.Host,
     :param records: its servers, as Nova's API has them.
     :param node: its compute node, likewise; empty without one.
     """
-    servers = client.each(functools.partial(_with_nodes, client), records)
+    servers = client.each(functools.partial(_with_nodes, client),
+                          list(filter(is_there, records)))
     state = node.get('state')
     reports: list[diagnostics.Report] = []
     if ask_host and state == 'up':
@@ -246,10 +256,12 @@ def _others(client: clients.Client, host: capacity.Host,
     for uuid in unknown - known:
         record = client.server(uuid)
         # One that is there, is on its way, or is gone by now.
-        if (record is not None and (is_moving(record)
-                                    or record.get(HYPERVISOR) == host.name)
+        place = ''
+        if record is not None and is_there(record):
+            place = str(record.get(HYPERVISOR) or '')
+        if (record is not None and (is_moving(record) or place == host.name)
                 or not client.held(uuid)):
             known.add(uuid)
         elif record is not None:
-            places[uuid] = str(record.get(HYPERVISOR) or '')
+            places[uuid] = place
     return Others(frozenset(known), places)

@@ -26,6 +26,7 @@ from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
 from ghsched_placement import fitting
 from ghsched_placement import names
+from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor
@@ -84,23 +85,43 @@ class ServersTest(unittest.TestCase):
             self.assertEqual(moving, observe.is_moving(
                 record(status, task)), status)
 
-    def test_a_deleted_server_that_can_be_restored_keeps_what_it_holds(self):
-        listed, uuid = clouds.host(clouds.node(0)), 'soft-deleted'
+    def observed(self, *listed, status, known):
+        """A host of which a consumer holds a share.
+
+        :param listed: servers that Nova lists for the host.
+        :param status: of the consumer's server, which is known to be there.
+        """
         held = {clouds.node_uuid('a', 0): {'resources': {
             names.MEM_BW_PCT: 30}}}
+        found = record(status)
         nova = test_client.Adapter(
-            servers=test_client.Response(
-                200, {'server': record('SOFT_DELETED')}),
+            servers=test_client.Response(200, {'server': found}),
             os_migrations=test_client.Response(200, {'migrations': []}))
         placement = test_client.Adapter(
             resource_providers=test_client.Response(
-                200, {'allocations': {uuid: held[clouds.node_uuid('a', 0)]}}),
+                200, {'allocations': {known: held[clouds.node_uuid('a', 0)]}}),
             allocations=test_client.Response(200, {'allocations': held}))
         client = test_client.of(placement, nova)
-        seen = observe._observed(client, listed, [], {'state': 'up'},
-                                 client.migrations, False, 'min')
-        self.assertIn(uuid, seen.holdings)
+        return observe._observed(
+            client, clouds.host(clouds.node(0)), listed, {'state': 'up'},
+            client.migrations, False, 'min')
+
+    def test_a_deleted_server_that_can_be_restored_keeps_what_it_holds(self):
+        seen = self.observed(status='SOFT_DELETED', known='soft-deleted')
+        self.assertIn('soft-deleted', seen.holdings)
         self.assertEqual((), seen.findings)
+
+    def test_an_offloaded_server_is_on_no_host_whatever_nova_says(self):
+        left = record('SHELVED_OFFLOADED')
+        seen = self.observed(left, status='SHELVED_OFFLOADED',
+                             known=left['id'])
+        self.assertEqual([('allocation-elsewhere', left['id'])],
+                         [(one.kind, one.subject) for one in seen.findings])
+        self.assertIn('on no host', seen.findings[0].text)
+        self.assertEqual([left['id']],
+                         [one.consumer for one in audits.planned(seen)])
+        coming = record('SHELVED_OFFLOADED', task='unshelving')
+        self.assertTrue(observe.is_there(coming))
 
     def test_a_host_knows_best_what_it_counts(self):
         for told, said, counted in (
