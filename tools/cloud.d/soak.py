@@ -53,9 +53,9 @@ _STUCK = 75
 _AGREE = 120
 #: Seconds after which an operator heals what Nova has left in Placement
 #: because a service was away; and how that is named.
-_HEAL = 30
+_HEAL = 25
 _LEFT = ("kind='allocation-elsewhere'", "kind='allocation-without-server'",
-         ' is held by ')
+         ' is held by ', ' and is on no host')
 
 _REFUSED = (exceptions.SDKException, keystone.ClientException,
             osc_exceptions.CommandError)

@@ -38,9 +38,10 @@ _AWAY = 20.0
 
 _SHARING = ('ghsched', 'group_sharing')
 #: Seconds that are waited for a service that was killed, and for a guest that
-#: never answers.
+#: never answers; and between two reports.
 _SHORT = (('DEFAULT', 'rpc_response_timeout', '30'),
-          ('libvirt', 'wait_soft_reboot_seconds', '5'))
+          ('libvirt', 'wait_soft_reboot_seconds', '5'),
+          ('DEFAULT', 'update_resources_interval', '5'))
 
 
 @dataclass(frozen=True)
