@@ -216,6 +216,21 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
             raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
 
 
+def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
+    """Names outside of our namespace that are nearly one of our keys."""
+    for extra_spec in sorted(given):
+        nearest = keys.nearest(extra_spec)
+        if not extra_spec.startswith(_PREFIX) and nearest:
+            yield PolicyError(extra_spec, f'do you mean {nearest}?')
+
+
+def check_names(given: Iterable[str]) -> None:
+    """:raises PolicyError: for the first name that is misspelt."""
+    error = next(misspelt(given), None)
+    if error is not None:
+        raise error
+
+
 def check_flavor(extra_specs: Mapping[str, str],
                  given: Iterable[str]) -> None:
     """Check keys of a flavor with those that it has beside them.
@@ -227,10 +242,7 @@ def check_flavor(extra_specs: Mapping[str, str],
     :param given: names of those that are new or changed.
     :raises PolicyError: for the first key that no guest could be given.
     """
-    for extra_spec in sorted(given):
-        nearest = keys.nearest(extra_spec)
-        if not extra_spec.startswith(_PREFIX) and nearest:
-            raise PolicyError(extra_spec, f'do you mean {nearest}?')
+    check_names(given)
     if not any(extra_spec.startswith(_PREFIX)
                or extra_spec == keys.NUMA_NODES for extra_spec in given):
         return
@@ -328,6 +340,7 @@ def problems(extra_specs: Mapping[str, str],
               if key not in ours}
     found = [error for key, value in ours.items()
              if (error := _alone(key, value, guest_nodes)) is not None]
+    found.extend(misspelt(others))
     if found:
         return tuple(found)
     for together in (*_parts(ours, guest_nodes), ours):

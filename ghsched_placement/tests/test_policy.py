@@ -447,6 +447,14 @@ class ProblemsTest(unittest.TestCase):
             [text.partition(':')[0] + ':' + text.split(':')[1]
              for text in found])
 
+    def test_names_that_are_nearly_ours(self):
+        found = policy.problems({'Ghsched:mem_bw_min': '1', 'hw:numa_nodes': 1,
+                                 'gsched:vfs.0': 'nic:1'}, 1)
+        self.assertEqual(
+            ['Ghsched:mem_bw_min: do you mean ghsched:mem_bw_min?',
+             'gsched:vfs.0: do you mean ghsched:vfs.0?'],
+            [str(error) for error in found])
+
     def test_each_contradiction(self):
         found = self.problems(
             2, mem_bw_max='50', mem_bw_min__0='60', mem_bw_min__1='70',

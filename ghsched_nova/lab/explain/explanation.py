@@ -105,6 +105,7 @@ def explain(question: Question) -> Explanation:
 
 def _flavor(so_far: Explanation) -> dict[str, Any]:
     question = so_far.question
+    policies.check_names(question.flavor_specs)
     policies.check_topology(question.flavor_specs)
     guest = topology.split(question.vcpus, question.memory_mb,
                            question.flavor_specs)

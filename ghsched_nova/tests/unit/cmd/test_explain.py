@@ -379,6 +379,8 @@ class RefusalTest(unittest.TestCase):
     def test_a_bad_flavor(self):
         for pattern, properties in (
                 ('ghsched:mem_bw: unknown key', ['ghsched:mem_bw=1']),
+                ('Ghsched:monitor: do you mean ghsched:monitor',
+                 ['Ghsched:monitor=true']),
                 ('101 is greater than 100', ['hw:numa_nodes=1',
                                              'ghsched:mem_bw_min=101']),
                 ('ghsched:mem_bw_min: .*set hw:numa_nodes',
