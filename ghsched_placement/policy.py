@@ -288,12 +288,9 @@ def parse(extra_specs: Mapping[str, str],
     if general or special:
         nodes = tuple(_node_policy(general, special, node)
                       for node in range(guest_nodes))
-    return GuestPolicy(nodes=nodes, monitor=monitor, device_numa=device_numa,
-                       vfs=vfs, vfs_locality=locality, threads=threads,
-                       affinity_group=group,
-                       guest_topology=guest_topology,
-                       rt_permille=_rt_permille(threads, extra_specs,
-                                                guest_nodes, vcpus))
+    return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
+                       group, guest_topology, _rt_permille(
+                           threads, extra_specs, guest_nodes, vcpus))
 
 
 def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
