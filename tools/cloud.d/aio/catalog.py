@@ -150,18 +150,18 @@ def image_and_flavor(settings: Settings) -> None:
     for stale in cloud.image.images():
         if stale.name.startswith(IMAGE):
             cloud.image.delete_image(stale)
-    kernel = _upload(cloud, f'{IMAGE}-kernel', files / 'vmlinuz', 'aki')
-    ramdisk = _upload(cloud, f'{IMAGE}-ramdisk', files / 'initrd.img', 'ari')
-    _upload(cloud, IMAGE, files / 'disk.raw', 'raw', kernel_id=kernel.id,
-            ramdisk_id=ramdisk.id, hw_machine_type='q35',
-            os_command_line='console=ttyS0 quiet')
+    kernel = upload(cloud, f'{IMAGE}-kernel', files / 'vmlinuz', 'aki')
+    ramdisk = upload(cloud, f'{IMAGE}-ramdisk', files / 'initrd.img', 'ari')
+    upload(cloud, IMAGE, files / 'disk.raw', 'raw', kernel_id=kernel.id,
+           ramdisk_id=ramdisk.id, hw_machine_type='q35',
+           os_command_line='console=ttyS0 quiet')
     if cloud.compute.find_flavor(FLAVOR) is None:
         cloud.compute.create_flavor(name=FLAVOR, vcpus=1, ram=192, disk=0)
     done(settings, 'image', revision)
 
 
-def _upload(cloud: Any, name: str, path: Path, form: str,
-            **properties: str) -> Any:
+def upload(cloud: Any, name: str, path: Path, form: str,
+           **properties: str) -> Any:
     container = 'bare' if form == 'raw' else form
     return cloud.create_image(
         name, filename=str(path), disk_format=form, visibility='public',

@@ -32,6 +32,7 @@ import subprocess  # noqa: S404
 import time
 
 from ghsched_nova.lab.bench import errors
+from ghsched_nova.lab.bench.machine import Machine
 from ghsched_nova.lab.bench.record import Finding
 from ghsched_nova.lab.bench.record import Measured
 from ghsched_nova.lab.bench.record import Series
@@ -74,7 +75,7 @@ PROGRAMS = ('qemu-system-x86_64', 'cpio', 'taskset', 'ldd')
 def run(bench: Bench, todo: Sequence[Setting]) -> Measured:
     """One guest for each setting, one after the other."""
     kernel = Path(bench.values.text('guest-image'))
-    initrd = _initrd(bench, kernel)
+    initrd = ramdisk(bench.machine, bench.work, init(bench.values))
     series = []
     for setting in todo:
         bench.say('guest with ' + ', '.join(
@@ -116,23 +117,26 @@ def init(values: Values) -> str:
     return re.sub('|'.join(words), lambda match: str(words[match[0]]), _INIT)
 
 
-def _initrd(bench: Bench, image: Path) -> Path:
-    """The guest's ramdisk, with cyclictest and its libraries behind it."""
-    root = bench.work / 'root'
+def ramdisk(machine: Machine, work: Path, script: str) -> Path:
+    """A guest's ramdisk with cyclictest and its libraries.
+
+    :param work: an empty directory.
+    :param script: see :func:`init`.
+    """
+    root = work / 'root'
     for name in ('bin', 'dev', 'proc', 'sys'):
         (root / name).mkdir(parents=True)
-    program = bench.machine.which('cyclictest')
-    libraries = re.findall(r'(/\S+) \(0x', bench.machine.check(
-        ['ldd', program]))
+    program = machine.which('cyclictest')
+    libraries = re.findall(r'(/\S+) \(0x', machine.check(['ldd', program]))
     for path in (program, '/bin/busybox', *libraries):
         target = (root / 'bin' / Path(path).name if 'lib' not in path
                   else root / path.lstrip('/'))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    (root / 'init').write_text(init(bench.values))
+    (root / 'init').write_text(script)
     (root / 'init').chmod(0o755)
-    target = bench.work / 'initrd.img'
-    bench.machine.check(
+    target = work / 'initrd.img'
+    machine.check(
         ['sh', '-c', f'find . | cpio -o -H newc --quiet > {target}'],
         directory=root)
     return target
