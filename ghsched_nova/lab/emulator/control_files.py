@@ -91,6 +91,25 @@ class ControlFiles:
             self._check_exclusive(group)
         group.mode = mode
 
+    @staticmethod
+    def show_event(group: Group) -> str:
+        """``mba_MBps_event``: what a cap in MiB/s is held by."""
+        return f'{group.event}\n'
+
+    def write_event(self, group: Group, text: str, _caller: int) -> None:
+        """Write ``mba_MBps_event``.
+
+        :raises ResctrlError: EINVAL.
+        """
+        if not text.endswith('\n'):
+            raise ResctrlError(errno.EINVAL, None)
+        event = text[:-1]
+        if not any(event in monitor.bandwidth
+                   for monitor in self._machine.monitors):
+            raise ResctrlError(
+                errno.EINVAL, f"Unsupported event id '{event}'\n")
+        group.event = event
+
     def _check_exclusive(self, group: Group) -> None:
         caches = [x.name for x in self._machine.lines if x.base == 16]
         if not caches:

@@ -151,36 +151,51 @@ class Counters:
         )
 
     def write(self, group: int, text: str) -> None:
-        """``EVENT:DOMAIN=e`` or ``_``; ``*`` is every domain."""
-        self._check_enabled()
-        for row in _line(text).split('\n'):
+        """``EVENT:DOMAIN=e`` or ``_``; ``*`` is every domain.
+
+        What comes before an error is done.
+        """
+        rows = _line(text).split('\n')
+        if not self.enabled:
+            raise staging.ResctrlError(
+                errno.EINVAL, 'mbm_event mode is not enabled\n')
+        for row in rows:
             event, _, rest = row.partition(':')
             if event not in self.monitor.bandwidth:
                 raise staging.ResctrlError(
-                    errno.EINVAL, f'Invalid event {event}\n'
+                    errno.ENOENT, f'Invalid event {event}\n'
                 )
-            for item in filter(None, rest.split(';')):
-                self._write_item(group, event, item)
+            while rest:
+                item, _, rest = rest.partition(';')
+                if self._write_item(group, event, item.strip()):
+                    break
 
-    def _write_item(self, group: int, event: str, item: str) -> None:
+    def _write_item(self, group: int, event: str, item: str) -> bool:
+        """Whether it was for every domain, which ends an event."""
         number, equals, state = item.partition('=')
-        if not equals or not (number == '*' or number.isdecimal()):
+        every = number.startswith('*')
+        if not every and not number.isdecimal():
             raise staging.ResctrlError(errno.EINVAL, 'Missing domain id\n')
-        domains = self.domains if number == '*' else (int(number),)
+        domains = self.domains if every else (int(number),)
         if not set(domains) <= set(self.domains):
             raise staging.ResctrlError(
-                errno.EINVAL, f'Invalid domain id {number}\n'
+                errno.EINVAL, f'Invalid domain id {domains[0]}\n'
             )
-        failed = f"Assign operation '{event}:{number}={state}' failed\n"
+        failed = (f"Assign operation '{event}:"
+                  f"{'*' if every else domains[0]}="
+                  f"{state if equals else '(null)'}' failed\n")
         if state not in ('e', '_'):
             raise staging.ResctrlError(errno.EINVAL, failed)
-        for domain in domains:
-            if state == '_':
+        if state == '_':
+            for domain in domains:
                 self._assigned.pop((group, event, domain), None)
-            elif not self._assign((group, event, domain)):
-                raise staging.ResctrlError(
-                    errno.ENOSPC, _none_left(event, domain) + failed
-                )
+            return every
+        lacking = [domain for domain in domains
+                   if not self._assign((group, event, domain))]
+        if lacking:
+            raise staging.ResctrlError(errno.ENOSPC, ''.join(
+                _none_left(event, domain) for domain in lacking) + failed)
+        return every
 
     def _check_enabled(self) -> None:
         if not self.enabled:

@@ -17,9 +17,16 @@ Formats: Documentation/admin-guide/cputopology.rst and lib/bitmap-str.c.
 """
 
 from collections.abc import Iterable
+import re
 
 #: More CPUs than any machine that is emulated here.
 MAX_CPUS = 8192
+
+#: What bitmap_parselist() takes between commas and blanks: a number, or a
+#: range of which so many of each group may be meant.
+_REGION = re.compile(
+    r'(?P<one>\d+|N)|(?:(?i:all)|(?P<low>\d+|N)-(?P<high>\d+|N))'
+    r'(?::(?P<used>\d+|N)/(?P<group>\d+|N))?', re.ASCII)
 
 
 def parse_list(text: str) -> frozenset[int]:
@@ -34,6 +41,30 @@ def parse_list(text: str) -> frozenset[int]:
         if high < low or high >= MAX_CPUS:
             raise ValueError(f"'{part}' is not a range of CPUs")
         cpus.update(range(low, high + 1))
+    return frozenset(cpus)
+
+
+def parse_written(text: str, last: int) -> frozenset[int]:
+    """A list as the kernel takes it: ``all``, ``N``, ``0-7:1/4`` as well.
+
+    :param last: the highest CPU, which ``N`` stands for.
+    :raises ValueError: not a CPU list.
+    """
+    cpus: set[int] = set()
+    for part in text.partition('\n')[0].replace(',', ' ').split():
+        match = _REGION.fullmatch(part)
+        if match is None:
+            raise ValueError(f"'{part}' is not a range of CPUs")
+        number = {name: last if text == 'N' else int(text)
+                  for name, text in match.groupdict().items() if text}
+        low = number.get('one', number.get('low', 0))
+        high = number.get('one', number.get('high', last))
+        group = number.get('group', high + 1)
+        used = number.get('used', high + 1)
+        if low > high or high >= MAX_CPUS or not group or used > group:
+            raise ValueError(f"'{part}' is not a range of CPUs")
+        cpus.update(cpu for cpu in range(low, high + 1)
+                    if (cpu - low) % group < used)
     return frozenset(cpus)
 
 

@@ -69,7 +69,9 @@ class GroupCpus:
 
         :raises ResctrlError: EINVAL.
         """
-        self._store_cpus(group, text, cpusets.parse_list)
+        last = max(self._machine.cpus)
+        self._store_cpus(
+            group, text, lambda text: cpusets.parse_written(text, last))
 
     def _store_cpus(
         self, group: Group, text: str,

@@ -39,6 +39,7 @@ class Group:
     values: staging.Values = field(default_factory=dict)
     cpus: frozenset[int] = frozenset()
     mode: str = 'shareable'
+    event: str = 'mbm_local_bytes'
     children: dict[str, 'Group'] = field(default_factory=dict)
     iommu_groups: set[int] = field(default_factory=set)
     number: int = 0

@@ -114,7 +114,7 @@ class Info:
                 'delay_linear': f'{line.linear}\n'}
         files |= {
             'cbm_mask': f'{line.maximum:x}\n',
-            'min_cbm_bits': '1\n',
+            'min_cbm_bits': f'{line.minimum}\n',
             'shareable_bits': f'{line.maximum if old else 0:x}\n',
         }
         return files if old else files | {

@@ -182,7 +182,6 @@ class Machine:
     :param limbo_seconds: how long a freed RMID cannot be used again.
     :param iommu_groups: whether ``tasks`` takes ``iommu_group:N``.
     :param info_files: constant files below ``info/``, path -> text.
-    :param group_files: constant files of control groups, name -> text.
     :param empty_monitors: resources with directories in ``mon_data`` and no
         file in them.
     :param old_layout: the files of OLK-5.10: no ``mode`` and ``size``, a
@@ -206,7 +205,6 @@ class Machine:
     limbo_seconds: float = 0.0
     iommu_groups: bool = False
     info_files: tuple[tuple[str, str], ...] = ()
-    group_files: tuple[tuple[str, str], ...] = ()
     empty_monitors: tuple[tuple[str, Scope], ...] = ()
     old_layout: bool = False
     memory_domains: bool = False
@@ -373,7 +371,6 @@ def intel_mbps(nodes: str) -> Machine:
                  info_minimum=10, info_granularity=10, rounding='raw'),
             machine.lines[1],
         ),
-        group_files=(('mba_MBps_event', 'mbm_local_bytes\n'),),
         cap_unit=2 ** 20,
         mount_options=('mba_MBps',),
     )

@@ -101,8 +101,9 @@ class Tree:
                 group, files.show_mode, files.write_mode)
             found['size'] = Entry(
                 0o444, read=lambda: files.show_size(group))
-        for name, text in self._machine.group_files:
-            found[name] = entries.constant(text)
+        if 'mba_MBps' in self._machine.mount_options:
+            found['mba_MBps_event'] = self._file(
+                group, files.show_event, files.write_event)
         if self._machine.monitors:
             found['mon_groups'] = Entry(
                 _mode(self._groups.root, group), group=group,

@@ -53,5 +53,19 @@ class CPUSetsTest(testtools.TestCase):
         for text in ('123456789', '1-2', '0x1'):
             self.assertRaises(ValueError, cpusets.parse_mask, text)
 
+    def test_a_list_is_taken_as_the_kernel_does(self):
+        for text, cpus in (
+                ('all', {0, 1, 2, 3}), ('ALL:1/2\n', {0, 2}), ('N', {3}),
+                ('0-N:1/2,3', {0, 2, 3}), ('0-0:1/1 2\nx', {0, 2}),
+                ('1-N', {1, 2, 3}), (', \n', set()), ('9', {9})):
+            self.assertEqual(cpus, cpusets.parse_written(text, 3), text)
+        for text in ('0:1/1', '3-1', 'n', '0-3:2/1', '0-3:0/0', '0-', 'x'):
+            self.assertRaises(ValueError, cpusets.parse_written, text, 3)
+
+    @given(st.frozensets(st.integers(0, 200)))
+    def test_what_is_shown_can_be_written(self, cpus):
+        self.assertEqual(cpus, cpusets.parse_written(
+            cpusets.format_list(cpus) + '\n', 200))
+
     def test_backward_range_is_refused(self):
         self.assertRaises(ValueError, cpusets.parse_list, '3-1')

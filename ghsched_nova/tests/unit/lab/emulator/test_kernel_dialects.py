@@ -89,6 +89,17 @@ class SoftwareControllerTest(DialectTestCase):
             self.assertEqual('mbm_local_bytes\n', self.model.read(
                 f'{group}/mba_MBps_event'))
 
+    def test_the_event_can_be_changed(self):
+        self.model.write('/g/mba_MBps_event', 'mbm_total_bytes\n')
+        self.assertEqual('mbm_total_bytes\n',
+                         self.model.read('/g/mba_MBps_event'))
+        refused = self.assertRaises(
+            kernel.ResctrlError, self.model.write, '/g/mba_MBps_event',
+            'llc_occupancy\n')
+        self.assertEqual((errno.EINVAL,
+                          "Unsupported event id 'llc_occupancy'\n"),
+                         (refused.number, refused.status))
+
     def test_a_cap_is_a_bandwidth(self):
         self.model.write('/g/schemata', 'MB:0=1000\n')
         self.run_thread('/g')
@@ -117,6 +128,9 @@ class SubNumaTest(DialectTestCase):
 
 class AmdTest(DialectTestCase):
     dialect = 'amd'
+
+    def test_a_mask_may_be_empty(self):
+        self.assertEqual('0\n', self.model.read('/info/L3/min_cbm_bits'))
 
     def test_two_caches_a_node_with_sparse_ids(self):
         self.assertEqual('0=2048;1=2048;8=2048;9=2048', self.lines()['MB'])
@@ -179,6 +193,39 @@ class CountersTest(DialectTestCase):
         self.assertEqual('mbm_total_bytes:5=e;71=_\n',
                          self.model.read('/g/mbm_L3_assignments'))
 
+    def test_writes_are_refused_as_by_the_kernel(self):
+        # mbm_L3_assignments_write() and what it calls.
+        for text, error, status in (
+                ('x:*=e', errno.ENOENT, 'Invalid event x'),
+                ('', errno.ENOENT, 'Invalid event '),
+                ('mbm_total_bytes:=e', errno.EINVAL, 'Missing domain id'),
+                ('mbm_total_bytes:5=_;;71=_', errno.EINVAL,
+                 'Missing domain id'),
+                ('mbm_total_bytes:6=e', errno.EINVAL, 'Invalid domain id 6'),
+                ('mbm_total_bytes:5', errno.EINVAL,
+                 "Assign operation 'mbm_total_bytes:5=(null)' failed"),
+                ('mbm_total_bytes:*=x', errno.EINVAL,
+                 "Assign operation 'mbm_total_bytes:*=x' failed")):
+            refused = self.assertRaises(
+                kernel.ResctrlError, self.assign, text)
+            self.assertEqual((error, status + '\n'),
+                             (refused.number, refused.status), text)
+
+    def test_every_domain_is_tried(self):
+        self.assign('mbm_total_bytes:*=_')
+        for name in 'ab':
+            self.model.mkdir(f'/{name}')
+        self.assign('mbm_total_bytes:71=_', '/a')
+        self.model.mkdir('/c')
+        self.model.mkdir('/d')
+        self.assign('mbm_total_bytes:71=_', '/c')
+        self.assertEqual('5=0;71=1', self.free())
+        refused = self.assertRaises(
+            kernel.ResctrlError, self.assign, 'mbm_total_bytes:*=e')
+        self.assertEqual(errno.ENOSPC, refused.number)
+        self.assertEqual('mbm_total_bytes:5=_;71=e\n',
+                         self.model.read('/g/mbm_L3_assignments'))
+
     def test_a_monitoring_group_makes_up_for_its_parent(self):
         self.model.mkdir('/g/mon_groups/m')
         self.assign('mbm_total_bytes:*=_')
@@ -187,18 +234,6 @@ class CountersTest(DialectTestCase):
     def test_occupancy_takes_none(self):
         self.assign('mbm_total_bytes:*=_')
         self.assertEqual('0', self.figure('mon_L3_05/llc_occupancy', '/g'))
-
-    def test_bad_assignments(self):
-        for text, status in (
-            ('llc_occupancy:5=e', 'Invalid event llc_occupancy'),
-            ('mbm_total_bytes:6=e', 'Invalid domain id 6'),
-            ('mbm_total_bytes:e', 'Missing domain id'),
-            ('mbm_total_bytes:5=x',
-             "Assign operation 'mbm_total_bytes:5=x' failed"),
-        ):
-            exc = self.assertRaises(kernel.ResctrlError, self.assign, text)
-            self.assertEqual((errno.EINVAL, status),
-                             (exc.number, self.status))
 
     def test_none_left(self):
         for name in 'abc':
