@@ -220,13 +220,18 @@ class TestSchedulerLoads(base.BaseTestCase):
 class TestCommandLoads(base.BaseTestCase):
     """A command that cron calls starts fast, and warns of nothing."""
 
-    def test_looking_at_a_host_needs_neither_privsep_nor_eventlet(self):
+    def loaded(self, statements):
         done = subprocess.run(  # noqa: S603
-            [sys.executable, '-c', 'import sys\n'
-             'from ghsched_nova.cmd import host\n'
-             'from ghsched_nova.cmd import top\n'
-             'print(*sys.modules)'], cwd=TOP, check=True,
-            capture_output=True, text=True)
+            [sys.executable, '-c',
+             f'import sys\n{statements}\nprint(*sys.modules)'],
+            cwd=TOP, check=True, capture_output=True, text=True)
         self.assertEqual('', done.stderr)
-        self.assertEqual(set(), set(done.stdout.split()) & {
-            'eventlet', 'oslo_privsep', 'oslo_utils.strutils', 'nova'})
+        return set(done.stdout.split())
+
+    def test_looking_at_a_host_needs_neither_privsep_nor_eventlet(self):
+        found = self.loaded('from ghsched_nova.cmd import host\n'
+                            'from ghsched_nova.cmd import top')
+        # oslo.log of OpenStack 2025.1 imports eventlet itself.
+        self.assertEqual(set(), (found & {
+            'eventlet', 'oslo_privsep', 'oslo_utils.strutils', 'nova'
+        }) - self.loaded('from oslo_log import log'))
