@@ -23,7 +23,6 @@ nothing here reads, then those of guests that did not ask.
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,27 +38,9 @@ _OTHER_EVENTS = ('mbm_local_bytes',)
 #: Resources whose counters may have to be assigned; ``MB`` is NVIDIA's.
 _RESOURCES = ('L3', 'MB')
 
-#: A group, an event.
-_Counted = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Counters:
-    """Counters as they were found.
-
-    :param file: of groups, where their counters are.
-    :param free: how many are no group's, by domain.
-    :param assigned: domains in which there is one, by group and event; with
-        :data:`EVENT` for each group that was looked at.
-    """
-
-    file: str
-    free: Mapping[int, int]
-    assigned: Mapping[_Counted, frozenset[int]]
-
 
 def read(files: fs.Files, root: Path,
-         groups: Iterable[str]) -> Counters | None:
+         groups: Iterable[str]) -> model.Counters | None:
     """The counters of a host; None where each group is measured.
 
     :param groups: those of guests, below the root; monitoring groups, too.
@@ -73,13 +54,13 @@ def read(files: fs.Files, root: Path,
         except (OSError, schemata.SchemataError):
             continue
         file = f'mbm_{resource}_assignments'
-        assigned: dict[_Counted, frozenset[int]] = {}
+        assigned: dict[model.Counted, frozenset[int]] = {}
         for group in groups:
             try:
                 assigned |= _assigned(group, files.read(root / group / file))
             except OSError:     # one that has just gone
                 continue
-        return Counters(file, free, assigned)
+        return model.Counters(file, free, assigned)
     return None
 
 
@@ -87,9 +68,9 @@ def _values(text: str) -> Mapping[int, int]:
     return schemata.parse(f'counters:{text}').values('counters') or {}
 
 
-def _assigned(group: str, text: str) -> dict[_Counted, frozenset[int]]:
+def _assigned(group: str, text: str) -> dict[model.Counted, frozenset[int]]:
     """The domains with a counter in ``EVENT:DOMAIN=e;DOMAIN=_`` lines."""
-    found: dict[_Counted, frozenset[int]] = {(group, EVENT): frozenset()}
+    found: dict[model.Counted, frozenset[int]] = {(group, EVENT): frozenset()}
     for line in text.splitlines():
         event, _, rest = line.partition(':')
         found[group, event] = frozenset(
@@ -141,7 +122,7 @@ class _Ledger:
     :param asking: groups that keep their counter of :data:`EVENT`.
     """
 
-    def __init__(self, counters: Counters, asking: Iterable[str]):
+    def __init__(self, counters: model.Counters, asking: Iterable[str]):
         self._file = counters.file
         self._free = dict(counters.free)
         self._held = dict(counters.assigned)
@@ -149,8 +130,8 @@ class _Ledger:
         self._donors = sorted(
             self._held.keys() - keep, key=lambda one: (
                 one[1] not in _OTHER_EVENTS, one))
-        self._given: dict[_Counted, list[int]] = {}
-        self._released: dict[_Counted, list[int]] = {}
+        self._given: dict[model.Counted, list[int]] = {}
+        self._released: dict[model.Counted, list[int]] = {}
 
     def take(self, group: str, domain: int) -> bool:
         """A counter for a group, if one is to be had."""

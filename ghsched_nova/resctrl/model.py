@@ -40,7 +40,6 @@ from dataclasses import field
 from dataclasses import replace
 import re
 from typing import Literal
-from typing import TYPE_CHECKING
 
 from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import naming
@@ -48,15 +47,15 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl.schemata import Schemata
 from ghsched_placement import cpulist
 
-if TYPE_CHECKING:
-    from ghsched_nova.resctrl.counters import Counters
-
 Kind = Literal['make group', 'write line', 'move threads', 'remove group',
                'move devices', 'release devices',
                'assign counters', 'release counters']
 
 #: Steps that no policy needs: a guest runs on as it is without them.
 COUNTING: tuple[Kind, ...] = ('assign counters', 'release counters')
+
+#: A group, an event.
+Counted = tuple[str, str]
 
 #: Who made a guest's group: nova-compute, libvirt for the vCPUs, or libvirt
 #: for the whole process.
@@ -197,6 +196,21 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Counters:
+    """Counters as they were found.
+
+    :param file: of groups, where their counters are.
+    :param free: how many are no group's, by domain.
+    :param assigned: domains in which there is one, by group and event; with
+        ``counters.EVENT`` for each group that was looked at.
+    """
+
+    file: str
+    free: Mapping[int, int]
+    assigned: Mapping[Counted, frozenset[int]]
+
+
+@dataclass(frozen=True)
 class Actual:
     """The actual state.
 
@@ -219,7 +233,7 @@ class Actual:
     processes: frozenset[str] = frozenset()
     monitors_of_others: int = 0
     root: Schemata | None = None
-    counters: 'Counters | None' = None
+    counters: Counters | None = None
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     # -- guests that run ------------------------------------------------------
 
     def _reconcile_guest(self, guest: Any) -> None:
-        xml = guest.get_xml_desc()
-        self._ghsched.reconcile_guest(guest.id, xml)
-        self._threads.reconcile_guest(desired.of(xml, guest.id))
+        running = desired.of(guest.get_xml_desc(), guest.id)
+        self._ghsched.reconcile_guest(running)
+        self._threads.reconcile_guest(running)
 
     def _reconcile(self) -> None:
         """Make resctrl hold the policy of every guest that runs.

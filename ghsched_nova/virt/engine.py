@@ -135,22 +135,20 @@ class HostEngine(host_facts.HostFacts):
 
     # -- a running guest ------------------------------------------------------
 
-    def reconcile_guest(self, domain_id: int, xml: str) -> bool:
+    def reconcile_guest(self, running: desired.Running) -> bool:
         """Make the control group of a running domain as its policy says.
 
         As :meth:`reconcile`, of one guest; no group is removed.
 
-        :param domain_id: libvirt's number of the running domain.
-        :param xml: its domain XML, with the policy in the metadata.
+        :param running: the domain; its XML has the policy in the metadata.
         :returns: whether anything had to be done.
         :raises ResctrlUnavailable: when the host lost its resctrl.
         :raises PolicyNotHeld: when it cannot hold the policy.
         :raises GroupError: when the kernel refused, with its reason.
         """
-        running = desired.of(xml, domain_id)
         if not self.promises(running) and not self.caps_all:
             return False
-        if domain_id < 0:
+        if running.domain.id < 0:
             raise fs.GroupError('the domain does not run any more')
         if (running.shared_group or self._partitioned or running.partitions
                 or self.caps_all and not running.controlled):

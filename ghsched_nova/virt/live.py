@@ -182,7 +182,7 @@ def _reconcile(host: engine.HostEngine, domain: Domain,
     retuned = host.domain_xml.retune(stored)
     if retuned != stored:
         domain.define(retuned)
-    host.reconcile_guest(domain.guest.id, domain.live)
+    host.reconcile_guest(desired.of(domain.live, domain.guest.id))
 
 
 def _put_back(host: engine.HostEngine, domain: Domain,
@@ -192,7 +192,7 @@ def _put_back(host: engine.HostEngine, domain: Domain,
         ('the metadata of the domain', lambda: domain.write(before)),
         ('its persistent definition', lambda: domain.define(stored)),
         ('its control group', lambda: host.reconcile_guest(
-            domain.guest.id, domain.live)))
+            desired.of(domain.live, domain.guest.id))))
     left = []
     for what, step in steps:
         try:

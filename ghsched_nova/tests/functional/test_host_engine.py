@@ -516,8 +516,8 @@ class EngineTestCase(_OnEmulator):
                 self.assertIn(words, str(problem))
                 self.assertEqual(UUID, problem.guest)
                 error = self.assertRaises(
-                    fs.GroupError, self.engine.reconcile_guest, DOMAIN,
-                    guest.xml)
+                    fs.GroupError, self.engine.reconcile_guest,
+                    desired.of(guest.xml, DOMAIN))
                 self.assertIn(words, str(error))
             self.assertEqual(frozenset(), self.engine.groups())
             self.log.reset_output()

@@ -19,6 +19,7 @@ native threads (nova.monkey_patch makes such a service fail at its start).
 
 import ast
 from collections.abc import Iterator
+import graphlib
 import pathlib
 import subprocess
 import sys
@@ -128,6 +129,25 @@ class TestImportRules(base.BaseTestCase):
         names = imports(source, 'ghsched_import_hook', False)
         self.assertLessEqual({name.partition('.')[0] for name in names},
                              sys.stdlib_module_names)
+
+    def test_no_module_needs_itself(self):
+        ours = {module: path for package in ('ghsched_nova',
+                                             'ghsched_placement')
+                for module, path in modules(package)
+                if '.tests' not in module}
+        graph = {module: {
+            origin for name in imports(path.read_text(), module,
+                                       path.name == '__init__.py')
+            for origin in (name, name.rpartition('.')[0])
+            if origin in ours and origin != module}
+            for module, path in ours.items()}
+        # A package is named by each import of what is in it.
+        for module, needs in graph.items():
+            graph[module] = {one for one in needs if not any(
+                other.startswith(f'{one}.') for other in needs)
+                and not module.startswith(f'{one}.')}
+        self.assertEqual(len(ours), len(tuple(
+            graphlib.TopologicalSorter(graph).static_order())))
 
 
 @ddt.ddt

@@ -149,7 +149,7 @@ class LedgerTest(testtools.TestCase):
             {'MB': {0: 10}}, 'ghsched', monitor=group in asking)
             for number, group in enumerate(groups))
         names = {guest.group: guest for guest in guests}
-        found = counters.Counters('file', {0: free, 1: free}, {
+        found = model.Counters('file', {0: free, 1: free}, {
             (guest.group, event): assigned[guest.domain.uuid, event]
             for guest in guests for event in (TOTAL, LOCAL)})
         plan = counters.completed(

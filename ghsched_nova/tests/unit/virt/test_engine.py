@@ -15,6 +15,9 @@
 import os
 from unittest import mock
 
+from lxml import etree
+
+from ghsched_nova.guest import scheduling
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
@@ -27,7 +30,9 @@ from ghsched_nova.tests.unit.virt.engine_base import running
 from ghsched_nova.tests.unit.virt.engine_base import UUID
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import domain_xml
+from ghsched_nova.virt import driver_base
 from ghsched_nova.virt import engine
+from ghsched_nova.virt import scheduling as keeper
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
@@ -139,7 +144,7 @@ class GuestsTest(EngineTestCase):
                          [domain.uuid for domain in wanted.domains])
 
     def test_a_guest_that_starts_is_looked_after_by_itself(self):
-        self.assertFalse(self.engine.reconcile_guest(1, running().xml))
+        self.assertFalse(self.engine.reconcile_guest(running()))
         wanted = self.call.call_args.args[2]
         self.assertEqual([running().domain],
                          [guest.domain for guest in wanted.guests])
@@ -147,8 +152,7 @@ class GuestsTest(EngineTestCase):
         self.assertEqual(frozenset(), wanted.removable)
         self.assertFalse(wanted.all_threads)
         self.call.reset_mock()
-        self.assertFalse(self.engine.reconcile_guest(
-            1, running(policy=False).xml))
+        self.assertFalse(self.engine.reconcile_guest(running(policy=False)))
         self.call.assert_not_called()
 
     def test_the_xml_of_a_guest_is_parsed_once(self):
@@ -160,17 +164,33 @@ class GuestsTest(EngineTestCase):
         with mock.patch.object(desired.etree, 'fromstring',
                                wraps=desired.etree.fromstring) as parse:
             for number, guest in enumerate((own, shared, tuned), 1):
-                self.engine.reconcile_guest(number, guest.xml)
+                self.engine.reconcile_guest(guest)
                 self.assertEqual(number, parse.call_count)
             parse.reset_mock()
-            self.reconcile([own, shared, tuned, running(4, policy=False)])
+            self.reconcile([*(desired.Running(one.domain, one.xml)
+                              for one in (own, shared, tuned)),
+                            running(4, policy=False)])
             self.assertEqual(3, parse.call_count)
+
+    def test_a_start_parses_the_xml_once_for_resctrl_and_threads(self):
+        xml = running().xml + f'<!-- {scheduling.NAMESPACE} -->'
+        guest = mock.Mock(id=1, get_xml_desc=lambda: xml)
+        driver = mock.Mock(_ghsched=self.engine, _threads=keeper.ThreadKeeper(
+            self.options.ghsched))
+        with mock.patch.object(
+                etree, 'fromstring', wraps=etree.fromstring) as parse, (
+                mock.patch.object(keeper.engine, 'reconcile')) as threads:
+            threads.return_value.problems = ()
+            driver_base.DriverBase._reconcile_guest(driver, guest)
+        self.call.assert_called_once()
+        threads.assert_called_once()
+        self.assertEqual(1, parse.call_count)
 
     def test_a_guest_that_has_ended_already_is_told_as_such(self):
         for shared in (False, True):
             error = self.assertRaises(
-                fs.GroupError, self.engine.reconcile_guest, -1,
-                running(1, shared=shared).xml)
+                fs.GroupError, self.engine.reconcile_guest,
+                running(1, domain_id=-1, shared=shared))
             self.assertIn('does not run any more', str(error))
         self.call.assert_not_called()
 
@@ -208,13 +228,12 @@ class GuestsTest(EngineTestCase):
         self.option('control_threads', 'all')
         self.call.return_value = reconcile.Report(
             (model.Action('make group', 'g', 'none'),))
-        self.assertTrue(self.engine.reconcile_guest(1, running().xml))
+        self.assertTrue(self.engine.reconcile_guest(running()))
         self.assertTrue(self.call.call_args.args[2].all_threads)
         self.call.return_value = reconcile.Report(
             problems=(model.Problem('u', 'g', 'no room'),))
         error = self.assertRaises(fs.GroupError,
-                                  self.engine.reconcile_guest, 1,
-                                  running().xml)
+                                  self.engine.reconcile_guest, running())
         self.assertIn('no room', str(error))
 
 
@@ -232,7 +251,7 @@ class DevicesTest(EngineTestCase):
         wanted = self.call.call_args.args[2]
         self.assertTrue(wanted.devices)
         self.assertEqual({17, 4}, wanted.guests[0].devices)
-        self.engine.reconcile_guest(1, guest.xml)
+        self.engine.reconcile_guest(guest)
         wanted = self.call.call_args.args[2]
         self.assertFalse(wanted.devices)
         self.assertEqual({17, 4}, wanted.guests[0].devices)
@@ -252,5 +271,5 @@ class DevicesTest(EngineTestCase):
         self.options.set_override('control_devices', True, 'ghsched')
         problem, = self.reconcile([guest])
         self.assertIn('0000:81:00.0 cannot be controlled', problem.reason)
-        self.assertRaises(desired.DomainError, self.engine.reconcile_guest, 1,
-                          guest.xml)
+        self.assertRaises(desired.DomainError, self.engine.reconcile_guest,
+                          guest)

@@ -35,7 +35,7 @@ class SharingTest(EngineTestCase):
     def test_guests_that_share_start_with_all_others(self):
         others = [running(number, shared=True) for number in (1, 2, 3)]
         self.engine.running = lambda: others
-        self.assertFalse(self.engine.reconcile_guest(2, others[1].xml))
+        self.assertFalse(self.engine.reconcile_guest(others[1]))
         wanted = self.call.call_args.args[2]
         self.assertEqual(1, len({guest.group for guest in wanted.guests}))
         self.assertEqual([{0: 60}] * 3, [guest.desired['MBMIN']
@@ -44,10 +44,9 @@ class SharingTest(EngineTestCase):
         self.assertEqual(3, wanted.monitors_per_group)
         self.call.return_value = reconcile.Report(
             problems=(model.Problem(UUID.format(1), 'g', 'no room'),))
-        self.engine.reconcile_guest(2, others[1].xml)
+        self.engine.reconcile_guest(others[1])
         error = self.assertRaises(fs.GroupError,
-                                  self.engine.reconcile_guest, 1,
-                                  others[0].xml)
+                                  self.engine.reconcile_guest, others[0])
         self.assertIn('no room', str(error))
 
     def test_one_that_libvirt_does_not_describe_is_not_passed_over(self):
@@ -56,7 +55,7 @@ class SharingTest(EngineTestCase):
         for listed in ([desired.Running(guest.domain)], []):
             self.engine.running = lambda listed=listed: [
                 *listed, running(2, shared=True)]
-            self.engine.reconcile_guest(1, guest.xml)
+            self.engine.reconcile_guest(guest)
             wanted = self.call.call_args.args[2]
             self.assertEqual({UUID.format(1), UUID.format(2)}, {
                 one.domain.uuid for one in wanted.guests})
@@ -157,7 +156,7 @@ class MonitoringTest(EngineTestCase):
     def test_where_it_can_not_the_monitoring_group_is_ours(self):
         self.old_kernel()
         guest = self.measured()
-        self.assertFalse(self.engine.reconcile_guest(1, guest.xml))
+        self.assertFalse(self.engine.reconcile_guest(guest))
         wanted = self.call.call_args.args[2]
         self.assertEqual((['mon_groups/ghsched-' + UUID.format(1)],
                           frozenset()),
@@ -165,8 +164,7 @@ class MonitoringTest(EngineTestCase):
                           wanted.removable))
         self.call.return_value = reconcile.Report(problems=(
             model.Problem(UUID.format(1), 'g', 'no monitoring group'),))
-        self.assertRaises(fs.GroupError, self.engine.reconcile_guest, 1,
-                          guest.xml)
+        self.assertRaises(fs.GroupError, self.engine.reconcile_guest, guest)
         self.assertEqual(1, len(self.reconcile([guest])))
 
     def test_a_measured_guest_is_among_the_capped_where_all_are(self):
@@ -218,8 +216,7 @@ class CapTest(EngineTestCase):
         told = self.engine.describe()
         self.assertEqual((30, {}), (told.control_groups, told.sharing))
         self.engine.running = lambda: [running(2, policy=False)]
-        self.assertFalse(self.engine.reconcile_guest(
-            2, running(2, policy=False).xml))
+        self.assertFalse(self.engine.reconcile_guest(running(2, policy=False)))
         self.assertEqual(naming.DEFAULT,
                          self.call.call_args.args[2].guests[0].group)
 
