@@ -30,3 +30,10 @@ class WalkTest(base.BaseTestCase):
             module, _, name = step.rpartition('.')
             self.assertTrue(callable(
                 pkgutil.resolve_name(f'{module}:{name}')), step)
+
+    def test_every_room_is_described(self):
+        top = DESIGN.parents[3] / 'ghsched_nova'
+        rooms = {path.parent.name for path in top.glob('*/__init__.py')}
+        described = set(re.findall(r'^``ghsched_nova\.(\w+)``$',
+                                   DESIGN.read_text(), re.M))
+        self.assertEqual(set(), rooms - described - {'tests'})
