@@ -330,7 +330,9 @@ OPTS: list[cfg.Opt] = [
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Make ``conf.ghsched`` available; harmless when done twice."""
+    """Make ``conf.ghsched`` available; harmless and cheap when done twice."""
+    if GROUP.name in conf:
+        return
     # What is set for a group is kept in it, and a ConfigOpts copies no more
     # of one than its surface.
     conf.register_group(copy.deepcopy(GROUP))
