@@ -27,6 +27,7 @@ import json
 import os
 from pathlib import Path
 import random
+import time
 from typing import Any
 import uuid
 
@@ -40,6 +41,7 @@ from placement.db.sqlalchemy import migration
 import sqlalchemy as sa
 
 from ghsched_placement import headroom
+from ghsched_placement import load
 from ghsched_placement import names
 
 CPUS = 32            # of a NUMA node
@@ -284,11 +286,25 @@ def pools(host: Host) -> str:
     return json.dumps(found.obj_to_primitive())
 
 
+def _load(host: Host) -> load.Load:
+    """Of nodes that are neither alike nor bottlenecks."""
+    chance = random.Random(host.uuid)  # noqa: S311
+
+    def some() -> float:
+        return chance.uniform(0, .7)
+    return load.Load(time.time(), 10, tuple(load.HostNode(
+        node.number, cpus=CPUS, vcpus=len(node.pinned), memory=MEMORY,
+        memory_free=MEMORY - node.guests * GUEST_MEMORY, cpu_load=some(),
+        cpu_wait=some() / 10, bandwidth=1e10, capacity=2e10,
+        memory_load=some(), memory_wait=0., io_load=some(), io_wait=some(),
+        bottlenecks=()) for node in host.nodes))
+
+
 def stats(host: Host) -> dict[str, str]:
     guests = str(host.guests)
     left = headroom.Headroom(0, host.guests, GROUPS - host.guests, {
         node.number: 100 - RESERVED - node.used for node in host.nodes})
-    return {**headroom.write(left),
+    return {**headroom.write(left), **load.write(_load(host)),
             'num_instances': guests, 'io_workload': '0',
             'failed_builds': '0', 'num_vm_active': guests,
             f'num_proj_{PROJECT}': guests, 'num_task_None': guests,

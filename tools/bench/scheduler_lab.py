@@ -188,7 +188,9 @@ def _settings(urls: dict[str, str], mode: str,
                 'GhschedNUMATopologyFilter' if ours
                 else 'NUMATopologyFilter'),
             'pci_in_placement': 'True'},
-        'ghsched': {'scheduler_index': str(mode == 'index')},
+        'ghsched': {'scheduler_index': str(mode == 'index'),
+                    # Hosts have reported their load once and for all.
+                    'load_max_age': '999999999'},
         'pci': {'alias': json.dumps(_ALIAS)},
         'placement': {'auth_type': 'none', 'endpoint_override': 'http://x'},
         'oslo_concurrency': {'lock_path': directory}}
