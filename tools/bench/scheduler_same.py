@@ -21,7 +21,7 @@ With ``--fill`` two schedulers fill a cloud each with the same guests until
 that many in a row were refused: how many guests does each have placed?
 
 usage: python tools/bench/scheduler_same.py [--clouds N] [--requests N]
-           [--hosts N] [--seed N] [--fill N]
+           [--hosts N] [--asked N] [--seed N] [--fill N]
 """
 
 import argparse
@@ -124,7 +124,8 @@ def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
                 microversion=version).json(), host)}]
 
 
-def one_cloud(seed: int, count: int, hosts: int, pipe: Any) -> None:
+def one_cloud(seed: int, count: int, hosts: int, asked: int,
+              pipe: Any) -> None:
     """Compare random requests on a random cloud."""
     chance = random.Random(seed)  # noqa: S311
     with labs.place('sqlite') as directory:
@@ -139,7 +140,7 @@ def one_cloud(seed: int, count: int, hosts: int, pipe: Any) -> None:
         for number in range(count):
             kind = request(chance)
             spec = lab.spec(kind)
-            wrong = compare(lab, spec, uuids)
+            wrong = compare(lab, spec, chance.sample(uuids, asked))
             by_index, whole = (_places(lab, spec, indexed)
                                for indexed in (True, False))
             found += whole
@@ -208,6 +209,9 @@ def main() -> None:
     parser.add_argument('--clouds', type=int, default=4)
     parser.add_argument('--requests', type=int, default=8)
     parser.add_argument('--hosts', type=int, default=12)
+    parser.add_argument('--asked', type=int, metavar='HOSTS',
+                        help='whose candidates are compared for each request, '
+                        'at random; all unless given')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--fill', type=int, metavar='REFUSALS')
     options = parser.parse_args()
@@ -222,13 +226,16 @@ def main() -> None:
     for seed in range(options.seed, options.seed + options.clouds):
         pipe, other = fork.Pipe()
         process = fork.Process(target=one_cloud, args=(
-            seed, options.requests, options.hosts, other))
+            seed, options.requests, options.hosts,
+            min(options.asked or options.hosts, options.hosts), other))
         process.start()
         other.close()
         count, found, differ, how = pipe.recv()
         process.join()
         pairs, placed, wrong = pairs + count, placed + found, wrong + differ
         counts.update(how)
+        print(*differ, f'{pairs} pairs so far, {len(wrong)} differ',
+              sep='\n', file=sys.stderr, flush=True)
     for line in wrong:
         print(line)
     print(f'{pairs} pairs of cloud and request, {placed} with a host, '
