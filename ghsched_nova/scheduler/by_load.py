@@ -59,9 +59,10 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
 def steered(state: Any, spec: compat.RequestSpec) -> Any:
     """A host that Nova's own filter has let through, with nodes by load.
 
-    The limits hold the claim to the best nodes that Nova's fit can use; a
-    host whose claim we cannot steer, or about which nothing is known, is
+    A host whose claim we cannot steer, or about which nothing is known, is
     given back as it is.
+
+    :param spec: must not change while the host is in use.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if not topology or not state.numa_topology or not (
@@ -70,18 +71,60 @@ def steered(state: Any, spec: compat.RequestSpec) -> Any:
     found = costs(state)
     if len(set(found.values())) < 2:
         return state
-    view = HostStateView(state)
+    return SteeredView(state, spec, found)
+
+
+def open_again(state: Any) -> Any:
+    """A host for the next instance of a request.
+
+    Nova's filter writes to the limits of the state that it is given, which
+    may be those of an instance that was placed.
+    """
+    return (HostStateView(state) if isinstance(state, SteeredView)
+            else state)
+
+
+class SteeredView(HostStateView):
+    """A host whose limits hold the claim to the best nodes with room.
+
+    Which these are takes fits, and most hosts that pass the filters are
+    neither chosen nor alternates: they are made when the limits are read.
+
+    :param costs: of the nodes of the host.
+    """
+
+    def __init__(self, state: Any, spec: compat.RequestSpec,
+                 costs: dict[int, node_choice.Cost]) -> None:
+        super().__init__(state)
+        self.allocation_candidates = self.allocation_candidates[:1]
+        self._spec, self._costs = spec, costs
+        self._settled = False
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """As of the parent."""
+        found: dict[str, Any] = self.__dict__['limits']
+        if not self._settled:
+            self._settled = True
+            limits = _limits(self, self._spec, self._costs)
+            if limits is not None:
+                found['numa_topology'] = limits
+        return found
+
+
+def _limits(view: HostStateView, spec: compat.RequestSpec,
+            costs: dict[int, node_choice.Cost]) -> Any:
+    """Limits to the best nodes that Nova's fit can use; None without any."""
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
     most = compat.config().ghsched.max_candidates_per_host
-    for order in itertools.islice(_orders(found, len(topology)), most):
+    for order in itertools.islice(
+            _orders(costs, len(spec.numa_topology)), most):
         limits = compat.numa_limits(view, spec, order, in_order=True)
         if compat.fit(view, spec, limits, candidates[0].get('mappings'),
                       requests) is not None:
-            view.limits['numa_topology'] = limits
-            view.allocation_candidates = view.allocation_candidates[:1]
-            return view
-    return state
+            return limits
+    return None
 
 
 def _orders(costs: dict[int, node_choice.Cost],

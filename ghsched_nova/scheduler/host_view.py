@@ -32,7 +32,8 @@ class HostStateView(host_manager.HostState):
     # pylint: disable=super-init-not-called
     def __init__(self, state: host_manager.HostState) -> None:
         self.__dict__.update(state.__dict__)
-        self.limits = dict(state.limits)
+        # By its own name a view may make them, and so may the state.
+        self.__dict__['limits'] = dict(state.__dict__['limits'])
         self.consumed = False
         self.claimed = False
         candidates: list[Any] = state.allocation_candidates
