@@ -10,14 +10,19 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import types
 from urllib import parse
 
 from nova import objects
+from nova.scheduler import utils
 from oslo_serialization import jsonutils
+from oslo_utils.fixture import uuidsentinel as uuids
 import testtools
 
+from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_search
+from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import headroom
 from ghsched_placement import names
 
@@ -102,3 +107,98 @@ class ReadTest(testtools.TestCase):
                                                stats=None))
         self.assertEqual(((), False, None),
                          (row.nodes, row.steered, row.left))
+
+
+class ForIndexTest(testtools.TestCase):
+    """Which requests the index is for."""
+
+    def is_for_it(self, instances=('i',), size=1, **values):
+        spec = states.spec(size)
+        spec.flavor.extra_specs = {}
+        spec.project_id = 'p'
+        for name, value in values.items():
+            setattr(spec, name, value)
+        return index_search.need_of(spec, instances, 'hard') is not None
+
+    def test_a_guest_with_a_numa_topology(self):
+        self.assertTrue(self.is_for_it())
+        self.assertFalse(self.is_for_it(size=0))
+
+    def test_several_servers_in_one_request(self):
+        self.assertFalse(self.is_for_it(('i', 'j')))
+        self.assertFalse(self.is_for_it(None))
+
+    def test_a_forced_host(self):
+        self.assertTrue(self.is_for_it(force_hosts=[], force_nodes=None))
+        self.assertFalse(self.is_for_it(force_hosts=['h']))
+        self.assertFalse(self.is_for_it(force_nodes=['h']))
+
+    def test_a_host_that_is_asked_for(self):
+        self.assertFalse(self.is_for_it(
+            requested_destination=objects.Destination(host='h')))
+        self.assertTrue(self.is_for_it(
+            requested_destination=objects.Destination(aggregates=['a'])))
+
+    def test_a_rebuild(self):
+        self.assertFalse(self.is_for_it(
+            scheduler_hints={'_nova_check_type': ['rebuild']}))
+
+    def test_a_member_of_a_server_group(self):
+        self.assertFalse(self.is_for_it(
+            instance_group=objects.InstanceGroup(policy='affinity')))
+
+
+class AllowedTest(testtools.TestCase):
+    """What narrows the choice of hosts."""
+
+    def allowed(self, member_of=(), forbidden=(), **values):
+        """Of three hosts: the cell of the third is disabled.
+
+        The first is in the aggregates a and b, the second in a.
+        """
+        spec = states.spec()
+        spec.ignore_hosts = None
+        for name, value in values.items():
+            setattr(spec, name, value)
+        manager = types.SimpleNamespace(
+            enabled_cells=[types.SimpleNamespace(uuid=uuids.one),
+                           types.SimpleNamespace(uuid=uuids.two)],
+            aggs_by_id={1: types.SimpleNamespace(uuid=uuids.a),
+                        2: types.SimpleNamespace(uuid=uuids.b)},
+            host_aggregates_map={'first': {1, 2}, 'second': {1, 99}})
+        resources = utils.ResourceRequest()
+        group = objects.RequestGroup(
+            use_same_provider=False, aggregates=list(member_of),
+            forbidden_aggregates=set(forbidden))
+        resources._rg_by_id[None] = group
+        found = index_search._Allowed(spec, manager, resources)
+        rows = [host_index.Row(name, name, cell, 0) for name, cell in (
+            ('first', uuids.one), ('second', uuids.two),
+            ('third', uuids.three))]
+        return [row.name for row in rows if found.holds(row)]
+
+    def test_hosts_of_cells_that_are_enabled(self):
+        self.assertEqual(['first', 'second'], self.allowed())
+
+    def test_hosts_to_avoid_after_a_failed_start(self):
+        self.assertEqual(['second'], self.allowed(ignore_hosts=['FIRST']))
+
+    def test_a_move_within_a_cell(self):
+        cell = objects.CellMapping(uuid=uuids.two)
+        self.assertEqual(['second'], self.allowed(
+            requested_destination=objects.Destination(
+                cell=cell, allow_cross_cell_move=False)))
+        self.assertEqual(['first', 'second'], self.allowed(
+            requested_destination=objects.Destination(
+                cell=cell, allow_cross_cell_move=True)))
+
+    def test_one_aggregate_of_each_list(self):
+        self.assertEqual(['first', 'second'], self.allowed([{uuids.a}]))
+        self.assertEqual(['first', 'second'],
+                         self.allowed([{uuids.a, uuids.b}]))
+        self.assertEqual(['first'], self.allowed([{uuids.a}, {uuids.b}]))
+        self.assertEqual([], self.allowed([{uuids.c}]))
+
+    def test_forbidden_aggregates(self):
+        self.assertEqual(['second'], self.allowed(forbidden=[uuids.b]))
+        self.assertEqual([], self.allowed([{uuids.b}], [uuids.a]))
