@@ -764,18 +764,23 @@ def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
     return copies
 
 
-def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
-    """How many devices of a PCI request are free, by host NUMA node.
-
-    The key is None for devices whose node the host does not tell.
-    """
+def matching_pools(host_state: Any, request: Any) -> list[Any]:
+    """The pools of a host that have devices of the kind of a PCI request."""
     stats = host_state.pci_stats
     pools = stats.pools if stats else []
     for matching in ('_filter_pools_for_spec',
                      '_filter_pools_for_unrequested_pfs'):
         pools = getattr(stats, matching)(pools, request) if pools else []
+    return list(pools)
+
+
+def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
+    """How many devices of a PCI request are free, by host NUMA node.
+
+    The key is None for devices whose node the host does not tell.
+    """
     found: dict[int | None, int] = {}
-    for pool in pools:
+    for pool in matching_pools(host_state, request):
         node = pool.get('numa_node')
         found[node] = found.get(node, 0) + pool['count']
     return found

@@ -23,8 +23,6 @@ import dataclasses
 from typing import Any
 from typing import TypeAlias
 
-from nova.pci import stats
-from nova.pci import utils as pci_utils
 from nova.virt import hardware
 
 from ghsched_nova import compat
@@ -66,7 +64,7 @@ def device_needs(state: Any, spec: compat.RequestSpec,
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     mappings = _mappings(state)
     return [DeviceNeed(count=request.count,
-                       pools=_pools_for(request, pools, mappings),
+                       pools=_pools_for(state, request, pools, mappings),
                        anywhere=_policy(request) in _ANYWHERE)
             for request in (wanted.requests if wanted else ())]
 
@@ -75,7 +73,7 @@ def _policy(request: Any) -> str | None:
     return request.numa_policy if 'numa_policy' in request else None
 
 
-def _pools_for(request: Any, pools: Pools,
+def _pools_for(state: Any, request: Any, pools: Pools,
                mappings: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """Those that Placement's candidate names, or those of the right kind.
 
@@ -90,11 +88,8 @@ def _pools_for(request: Any, pools: Pools,
               if pool.get('rp_uuid') in providers}
     if chosen:
         return frozenset(chosen)
-    ignored = stats.PciDeviceStats.ignored_spec_tags
-    specs = [{key: value for key, value in one.items() if key not in ignored}
-             for one in request.spec]
-    return frozenset(name for name, pool in pools.items()
-                     if pci_utils.pci_device_prop_match(pool, specs))
+    matching = compat.matching_pools(state, request)
+    return frozenset(name for name, pool in pools.items() if pool in matching)
 
 
 # -- the host ----------------------------------------------------------------

@@ -210,8 +210,8 @@ class NeedsTest(testtools.TestCase):
             self.assertEqual((2, anywhere), (need.count, need.anywhere))
 
     def test_devices_of_another_kind_are_not_taken(self):
-        pools = {'0': pool(0), '1': pool(0, product_id='other')}
-        need, = read.device_needs(host(), spec(vfs=2), pools)
+        state = host(pools=[pool(0), pool(0, product_id='other')])
+        need, = read.device_needs(state, spec(vfs=2), read.pci_pools(state))
         self.assertEqual(frozenset('0'), need.pools)
 
 
