@@ -77,8 +77,16 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
         found, threads, _living(run_path, proc) if loose else frozenset(),
         _monitors_of_others(files, root, names) if wanted.one_supply else 0,
         _group(files, root).schemata if wanted.cache else None,
-        counters.read(files, root, counters.measured(wanted.guests, found))
-        if any(guest.monitor for guest in wanted.guests) else None)
+        _counters(files, root, wanted, found))
+
+
+def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
+              found: Mapping[str, model.Group]) -> model.Counters | None:
+    """None where nobody asks to be measured, or everybody is."""
+    if not any(guest.monitor for guest in wanted.guests):
+        return None
+    return counters.read(files, root,
+                         counters.measured(wanted.guests, found))
 
 
 def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],

@@ -291,16 +291,8 @@ class HostEngine(host_facts.HostFacts):
                     for guest in wanted.guests)), False
             _tell_actions(report)
             self._foreign = frozenset(report.foreign)
-            self._tell_unmeasured(report)
+            self._unmeasured = _tell_unmeasured(report, self._unmeasured)
             return (*problems, *report.problems), bool(report.actions)
-
-    def _tell_unmeasured(self, report: reconciling.Report) -> None:
-        """Once for as long as it lasts."""
-        found = frozenset(report.unmeasured)
-        for problem in sorted(found - self._unmeasured, key=str):
-            LOG.warning('ghsched: guest %(uuid)s is not measured: %(reason)s',
-                        {'uuid': problem.guest, 'reason': problem.reason})
-        self._unmeasured = found
 
     def forget(self, uuid: str) -> None:
         """Give up what was made here for a guest that runs no more.
@@ -358,6 +350,17 @@ class HostEngine(host_facts.HostFacts):
                 not self.caps_all and running.measured)
         except metadata.MetadataError:
             return True
+
+
+def _tell_unmeasured(report: reconciling.Report,
+                     known: frozenset[model.Problem]
+                     ) -> frozenset[model.Problem]:
+    """Once for as long as it lasts."""
+    found = frozenset(report.unmeasured)
+    for problem in sorted(found - known, key=str):
+        LOG.warning('ghsched: guest %(uuid)s is not measured: %(reason)s',
+                    {'uuid': problem.guest, 'reason': problem.reason})
+    return found
 
 
 def _tell_actions(report: reconciling.Report) -> None:
