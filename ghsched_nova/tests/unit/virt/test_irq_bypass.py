@@ -34,6 +34,20 @@ KERNEL = ('GICv3: CPU0: found redistributor 80000 region 0\n'
           'kvm [1]: vgic interrupt IRQ9\n'
           'kvm [1]: {}\n'
           'kvm [1]: VHE mode initialized successfully\n')
+#: Of Debian's 6.1 kernel on the GICv4 of QEMU 7.2 (``-machine
+#: virt,gic-version=4,virtualization=on``), with kvm-arm.vgic_v4_enable=1.
+BOOTED = '''\
+[    0.000000] GICv3: GICv3 features: 16 PPIs
+[    0.000000] GICv3: GICv4 features:\x20
+[    0.000000] ITS@0x0000000008080000: Single VMOVP capable
+[    0.000000] ITS: Allocated DevID ffff as GICv4 proxy device (2 slots)
+[    0.000000] ITS: Enabling GICv4 support
+[    4.326527] kvm [1]: IPA Size Limit: 44 bits
+[    4.413515] kvm [1]: GICv4 support enabled
+[    4.413760] kvm [1]: GICv3: no GICV resource entry
+[    4.463498] kvm [1]: vgic interrupt IRQ9
+[    4.464237] kvm [1]: Hyp mode initialized successfully
+'''
 GUIDE = 'kvm [1]: GICv4.1 support enabled'
 
 #: 39-bit tables, fault reporting and the like, with and without bit 59.
@@ -65,6 +79,12 @@ class DetectTest(base.BaseTestCase):
             self.assertFound(wanted, bypass.Facts(log=log))
             self.assertFound(wanted, bypass.Facts(
                 log=log.replace('kvm', '[    1.234567] kvm')))
+
+    def test_a_kernel_that_was_booted_on_a_gicv4(self):
+        self.assertFound({bypass.VLPI}, bypass.Facts(log=BOOTED))
+        # What the ITS can do is not what KVM does with it.
+        self.assertFound((), bypass.Facts(log=BOOTED.replace(
+            'kvm [1]: GICv4 support enabled\n', '')))
 
     def test_what_was_asked_for_is_not_what_is_there(self):
         self.assertFound((), bypass.Facts(
