@@ -11,13 +11,15 @@
 # under the License.
 
 
-"""How much processor time a refresh of ghsched-top takes.
+"""How much processor time a refresh of ghsched-top takes, and a scrape.
 
 The host is simulated: a directory tree with 512 guests, each in a control
 group of its own with 8 domains of a counter. What is timed in turn is a
 refresh (reading all groups, making rates of them, a screen of 120 x 50 and
-one write of it) and merely reading the same files in the same way. Between
-two rounds each counter is rewritten; that does not count.
+one write of it) and merely reading the same files in the same way; then a
+scrape of ghsched-exporter, and merely reading what an exporter reads that
+shows each file of a monitor (goresctrl's). Between two rounds each counter is
+rewritten; that does not count.
 
 From the top of the source tree::
 
@@ -33,12 +35,16 @@ import shutil
 import statistics
 import time
 
+import prometheus_client
+
 from ghsched_nova.cmd import top
+from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import top_source
 from ghsched_nova.tests.unit.monitor import trees
 
 WARM_UP = 3
 READ, REFRESH = 'reading the files', 'refresh'
+MONITORS, SCRAPE = 'reading monitors', 'scrape'
 
 
 def build(guests: int, domains: int) -> trees.Host:
@@ -75,7 +81,7 @@ def refresh(shown: top.Top, output: int) -> None:
     os.write(output, shown.screen(120, 50).encode())
 
 
-def seconds(task: Callable[[], None]) -> float:
+def seconds(task: Callable[[], object]) -> float:
     begin = time.process_time()
     task()
     return time.process_time() - begin
@@ -88,12 +94,20 @@ def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
         '--no-libvirt'])
     source = top_source.source(arguments)
     shown = top.Top(source)
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(metrics.Collector(top_source.source(arguments)))
+    monitors = [str(path) for path in host.root.glob('**/mon_data/*/*')]
     output = os.open(os.devnull, os.O_WRONLY)
-    found: dict[str, list[float]] = {READ: [], REFRESH: []}
+    found: dict[str, list[float]] = {
+        READ: [], REFRESH: [], MONITORS: [], SCRAPE: []}
     for turn in range(WARM_UP + count):
         paths = grow(host.root, turn * 10 ** 6)
         found[READ].append(seconds(lambda: read(paths)))  # noqa: B023
         found[REFRESH].append(seconds(lambda: refresh(shown, output)))
+        found[MONITORS].append(seconds(lambda: read(monitors)))
+        found[SCRAPE].append(seconds(
+            lambda: os.write(output, prometheus_client.generate_latest(
+                registry))))
     os.close(output)
     grow(host.root, 2 * turn * 10 ** 6)
     if not source.snapshot().used.rate:
@@ -118,8 +132,9 @@ def main() -> None:
     print(f'n = {arguments.count} of each, {WARM_UP} discarded before as '
           f'warm-up; Python {platform.python_version()}, '
           f'{platform.machine()}; processor time')
-    base = statistics.median(times[READ])
     for what, values in times.items():
+        base = statistics.median(times[
+            READ if what in (READ, REFRESH) else MONITORS])
         low, median, high = statistics.quantiles(values, n=4)
         print(f'{what:18} median {median * 1e3:7.1f} ms  quartiles '
               f'{low * 1e3:.1f}..{high * 1e3:.1f}  ratio '
