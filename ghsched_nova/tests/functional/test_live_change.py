@@ -54,8 +54,6 @@ class LiveChangeBase(nova_base.GhschedTestCase):
                    group_sharing=self.SHARING, group='ghsched')
         self.start_host()
         self.server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
-        # Tests that let a host be silent do not want to wait.
-        self.flags(rpc_response_timeout=5)
         self.before = self.state()
 
     def change(self, dry_run=False, server=None, **keys):
@@ -276,6 +274,8 @@ class EvacuatedTest(LiveChangeBase):
         self.api.put_service_force_down(source.service_ref.uuid, True)
         self._evacuate_server(self.server, expected_state='SHUTOFF',
                               expected_migration_status='done')
+        # Nobody is to wait for the host that is down.
+        self.flags(rpc_response_timeout=5)
         self.change(mem_bw_min=40)
         there, = self.host_nodes(self.server)
         self.assertEqual({self.provider('host_a', node): 30,
