@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 from dataclasses import dataclass
 import os
@@ -116,14 +117,18 @@ def _resctrl(lab: Lab, rng: random.Random) -> Iterator[None]:
     process.stop([services.cloud(settings).compute(settings)])
 
 
-@contextlib.contextmanager
-def _no_groups(lab: Lab, rng: random.Random) -> Iterator[None]:
-    settings = _any_host(lab, rng)
-    host.set_faults(settings, {'mkdir': {
-        'error': 'ENOSPC', 'status': 'Out of CLOSIDs'}})
-    yield
-    time.sleep(_AWAY)
-    host.set_faults(settings, {})
+def _refused(name: str, faults: Mapping[str, object]) -> Fault:
+    """The kernel of a host refuses something for a while."""
+
+    @contextlib.contextmanager
+    def begin(lab: Lab, rng: random.Random) -> Iterator[None]:
+        settings = _any_host(lab, rng)
+        host.set_faults(settings, faults)
+        yield
+        time.sleep(_AWAY)
+        host.set_faults(settings, {})
+
+    return Fault(name, begin)
 
 
 @contextlib.contextmanager
@@ -193,7 +198,10 @@ FAULTS = (
     _killed('nova-scheduler'), _away('rabbitmq'), _away('mariadb'),
     _away('placement'), Fault('restart libvirtd', _libvirtd),
     Fault('kill QEMU', _qemu), Fault('unmount resctrl', _resctrl),
-    Fault('no control groups', _no_groups),
+    _refused('no control groups', {'mkdir': {
+        'error': 'ENOSPC', 'status': 'Out of CLOSIDs'}}),
+    _refused('refuse writes', {'schemata:MBMIN': {
+        'error': 'EINVAL', 'match': '?*', 'status': 'not now'}}),
     Fault('kill privsep', _privsep), Fault('reboot', _reboot),
     Fault('fill disk', _disk_full), Fault('lose host', _lost))
 

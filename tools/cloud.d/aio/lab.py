@@ -36,6 +36,7 @@ from aio.placement import PlacementReader
 from aio.settings import CloudError
 from aio.settings import ComputeHost
 from aio.settings import Settings
+from openstack import exceptions
 
 #: Seconds until a guest must be up; a busy machine without hardware
 #: virtualisation needs some.
@@ -211,9 +212,13 @@ class Lab(PlacementReader):
                      self.domain_name(server), word)
 
     def topology(self, server: Any) -> list[dict[str, Any]]:
-        """What Nova has recorded of the guest's NUMA nodes."""
+        """What Nova has recorded of the guest's NUMA nodes.
+
+        :raises openstack.exceptions.NotFoundException: it is deleted.
+        """
         answer = self.cloud.compute.get(f'/servers/{server.id}/topology',
                                         microversion='2.100')
+        exceptions.raise_from_response(answer)
         return list(answer.json()['nodes'])
 
     # -- hosts ---------------------------------------------------------------

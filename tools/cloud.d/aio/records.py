@@ -84,8 +84,11 @@ def disagreements(lab: Lab) -> list[str]:
                            - {one.id for one in servers})
     found: list[str] = []
     for server in servers:
-        found += [f'{server.name} ({server.status}): {text}'
-                  for text in _of_server(hosts, server, names)]
+        try:
+            found += [f'{server.name} ({server.status}): {text}'
+                      for text in _of_server(hosts, server, names)]
+        except NotFoundException as error:    # deleted since it was listed
+            found.append(f'{server.name}: {error}')
     for one in hosts:
         found += [f'{one.name}: {text}'
                   for text in (*_of_host(one, servers),
