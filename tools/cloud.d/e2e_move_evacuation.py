@@ -54,6 +54,7 @@ class Evacuation(MoveRoom):
         """
         # Both have to be scheduled to the first host: Nova has no second
         # choice for guests of one request that are on both hosts at first.
+        # And all of them have the same one, so one node must hold both.
         self.lab.flavor('heavy', ram=768)
         with self._with(('nova-scheduler',), (
                 'filter_scheduler', 'ram_weight_multiplier', '1000')):
@@ -63,7 +64,7 @@ class Evacuation(MoveRoom):
             with self._faults({'mkdir': {
                     'error': 'ENOSPC', 'status': 'Out of CLOSIDs'}}), \
                     self.lab.log_of(self._computes[0]) as log:
-                self.lab.create_many('many', 'bw60', 2)
+                self.lab.create_many('many', 'bw30', 2)
                 self._both_on_the_second(log)
 
     def test_multi_create(self) -> None:
