@@ -246,14 +246,6 @@ def page(snapshot: view.Snapshot, when: str, problem: str = '',
                 {node.nodes: node.capacity for node in snapshot.nodes})
 
 
-def as_lines(snapshot: view.Snapshot, when: str, problem: str = '',
-             order: str = 'used', reverse: bool = False,
-             match: str = '') -> list[str]:
-    """All of :func:`page` as text."""
-    return [line.text for line in page(
-        snapshot, when, problem, order, reverse, match).lines()]
-
-
 def _matches(usage: view.GuestUsage, match: str) -> bool:
     guest = usage.guest
     return any(match in name

@@ -47,6 +47,11 @@ QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
 OWN = f'ghsched-{trees.UUID}'
 
 
+def as_lines(*args, **kwargs):
+    """The text of what is shown."""
+    return [line.text for line in top_output.page(*args, **kwargs).lines()]
+
+
 class _Case(testtools.TestCase):
 
     def host(self, dialect):
@@ -394,7 +399,7 @@ class TotalsTestCase(testtools.TestCase):
         shown = view.Snapshot('x', 'rate_mb', nodes, (), (), rates.total(
             node.used for node in nodes))
         return [line.split() for line in
-                top_output.as_lines(shown, 'now')[3:-2]]
+                as_lines(shown, 'now')[3:-2]]
 
     def test_the_last_row_is_of_all_nodes(self):
         self.assertEqual('all 7.0 35.0 2.0 4.0 1.0 -'.split(),
@@ -442,7 +447,7 @@ class OrderTestCase(testtools.TestCase):
         guest = view.Guest('a\x1b', problem='no number')
         shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
-        self.assertIn('a?: no number', top_output.as_lines(shown, 'now'))
+        self.assertIn('a?: no number', as_lines(shown, 'now'))
 
     def test_less_than_was_promised_is_an_alarm(self):
         usage = self.usage('a', 1.0, 30, 60)
@@ -463,7 +468,7 @@ class OrderTestCase(testtools.TestCase):
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         for match, found in (('', True), ('eb', True), ('some', True),
                              ('instance', True), ('db', False)):
-            text = '\n'.join(top_output.as_lines(shown, 'now', match=match))
+            text = '\n'.join(as_lines(shown, 'now', match=match))
             self.assertEqual(found, 'web   ' in text, match)
 
     def test_part_of_a_page_is_that_of_the_whole(self):
