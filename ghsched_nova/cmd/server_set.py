@@ -56,7 +56,6 @@ import prettytable
 from ghsched_nova.live import errors
 from ghsched_placement import change as changes
 from ghsched_placement import exits
-from ghsched_placement import keys
 from ghsched_placement import policy as policies
 
 HEADER = ('Guest node', 'Host node', 'Key', 'Before', 'After',
@@ -128,7 +127,7 @@ def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
         found[extra_spec] = text
     if not found:
         raise policies.PolicyError(
-            keys.NAMESPACE + ':', 'nothing to change is given')
+            'server set', 'nothing to change is given, see --help')
     # The values alone, without the guest.
     changes.merge({}, found)
     return found
