@@ -341,7 +341,8 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """For oslo-config-generator (entry point ``oslo.config.opts``)."""
-    return [(GROUP, OPTS), (PRIVSEP_GROUP, _privsep_opts([])),
+    return [(GROUP, OPTS),
+            (PRIVSEP_GROUP, _privsep_opts(['CAP_DAC_OVERRIDE'])),
             (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE']))]
 
 

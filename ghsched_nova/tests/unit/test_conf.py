@@ -23,7 +23,7 @@ class TestListedOptions(base.BaseTestCase):
                   for group, opts in conf.list_opts()}
         section = listed[privsep.context.cfg_section]
         self.assertEqual(set(privsep.context.conf), set(section))
-        self.assertEqual([], section['capabilities'])
+        self.assertEqual(['CAP_DAC_OVERRIDE'], section['capabilities'])
 
 
 class TestRegistered(base.BaseTestCase):
