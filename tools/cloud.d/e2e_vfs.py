@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any
 
+from aio.settings import CloudError
 from aio.settings import read
 from e2e_guest_room import BANDWIDTH
 from e2e_room import main
@@ -131,15 +132,15 @@ class Vfs(Room):
                               list(mine.values()), [one.guest_node])
 
     def _guest_vfs(self, server: Any) -> dict[str, int]:
-        """What the guest says, started once more if its QEMU has gone.
+        """What the guest says, started once more if it says nothing.
 
         In a node that is emulated itself, QEMU has ended before its guest
-        printed anything, once in a dozen runs.
+        printed anything, and a guest has hung, each once in a dozen runs.
         """
         try:
-            return self.lab.guest_vfs(server)
-        except exceptions.NotFoundException as error:
-            print(f'        {error.details}', self.lab.on_host(
+            return self.lab.guest_vfs(server, 240)
+        except (CloudError, exceptions.NotFoundException) as error:
+            print(f'        {error}', self.lab.on_host(
                 'tail', '-n', '20', '/var/log/libvirt/qemu/'
                 f'{self.lab.domain_name(server)}.log'), sep='\n')
         self.lab.cloud.compute.reboot_server(server, 'HARD')

@@ -112,9 +112,10 @@ class VirtualLab(Lab):
             found.append(Passed(host, nodes[host], node, buses))
         return found
 
-    def guest_vfs(self, server: Any) -> dict[str, int]:
+    def guest_vfs(self, server: Any, seconds: float = SLOW
+                  ) -> dict[str, int]:
         """What the guest says: NUMA node by address of each VF."""
-        words = [line.split() for line in self.console(server)
+        words = [line.split() for line in self.console(server, seconds)
                  if line.startswith('GUEST-PCI ') and _GUEST_VF in line]
         return {one[1]: int(one[3].removeprefix('numa_node='))
                 for one in words}
