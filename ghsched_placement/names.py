@@ -66,6 +66,10 @@ CAPABILITY_TRAITS = {
                  'IRQ_BYPASS_AVIC')
 }
 
+#: What no other service reports; for traits see :func:`is_our_trait`.
+OUR_CLASSES = frozenset({MEM_BW_PCT, L3_WAYS, RT_CPU_PERMILLE, RESCTRL_GROUP})
+_OUR_TRAITS = frozenset({*CAPABILITY_TRAITS.values(), NUMA_NODE_TRAIT})
+
 _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
@@ -81,6 +85,11 @@ def shares_trait(fingerprint: str, guest_node: int) -> str:
 
 def is_shares_trait(trait: str) -> bool:
     return trait.startswith(_SHARES_PREFIX)
+
+
+def is_our_trait(trait: str) -> bool:
+    """Whether no other service reports a trait."""
+    return trait in _OUR_TRAITS or is_shares_trait(trait)
 
 
 # -- providers ----------------------------------------------------------------

@@ -34,11 +34,6 @@ from ghsched_placement import names
 #: The first with which a provider can change its parent.
 _VERSION = '1.37'
 
-_CLASSES = frozenset({names.MEM_BW_PCT, names.L3_WAYS,
-                      names.RT_CPU_PERMILLE, names.RESCTRL_GROUP})
-_TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
-                     names.NUMA_NODE_TRAIT})
-
 
 class PlacementError(Exception):
     """Placement does not do what it is asked for; says what."""
@@ -108,7 +103,7 @@ def steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
             found += [Step('move', child, (provider.parent,))
                       for child in providers
                       if child.parent == provider.uuid]
-            if provider.classes <= _CLASSES:
+            if provider.classes <= names.OUR_CLASSES:
                 found.append(Step('delete', provider))
                 continue
         found += _stripped(provider)
@@ -116,7 +111,7 @@ def steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
 
 
 def _stripped(provider: Provider) -> Iterator[Step]:
-    for name in sorted(provider.classes & _CLASSES):
+    for name in sorted(provider.classes & names.OUR_CLASSES):
         yield Step('class', provider, (name,))
     ours = tuple(sorted(_ours(provider.traits)))
     if ours:
@@ -124,8 +119,7 @@ def _stripped(provider: Provider) -> Iterator[Step]:
 
 
 def _ours(traits: Iterable[str]) -> frozenset[str]:
-    return frozenset(trait for trait in traits
-                     if trait in _TRAITS or names.is_shares_trait(trait))
+    return frozenset(filter(names.is_our_trait, traits))
 
 
 def read(client: Client, name: str) -> tuple[Provider, ...]:
@@ -147,11 +141,11 @@ def _provider(client: Client, record: Mapping[str, Any]) -> Provider:
     path = f'/resource_providers/{record["uuid"]}'
     classes = frozenset(_get(client, f'{path}/inventories')['inventories'])
     holders: frozenset[str] = frozenset()
-    if classes & _CLASSES:
+    if classes & names.OUR_CLASSES:
         holders = frozenset(
             consumer for consumer, held in _get(
                 client, f'{path}/allocations')['allocations'].items()
-            if _CLASSES & held['resources'].keys())
+            if names.OUR_CLASSES & held['resources'].keys())
     return Provider(
         record['uuid'], record['name'], record['parent_provider_uuid'] or '',
         classes, frozenset(_get(client, f'{path}/traits')['traits']), holders)

@@ -36,11 +36,6 @@ Usages = Callable[[str], Mapping[str, int]]
 #: guests share control groups, or guarantees have a step.
 Holders = Callable[[str, str], Mapping[str, int]]
 
-_OUR_CLASSES = frozenset({names.MEM_BW_PCT, names.L3_WAYS,
-                          names.RT_CPU_PERMILLE, names.RESCTRL_GROUP})
-_OUR_TRAITS = frozenset({*names.CAPABILITY_TRAITS.values(),
-                         names.NUMA_NODE_TRAIT})
-
 
 def held_groups(provider_tree: Any, nodename: str) -> int:
     """Control groups that Placement has of the host now."""
@@ -140,11 +135,11 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
                                 uuid=provider.uuid)
     data = provider_tree.data(provider.uuid)
     others = {name: record for name, record in data.inventory.items()
-              if name not in _OUR_CLASSES}
+              if name not in names.OUR_CLASSES}
     provider_tree.update_inventory(
         provider.uuid, {**others, **provider.inventories})
     gone = {trait for trait in data.traits - provider.traits
-            if trait in _OUR_TRAITS or names.is_shares_trait(trait)}
+            if names.is_our_trait(trait)}
     if gone:
         provider_tree.remove_traits(provider.uuid, *sorted(gone))
     if provider.traits:
@@ -200,7 +195,7 @@ def _closed(data: Any, used: int) -> tree.Provider:
 def _remove(provider_tree: Any, data: Any) -> None:
     """Take a NUMA provider out, unless others put something into it."""
     others = {name: record for name, record in data.inventory.items()
-              if name not in _OUR_CLASSES}
+              if name not in names.OUR_CLASSES}
     if others or len(provider_tree.get_provider_uuids(data.uuid)) > 1:
         provider_tree.update_inventory(data.uuid, others)
         provider_tree.remove_traits(data.uuid, names.NUMA_NODE_TRAIT)
