@@ -64,14 +64,25 @@ def steered(state: Any, spec: compat.RequestSpec) -> Any:
 
     :param spec: must not change while the host is in use.
     """
-    topology = spec.numa_topology if 'numa_topology' in spec else None
-    if not topology or not state.numa_topology or not (
+    if not _topology(spec) or not state.numa_topology or not (
             compat.offers_physnets(state.numa_topology, names.node_physnet)):
         return state
     found = costs(state)
     if len(set(found.values())) < 2:
         return state
     return SteeredView(state, spec, found)
+
+
+def kept(spec: compat.RequestSpec) -> compat.RequestSpec:
+    """A request as it is now, for :func:`steered`.
+
+    Who takes of a host changes the request.
+    """
+    return spec.obj_clone() if _topology(spec) else spec
+
+
+def _topology(spec: compat.RequestSpec) -> Any:
+    return spec.numa_topology if 'numa_topology' in spec else None
 
 
 def open_again(state: Any) -> Any:

@@ -115,8 +115,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param told: what becomes of the flavor on the others, for the log.
         """
         if not wanted.suffixes and not wanted.near:
-            # Who takes of a host changes the request.
-            kept = spec.obj_clone()
+            kept = by_load.kept(spec)
             for host_state in super().filter_all(
                     map(by_load.open_again, hosts), spec):
                 yield by_load.steered(host_state, kept)
