@@ -94,10 +94,13 @@ def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
     return ([(one.kind, one.group, one.reason, one.guest, one.line,
               list(one.threads), list(one.devices))
              for one in report.actions],
-            [(one.guest, one.group, one.reason) for one in report.problems],
-            list(report.foreign),
-            [(one.guest, one.group, one.reason)
-             for one in report.unmeasured])
+            _packed_problems(report.problems), list(report.foreign),
+            _packed_problems(report.unmeasured))
+
+
+def _packed_problems(problems: Sequence[model.Problem]
+                     ) -> list[tuple[str, str, str]]:
+    return [(one.guest, one.group, one.reason) for one in problems]
 
 
 @privsep.context.entrypoint
