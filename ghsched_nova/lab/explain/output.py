@@ -69,6 +69,8 @@ from ghsched_placement import query
 #: Where VFs are that are not on the node of their guest node.
 _FAR = {'socket': 'on the same socket', 'any': 'anywhere on the host'}
 
+_KNOBS = tuple(Bandwidth().as_dict())
+
 
 def as_xml(explanation: Explanation) -> str:
     """The elements that are added to the domain; empty for none."""
@@ -211,8 +213,8 @@ def _policy_text(policy: dict[str, Any] | None) -> str:
     if not policy['nodes']:
         return f'{text}\nno limits, no control group'
     return text + '\n' + grid(
-        ('guest node', *Bandwidth().as_dict()),
-        ([node['guest_node'], *(node[knob] for knob in Bandwidth().as_dict())]
+        ('guest node', *_KNOBS),
+        ([node['guest_node'], *(node[knob] for knob in _KNOBS)]
          for node in policy['nodes']))
 
 
@@ -271,7 +273,7 @@ def _setting_table(settings: list[dict[str, Any]]) -> str:
         return ''
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],
              knob, setting['asked'][knob], setting['effective'][knob]]
-            for setting in settings for knob in Bandwidth().as_dict())
+            for setting in settings for knob in _KNOBS)
     return grid(('domain', 'host node', 'guest node', 'knob', 'asked',
                  'effective'), rows)
 
