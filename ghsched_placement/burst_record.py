@@ -1,0 +1,115 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a host remembers of the bursts of its NUMA nodes (pure).
+
+It outlives nova-compute as a small file of JSON: hours of measuring would be
+lost otherwise, and all that is promised more than once with them.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from dataclasses import dataclass
+import functools
+import json
+from typing import Any
+
+from ghsched_placement import burst
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One host NUMA node.
+
+    :param hours: those of the window, the oldest first.
+    :param pool: percent that was there for bursts in the last period.
+    :param promised: percent, in all, in the last period.
+    :param offered: percent that may be promised.
+    :param chance: of the pool being too small in a period, as long as no
+        more than this is promised; None while too little is known.
+    """
+
+    hours: tuple[burst.Hour, ...] = ()
+    pool: float = 0.0
+    promised: int = 0
+    offered: int = 0
+    chance: float | None = None
+
+    @property
+    def total(self) -> burst.Hour:
+        """All hours of the window together."""
+        return functools.reduce(burst.Hour.plus, self.hours, burst.Hour(0))
+
+
+@dataclass(frozen=True)
+class Period:
+    """What was measured on a node since the time before.
+
+    :param shares: of the guests with a burst; None where that is not known
+        of all of them.
+    :param pool: percent that is really there for bursts.
+    :param full: whether the node can deliver no more.
+    """
+
+    shares: Sequence[burst.Share] | None
+    pool: float
+    full: bool = False
+
+
+def advance(before: Record, hour: int, now: Period,
+            limits: burst.Limits) -> Record:
+    """The record with one more period.
+
+    A period of which not all is known adds nothing, and a window of too few
+    periods promises nothing twice.
+
+    :param hour: its number, see :func:`ghsched_placement.burst.hour_of`.
+    """
+    shares = now.shares or ()
+    promised = (before.promised if now.shares is None
+                else sum(share.promised for share in shares))
+    hours = burst.added(before.hours, burst.period(
+        hour, shares, now.pool, now.full), limits.window)
+    found = burst.measured(hours, limits)
+    return Record(
+        hours, now.pool, promised,
+        burst.settled(before.offered,
+                      burst.allowed(hours, now.pool, limits)),
+        None if found is None
+        else burst.short_chance(found, promised, now.pool, limits))
+
+
+def write(records: Mapping[int, Record]) -> str:
+    """Of the nodes of a host."""
+    return json.dumps({'version': VERSION, 'nodes': {
+        str(node): dataclasses.asdict(record)
+        for node, record in sorted(records.items())}})
+
+
+def read(text: str) -> dict[int, Record]:
+    """The reverse of :func:`write`; empty where that makes no sense."""
+    try:
+        found = json.loads(text)
+        if found['version'] != VERSION:
+            return {}
+        return {int(node): _record(one)
+                for node, one in found['nodes'].items()}
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return {}
+
+
+def _record(found: Mapping[str, Any]) -> Record:
+    hours = tuple(burst.Hour(**hour) for hour in found['hours'])
+    return Record(**{**found, 'hours': hours})
