@@ -24,6 +24,7 @@ from oslo_config import cfg
 from oslo_config import types
 
 from ghsched_placement import bottleneck
+from ghsched_placement import burst
 from ghsched_placement import tree
 
 GROUP = cfg.OptGroup(
@@ -69,6 +70,48 @@ OPTS: list[cfg.Opt] = [
         help='How many times over the bandwidth of a NUMA node may be '
              'guaranteed. With more than 1.0 a guarantee is no longer one '
              'when all guests are busy at once. Used by nova-compute.'),
+    cfg.Opt(
+        'bandwidth_bursts', type=types.Dict(_percent), default={},
+        help='Percent of each NUMA node\'s memory bandwidth that is kept for '
+             'bursts of guests (ghsched:mem_bw_burst) and promised more than '
+             'once, by what they have really used, as '
+             'NODE:PERCENT,NODE:PERCENT. Nodes left out take no guest with '
+             'one, nor do hosts that cannot guarantee bandwidth: nothing '
+             'would protect the guarantees of others. Used by nova-compute.'),
+    cfg.IntOpt(
+        'burst_window', default=24, min=2, max=24 * 35,
+        help='Hours over which the use of bursts is measured. Before a node '
+             'has been measured for so long nothing is promised twice there. '
+             'A day has the hours in it that are busiest every day; take 168 '
+             'where they differ from day to day of a week. Used by '
+             'nova-compute.'),
+    cfg.FloatOpt(
+        'burst_percentile', default=99.0, min=50.0, max=99.999,
+        help='Percent of the time in which what is kept for bursts has to '
+             'suffice, of periods of [DEFAULT]update_resources_interval, a '
+             'minute by default. What guests do within a period is not seen. '
+             'With more the tail counts, which few periods show. Used by '
+             'nova-compute.'),
+    cfg.FloatOpt(
+        'burst_correlation', default=0.1, min=0.0, max=1.0,
+        help='How much guests are taken to be busy at the same time, at '
+             'least: with 0 each by itself, with 1 all at once. What is '
+             'measured counts where it is more. Guests that come are seldom '
+             'strangers to those that are there: they serve the same users '
+             'or the same clock. Used by nova-compute.'),
+    cfg.FloatOpt(
+        'burst_safety', default=1.1, min=1.0, max=10.0,
+        help='How many times as busy as has been measured guests are taken '
+             'to be, for those that come and for days to come. Used by '
+             'nova-compute.'),
+    cfg.FloatOpt(
+        'burst_ratio_max', default=3.0, min=1.0, max=10.0,
+        help='How many times what is kept for bursts is promised at most, '
+             'whatever has been measured. The kernel holds this part of each '
+             'burst in any case, as a guarantee, so that all of them '
+             'together never take what other guests are guaranteed. Used by '
+             'nova-compute and ghsched-host; must not be lowered while '
+             'guests with bursts run.'),
     cfg.StrOpt(
         'bandwidth_accounting', default='min',
         choices=[('min', 'count what is guaranteed (ghsched:mem_bw_min)'),
@@ -367,7 +410,18 @@ def tree_config(section: Any) -> tree.Config:
     """
     return tree.Config(reserved_bandwidth=by_node(section,
                                                   'reserved_bandwidth'),
-                       allocation_ratio=section.bandwidth_allocation_ratio)
+                       allocation_ratio=section.bandwidth_allocation_ratio,
+                       # Where caps are counted, bursts are in them.
+                       bursts=by_node(section, 'bandwidth_bursts')
+                       if section.bandwidth_accounting == 'min' else {})
+
+
+def burst_limits(section: Any) -> burst.Limits:
+    """How much may be promised as bursts."""
+    return burst.Limits(
+        section.burst_window, section.burst_percentile,
+        section.burst_correlation, section.burst_safety,
+        section.burst_ratio_max)
 
 
 def bottleneck_limits(section: Any) -> bottleneck.Limits:
@@ -396,7 +450,8 @@ def check(section: Any) -> None:
             section[option.dest]
         except ValueError as error:
             raise ValueError(f'[ghsched]{option.name}: {error}') from error
-    for name in ('reserved_bandwidth', 'node_bandwidth'):
+    for name in ('reserved_bandwidth', 'node_bandwidth',
+                 'bandwidth_bursts'):
         by_node(section, name)
     bottleneck_limits(section)
 

@@ -179,7 +179,7 @@ def _server(host: capacity.Host, server: Server,
         return
     policy = server.policy or GuestPolicy()
     yield from _shares(host, server, policy, held, accounting)
-    yield from _beside(host, server, policy, held)
+    yield from _beside(host, server, policy, held, accounting)
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups != int(policy.controlled) and not (
             groups == 0 and is_shared(host, policy)):
@@ -235,10 +235,12 @@ def _shares(host: capacity.Host, server: Server, policy: GuestPolicy,
 
 
 def _beside(host: capacity.Host, server: Server, policy: GuestPolicy,
-            held: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+            held: Mapping[str, Mapping[str, int]],
+            accounting: Accounting) -> Iterator[Finding]:
     """What is counted beside bandwidth, and held on other nodes or not."""
     wanted = {server.nodes[guest]: amounts for guest, amounts
-              in policy.resources().items() if guest < len(server.nodes)}
+              in policy.resources(accounting).items()
+              if guest < len(server.nodes)}
     for node in host.nodes:
         asked = wanted.get(-1 if node.number is None else node.number, {})
         for name in lack.BESIDE:

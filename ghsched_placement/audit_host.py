@@ -104,7 +104,11 @@ def sums(host: capacity.Host, servers: Iterable[Server],
     for node in host.nodes:
         if node.number is None:
             continue
-        most = allocated.get(node.number, 0)
+        # A part of each burst is held as a guarantee, all of them together
+        # no more than is kept for them.
+        bursts = (min(node.bursts.total, node.bursts.used) if node.bursts
+                  else 0)
+        most = allocated.get(node.number, 0) + bursts
         held = sum(promised(
             real for one in told for number, real
             in (one.effective or {}).items() if number == node.number))

@@ -20,7 +20,11 @@ metadata of a domain keeps and what a control group holds. ``min``, ``max``,
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from typing import Literal
 from typing import Self
+
+#: What Placement counts: the guarantee, or the cap (hard partitioning).
+Accounting = Literal['min', 'max']
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class NodePolicy(Bandwidth):
     :param priority: 0..7, the higher wins; None leaves the host's default.
     :param l3_ways: ways that it has to itself in each L3 of the host node; 0
         shares those that are left to all.
+    :param burst: share beyond the guaranteed one that it gets most of the
+        time, 0..100.
     """
 
     minimum: int = 0
@@ -64,22 +70,32 @@ class NodePolicy(Bandwidth):
     hardlimit: bool = True
     priority: int | None = None
     l3_ways: int = 0
+    burst: int = 0
 
     @property
     def capped(self) -> bool:
         return self.maximum < 100
 
+    def counted_burst(self, accounting: Accounting) -> int:
+        """Percent that Placement counts as burst.
+
+        Where the cap is counted, all that the guest can use is, in full.
+        """
+        return self.burst if accounting == 'min' else 0
+
     def __str__(self) -> str:
-        # Without ways as releases that knew none had it: names of groups
-        # and traits are made of it.
+        # Without ways and bursts as releases that knew none had it: names
+        # of groups and traits are made of it.
         return (f'{self.minimum},{self.maximum},{self.hardlimit},'
-                f'{self.priority}' + (f',{self.l3_ways}' if self.l3_ways
-                                      else ''))
+                f'{self.priority}'
+                + (f',{self.l3_ways}' if self.l3_ways else '')
+                + (f',burst={self.burst}' if self.burst else ''))
 
     def packed(self) -> dict[str, Any]:
-        """The values, and ``l3_ways`` where it has some."""
-        ways = {'l3_ways': self.l3_ways} if self.l3_ways else {}
-        return {**self.as_dict(), **ways}
+        """The values, and ``l3_ways`` and ``burst`` where it has some."""
+        more = {'l3_ways': self.l3_ways, 'burst': self.burst}
+        return {**self.as_dict(), **{name: value for name, value
+                                     in more.items() if value}}
 
     @classmethod
     def unpacked(cls, packed: Mapping[str, Any]) -> Self:
@@ -96,7 +112,8 @@ class NodePolicy(Bandwidth):
             minimum=number(packed['min'], 100),
             maximum=number(packed['max'], 100, least=1), hardlimit=hardlimit,
             priority=None if priority is None else number(priority, 7),
-            l3_ways=number(packed.get('l3_ways', 0), 64))
+            l3_ways=number(packed.get('l3_ways', 0), 64),
+            burst=number(packed.get('burst', 0), 100))
 
 
 def number(value: object, most: int = 2 ** 16, least: int = 0) -> int:

@@ -115,6 +115,8 @@ class Node:
         this release makes.
     :param bandwidth: percent of what it can deliver in theory; None where it
         cannot be controlled.
+    :param bursts: percent that may be promised beyond guarantees; None where
+        nothing is kept for that.
     """
 
     number: int | None
@@ -123,6 +125,7 @@ class Node:
     bandwidth: Stock | None
     pfs: tuple[Pf, ...] = ()
     traits: frozenset[str] = frozenset()
+    bursts: Stock | None = None
 
     def vfs(self, resource_class: str) -> int:
         """VFs that are free."""
@@ -240,7 +243,8 @@ def _node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
     return Node(
         node_number(root.uuid, provider.uuid, provider.name), provider.uuid,
         provider.name, provider.stock(names.MEM_BW_PCT),
-        tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits)
+        tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,
+        provider.stock(names.MEM_BW_BURST_PCT))
 
 
 def _pfs(provider: Provider, root: Provider) -> list[Pf]:

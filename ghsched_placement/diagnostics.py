@@ -83,11 +83,27 @@ class HostNode:
 
     :param used: bytes per second of all guests and of the host itself.
     :param capacity: bytes per second that it can deliver.
+    :param bursts_pool: percent that is there for bursts; None where nothing
+        is kept for them. So with all that follows.
+    :param bursts_promised: percent that guests are promised as bursts.
+    :param bursts_offered: percent that may be promised.
+    :param bursts_chance: of the pool being too small in a period, 0 to 1;
+        None, too, before enough has been measured.
+    :param bursts_periods: measured over the window.
+    :param bursts_over: those in which bursts used all of the pool.
+    :param bursts_short: those in which the node was full besides.
     """
 
     host_node: int
     used: int | None = None
     capacity: int | None = None
+    bursts_pool: float | None = None
+    bursts_promised: int | None = None
+    bursts_offered: int | None = None
+    bursts_chance: float | None = None
+    bursts_periods: int | None = None
+    bursts_over: int | None = None
+    bursts_short: int | None = None
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,11 @@ class Wish:
                 found[known] = found.get(known, 0) + need.count
         return found
 
+    def burst(self, guest_node: int) -> int:
+        """Percent of burst of a guest NUMA node."""
+        nodes = self.policy.nodes[guest_node:guest_node + 1]
+        return sum(node.counted_burst(self.accounting) for node in nodes)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -224,6 +229,8 @@ def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
             yield Lack(None, lack.BANDWIDTH, node.bandwidth.at_once, share,
                        f'it holds no less than {node.bandwidth.least} % of '
                        f'its bandwidth, {share} % needed')
+    needed.append((lack.BURSTS, wish.burst(guest_node),
+                   node.bursts.at_once if node.bursts else 0))
     if wish.policy.vfs_locality == 'node':
         needed += [(f'VFs of {name}', need, node.vfs(name))
                    for name, need in sorted(wish.vfs(guest_node).items())]
@@ -264,6 +271,8 @@ class _Room:
             node.number: {
                 names.MEM_BW_PCT: (node.bandwidth.free if node.bandwidth
                                    else 0),
+                names.MEM_BW_BURST_PCT: (node.bursts.free if node.bursts
+                                         else 0),
                 **{name: node.vfs(name) for name in classes}}
             for node in host.nodes if node.number is not None}
 
@@ -295,7 +304,8 @@ class _Room:
 
     def _needs(self, guest_node: int) -> dict[str, int]:
         needs = {names.MEM_BW_PCT: self._wish.policy.demand(
-            self._wish.accounting).get(guest_node, 0)}
+            self._wish.accounting).get(guest_node, 0),
+            names.MEM_BW_BURST_PCT: self._wish.burst(guest_node)}
         if self._local:
             needs |= self._wish.vfs(guest_node)
         return needs

@@ -41,6 +41,8 @@ class HostDescription:
     :param l3_ways_least: the fewest that one of them can have.
     :param rt_permille: thousandths of a shared CPU that real-time vCPUs may
         take, by host NUMA node; nodes without any are left out.
+    :param bursts: percent that may be promised as bursts in all, by host NUMA
+        node; of nodes left out as much as is kept for them.
     """
 
     nodes: tuple[int, ...] = ()
@@ -52,6 +54,7 @@ class HostDescription:
     l3_ways: Mapping[int, int] = field(default_factory=dict)
     l3_ways_least: int = 1
     rt_permille: Mapping[int, int] = field(default_factory=dict)
+    bursts: Mapping[int, int] = field(default_factory=dict)
 
     def held(self, share: int) -> int:
         """What the hardware holds for a guaranteed share."""

@@ -74,6 +74,19 @@ MEM_BW_MIN = Key(
             'backs the guest node, and the host raises the priority of the '
             'guest while it gets less.')
 
+MEM_BW_BURST = Key(
+    name='mem_bw_burst', kind='int', per_node=True, minimum=0, maximum=100,
+    default_text='0, no burst',
+    summary='Memory bandwidth beyond ghsched:mem_bw_min that the guest gets '
+            'in all but a small part of the time, in percent of what one '
+            'host NUMA node can deliver in theory.',
+    details='Counted on the host NUMA node like a guarantee, but '
+            'oversubscribed: a host promises more of it in all than it has, '
+            'by what its guests have really used. See '
+            ':ref:`bandwidth-bursts`. With ghsched:mem_bw_min it must not '
+            'exceed ghsched:mem_bw_max. A running guest cannot be given '
+            'another.')
+
 MEM_BW_MAX = Key(
     name='mem_bw_max', kind='int', per_node=True, minimum=1, maximum=100,
     default_text='100, no cap',
@@ -284,8 +297,9 @@ GUEST_TOPOLOGY = Key(
             'again, on whichever host it is.')
 
 KEYS: tuple[Key, ...] = (
-    MEM_BW_MIN, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY, L3_WAYS,
-    MONITOR, DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
+    MEM_BW_MIN, MEM_BW_BURST, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY,
+    L3_WAYS, MONITOR, DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER,
+    VCPU_PRIORITY,
     VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,
     EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
     IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, IRQ_BYPASS,

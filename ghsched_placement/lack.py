@@ -49,6 +49,7 @@ Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
 #: What is lacking, where it has no resource class.
 BANDWIDTH = '% of memory bandwidth'
 GROUPS = 'control groups'
+BURSTS = '% of memory bandwidth as bursts'
 WAYS = 'ways of an L3'
 REALTIME = 'thousandths of a CPU in real time'
 
@@ -57,7 +58,8 @@ COMBINATION = 'all on the same NUMA nodes'
 
 #: Names of what is counted by host.
 WORDS = {names.RESCTRL_GROUP: GROUPS, names.MEM_BW_PCT: BANDWIDTH,
-         names.L3_WAYS: WAYS, names.RT_CPU_PERMILLE: REALTIME,
+         names.MEM_BW_BURST_PCT: BURSTS, names.L3_WAYS: WAYS,
+         names.RT_CPU_PERMILLE: REALTIME,
          'MEMORY_MB': 'memory', 'DISK_GB': 'disk'}
 
 #: Units of what does not name its own.
@@ -83,6 +85,9 @@ HELD_BY_KEY = {
 #: What is counted beside bandwidth: how it is called of a node, the key, and
 #: what would help where no node has any.
 BESIDE = {
+    names.MEM_BW_BURST_PCT: (
+        '% of its memory bandwidth for bursts', keys.MEM_BW_BURST,
+        'hosts keep some with [ghsched]bandwidth_bursts'),
     names.L3_WAYS: ('ways of its L3', keys.L3_WAYS, ''),
     names.RT_CPU_PERMILLE: (
         'thousandths of a shared CPU for real-time vCPUs',
@@ -340,7 +345,7 @@ def _find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
     if missing:
         return missing
     missing += [*_bandwidth(policy, accounting, ask, cloud.nodes),
-                *_beside(policy, ask), *_vfs(policy, cloud.pfs)]
+                *_beside(policy, accounting, ask), *_vfs(policy, cloud.pfs)]
     if _no_group(policy, ask):
         if not cloud.joins:
             missing.append(Lack(None, GROUPS, reason=_NO_GROUP, cure=(
@@ -424,6 +429,9 @@ def _by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
 
 def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
     wanting = {name: HELD_BY_KEY[name] for name in policy.capabilities()}
+    if 'MEM_BW_MIN' in wanting and not any(
+            node.minimum for node in policy.nodes):
+        wanting['MEM_BW_MIN'] = keys.MEM_BW_BURST
     if policy.vfs:      # see ghsched_placement.request.build
         wanting.setdefault('DEVICE_NUMA', keys.VFS)
     for capability in sorted(wanting):
@@ -469,11 +477,12 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
                 f'({_counted(accounting)})'))
 
 
-def _beside(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
+def _beside(policy: GuestPolicy, accounting: Accounting,
+            ask: Ask) -> Iterator[Lack]:
     """What is counted beside bandwidth."""
     for name, (what, key, cure) in BESIDE.items():
         for count in sorted({amounts[name] for amounts
-                             in policy.resources().values()
+                             in policy.resources(accounting).values()
                              if name in amounts}):
             if not _some_node_has(count, ask, resource=name):
                 most = _most_on_one_node(count, ask, name)

@@ -27,6 +27,11 @@ import uuid
 #: Lives on the NUMA node provider.
 MEM_BW_PCT = 'CUSTOM_MEM_BW_PCT'
 
+#: The same, beyond what is guaranteed: oversubscribed by what guests have
+#: really used (ghsched:mem_bw_burst). Its total is what is kept for bursts.
+#: Lives on the NUMA node provider.
+MEM_BW_BURST_PCT = 'CUSTOM_MEM_BW_BURST_PCT'
+
 #: Ways of the L3 that a guest has to itself: those of one L3 of the node, all
 #: of which have as many. Lives on the NUMA node provider.
 L3_WAYS = 'CUSTOM_L3_WAYS'
@@ -67,7 +72,8 @@ CAPABILITY_TRAITS = {
 }
 
 #: What no other service reports; for traits see :func:`is_our_trait`.
-OUR_CLASSES = frozenset({MEM_BW_PCT, L3_WAYS, RT_CPU_PERMILLE, RESCTRL_GROUP})
+OUR_CLASSES = frozenset({MEM_BW_PCT, MEM_BW_BURST_PCT, L3_WAYS,
+                         RT_CPU_PERMILLE, RESCTRL_GROUP})
 _OUR_TRAITS = frozenset({*CAPABILITY_TRAITS.values(), NUMA_NODE_TRAIT})
 
 _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'

@@ -26,17 +26,14 @@ import json
 import re
 from typing import Any
 from typing import cast
-from typing import Literal
 
+from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.errors import PolicyError as PolicyError
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement import scheduling
 from ghsched_placement.scheduling import ThreadPolicy
-
-#: What Placement counts: the guarantee, or the cap (hard partitioning).
-Accounting = Literal['min', 'max']
 
 _PREFIX = keys.NAMESPACE + ':'
 _KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
@@ -131,6 +128,8 @@ class GuestPolicy:
         """
         shares = self.demand(accounting)
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
+                          names.MEM_BW_BURST_PCT: node.counted_burst(
+                              accounting),
                           names.L3_WAYS: node.l3_ways}
                  for number, node in enumerate(self.nodes)}
         for number, permille in enumerate(self.rt_permille):
@@ -144,7 +143,8 @@ class GuestPolicy:
         """
         needed = set(self.threads.capabilities())
         for node in self.nodes:
-            if node.minimum:
+            if node.minimum or node.burst:
+                # Bursts of others must not take what is guaranteed.
                 needed.add('MEM_BW_MIN')
             if node.capped:
                 needed.add('MEM_BW_MAX')
@@ -566,8 +566,15 @@ def _node_policy(general: Mapping[str, Value],
         raise PolicyError(
             key, f'{minimum} is more than {keys.MEM_BW_MAX.extra_spec}, which '
                  f'is {maximum} for guest NUMA node {node}')
+    burst = get(keys.MEM_BW_BURST, 0)
+    if minimum + burst > maximum:
+        raise PolicyError(
+            keys.MEM_BW_BURST.extra_spec,
+            f'{burst} is, with the {minimum} of {keys.MEM_BW_MIN.extra_spec}, '
+            f'more than {keys.MEM_BW_MAX.extra_spec}, which is {maximum} for '
+            f'guest NUMA node {node}')
     return NodePolicy(
-        minimum=minimum, maximum=maximum,
+        minimum=minimum, maximum=maximum, burst=burst,
         hardlimit=bool(get(keys.MEM_BW_HARDLIMIT, True)),
         priority=get(keys.MEM_BW_PRIORITY, None),
         l3_ways=get(keys.L3_WAYS, 0))

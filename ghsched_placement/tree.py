@@ -15,7 +15,8 @@
 ::
 
     <compute node>         CUSTOM_RESCTRL_GROUP, capability traits
-     +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, CUSTOM_L3_WAYS,
+     +- <node>_NUMA0       CUSTOM_MEM_BW_PCT, CUSTOM_MEM_BW_BURST_PCT,
+     |   |                 CUSTOM_L3_WAYS,
      |   |                 CUSTOM_RT_CPU_PERMILLE, HW_NUMA_ROOT, ...
      |   +- <node>_<PF>    VFs, filled by Nova
      +- <node>_NUMA1       ...
@@ -59,10 +60,12 @@ class Config:
     :param reserved_bandwidth: percent kept for the host itself, by NUMA node;
         nodes left out keep nothing.
     :param allocation_ratio: how far guarantees may be overcommitted.
+    :param bursts: percent kept for bursts, by NUMA node.
     """
 
     reserved_bandwidth: Mapping[int, int] = field(default_factory=dict)
     allocation_ratio: float = 1.0
+    bursts: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
     :param current: what Placement holds, by provider UUID. A NUMA provider
         whose node the host lost is not in the result; see :func:`retired`.
     :param fewer: the same by provider UUID and resource class, of those of
-        :func:`counted` of which there is less than Placement holds.
+        :func:`counted`, and of bursts, of which there is less than
+        Placement holds.
     """
     current = current or {}
     capabilities = frozenset(
@@ -127,16 +131,20 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
     return (root, *offered)
 
 
-def retired(provider: Provider, current: Current) -> Provider:
+def retired(provider: Provider,
+            current: Mapping[str, Current]) -> Provider:
     """A NUMA provider that the host no longer has but guests still hold.
 
     Nothing can be allocated from it any more, and nothing is lost: Placement
     refuses to drop an inventory in use (409 InventoryInUse).
+
+    :param current: by resource class, what guests hold.
     """
     return Provider(
         uuid=provider.uuid, name=provider.name,
         parent_uuid=provider.parent_uuid, traits=provider.traits,
-        inventories={names.MEM_BW_PCT: _closed(current)})
+        inventories={name: _closed(held) for name, held
+                     in current.items()})
 
 
 def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
@@ -172,6 +180,9 @@ def _numa_provider(root: Provider, node: int, host: HostDescription,
     offered = {
         names.MEM_BW_PCT: _bandwidth(node, host, config,
                                      current.get(uuid, Current())),
+        names.MEM_BW_BURST_PCT: _bursts(
+            node, host, config,
+            fewer.get((uuid, names.MEM_BW_BURST_PCT), Current())),
         **{name: _counted(amount, least,
                           fewer.get((uuid, name), Current()))
            for name, (amount, least) in counted(host, node).items()}}
@@ -200,6 +211,7 @@ def _bandwidth(node: int, host: HostDescription, config: Config,
     step = math.gcd(host.guarantee_step, *current.amounts)
     least = min((host.held(1), *current.amounts))
     reserved = (config.reserved_bandwidth.get(node, 0)
+                + burst_pool(node, host, config)
                 + sum(host.held(share) - share for share in current.amounts)
                 + max(host.guarantee_step - step, host.held(1) - least))
     return {**inventory(WHOLE_NODE, reserved=min(WHOLE_NODE, reserved),
@@ -223,6 +235,39 @@ def _counted(amount: int, least: int,
     total = max(amount, current.used)
     return {**inventory(total, reserved=total - amount),
             'min_unit': min(least, total)}
+
+
+def burst_pool(node: int, host: HostDescription, config: Config) -> int:
+    """Percent of a node that is kept for bursts.
+
+    Nothing where guarantees are not held: bursts of others would take them.
+    """
+    if node not in host.nodes or 'MEM_BW_MIN' not in host.capabilities:
+        return 0
+    return min(config.bursts.get(node, 0),
+               WHOLE_NODE - config.reserved_bandwidth.get(node, 0))
+
+
+def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
+    """Percent of a node that may be promised as bursts, in all."""
+    pool = burst_pool(node, host, config)
+    return host.bursts.get(node, pool) if pool else 0
+
+
+def _bursts(node: int, host: HostDescription, config: Config,
+            current: Current) -> dict[str, int | float]:
+    """Inventory of bursts: what is kept for them, so many times over.
+
+    No guest can have a burst that is larger than what is kept. The ratio is
+    rounded so that Placement, which multiplies, gets the percent that are
+    meant, in single precision too (a FLOAT of MySQL).
+    """
+    pool = burst_pool(node, host, config)
+    if not pool:
+        return _closed(current)
+    offered = max(offered_bursts(node, host, config), current.used)
+    return inventory(pool, allocation_ratio=round((offered + 0.5) / pool, 3)
+                     if offered != pool else 1.0)
 
 
 def _closed(current: Current) -> dict[str, int | float]:

@@ -57,6 +57,8 @@ def amounts(spec: Any) -> collections.Counter[str]:
         return found
     accounting = compat.config().ghsched.bandwidth_accounting
     found[names.MEM_BW_PCT] = sum(policy.demand(accounting).values())
+    found[names.MEM_BW_BURST_PCT] = sum(
+        node.counted_burst(accounting) for node in policy.nodes)
     found[names.RESCTRL_GROUP] = int(policy.controlled)
     # For a new server Nova makes the requests for devices, and counts them.
     if policy.vfs and 'pci_requests' not in spec:

@@ -21,6 +21,7 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
+from pathlib import Path
 import signal
 import socket
 import socketserver
@@ -33,6 +34,7 @@ from wsgiref import simple_server
 import prometheus_client
 
 from ghsched_nova.cmd import console
+from ghsched_nova.monitor import burst_metrics
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import top_source
 from ghsched_placement import exits
@@ -87,24 +89,31 @@ class _Handler(simple_server.WSGIRequestHandler):
         """Say nothing of each scrape."""
 
 
-def application(source: top_source.Source) -> Callable[..., Any]:
-    """The WSGI application that is scraped."""
+def application(source: top_source.Source,
+                bursts: Path | None = None) -> Callable[..., Any]:
+    """The WSGI application that is scraped.
+
+    :param bursts: what nova-compute knows of them.
+    """
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(source))
+    if bursts is not None:
+        registry.register(burst_metrics.Collector(bursts))
     application: Callable[..., Any] = prometheus_client.make_wsgi_app(
         registry)
     return application
 
 
 def server(source: top_source.Source, address: str = ADDRESS,
-           port: int = PORT) -> simple_server.WSGIServer:
+           port: int = PORT,
+           bursts: Path | None = None) -> simple_server.WSGIServer:
     """A server that listens and does not serve yet.
 
     :param port: 0 takes any that is free.
     :raises OSError: when it cannot listen there.
     """
     return simple_server.make_server(
-        address, port, application(source),
+        address, port, application(source, bursts),
         server_class=_Server6 if ':' in address else _Server,
         handler_class=_Handler)
 
@@ -119,6 +128,10 @@ def parser() -> argparse.ArgumentParser:
         '--cache-occupancy', action='store_true',
         help='tell how much of the L3 caches groups fill, which takes '
              'another file of each group and cache to be read')
+    options.add_argument(
+        '--bursts', type=Path, metavar='FILE',
+        help='tell what nova-compute knows of bursts (ghsched:mem_bw_burst), '
+             'from ghsched-bursts.json in its state_path')
     options.add_argument(
         '--address', default=ADDRESS,
         help='to listen on (%(default)s); anybody who reaches it can read')
@@ -139,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         listening = server(top_source.source(
             arguments, arguments.cache_occupancy), arguments.address,
-            arguments.port)
+            arguments.port, arguments.bursts)
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)

@@ -34,7 +34,7 @@ _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _BOOLEAN = {'true': True, 'false': False}
 #: Attributes of a node that are its policy.
-_VALUES = frozenset(NodePolicy(l3_ways=1).packed())
+_VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).packed())
 #: Says that a domain shares its control group.
 SHARED = 'shared'
 

@@ -39,7 +39,7 @@ VERSION = '1.2'
 FIRST_VERSION = '1.0'
 
 #: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and
-#: ``priority``, and ``l3_ways`` where it has some.
+#: ``priority``, and ``l3_ways`` and ``burst`` where it has some.
 Node = Mapping[str, Any]
 
 

@@ -127,6 +127,11 @@ class NodeMove:
             raise errors.Refused(
                 'the server has ways of the L3 to itself (ghsched:l3_ways), '
                 'which are not moved while it runs')
+        if policy and any(node.counted_burst(self.accounting)
+                          for node in policy.nodes):
+            raise errors.Refused(
+                'the server has a burst of bandwidth (ghsched:mem_bw_burst), '
+                'which is not moved while it runs')
         wanted = {} if policy is None else changes.shares(
             policy, self.accounting,
             [cell.host_node for cell in move.after], guest.compute_node)

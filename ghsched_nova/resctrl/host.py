@@ -36,6 +36,7 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
+from ghsched_placement import burst
 from ghsched_placement import host as placement_host
 
 #: Files of info/ that are known to be there, and not read: the kernel clears
@@ -68,11 +69,14 @@ class Told:
         (``soft``); heard only where the dialect leaves it open.
     :param l3_ways_shared: how many ways of each L3 no guest has to itself, at
         least.
+    :param burst_ratio: how many times over what is kept for bursts is
+        promised at most.
     """
 
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     cap: Literal['hard', 'soft'] | None = None
     l3_ways_shared: int = 2
+    burst_ratio: float = burst.Limits().ratio
 
 
 _NOTHING_TOLD = Told()
@@ -106,6 +110,7 @@ class ResctrlHost:
     :param counters: how many counters of bandwidth a domain has, by domain,
         where a group must be assigned one to be measured; empty where each
         group is measured.
+    :param burst_ratio: see :class:`Told`.
     """
 
     dialect: dialects.Dialect
@@ -123,6 +128,7 @@ class ResctrlHost:
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     counters: Mapping[int, int] = field(default_factory=dict)
     cache: caches.Cache | None = None
+    burst_ratio: float = burst.Limits().ratio
 
     def libvirt_makes_groups(self, extended: bool) -> bool:
         """Whether a guest's control group can be left to libvirt.
@@ -238,7 +244,8 @@ def read_host(resctrl: Path, sysfs: Path,
         openeuler_libvirt_reads=openeuler_reads,
         no_cap=_no_cap(dialect, caps), node_bandwidth=speeds,
         counters=_counters(dialect, info),
-        cache=caches.read(info, root, sysfs, told.l3_ways_shared))
+        cache=caches.read(info, root, sysfs, told.l3_ways_shared),
+        burst_ratio=told.burst_ratio)
 
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,

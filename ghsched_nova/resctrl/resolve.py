@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from collections.abc import Set
 from dataclasses import dataclass
 from dataclasses import replace
+import math
 from types import MappingProxyType
 
 from ghsched_nova.resctrl import dialects
@@ -216,6 +217,7 @@ def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
         return policy
     return replace(policy, nodes=tuple(
         replace(node, minimum=min(100, guests * node.minimum),
+                burst=min(100, guests * node.burst),
                 maximum=min(100, guests * node.maximum))
         for node in policy.nodes))
 
@@ -270,6 +272,8 @@ def _check_knobs(dialect: dialects.Dialect,
     limit = 'MEM_BW_HARDLIMIT' if asked.hardlimit else 'MEM_BW_SOFTLIMIT'
     needs = (
         (asked.minimum > 0, 'MEM_BW_MIN', keys.MEM_BW_MIN, asked.minimum,
+         'knows no guaranteed share'),
+        (asked.burst > 0, 'MEM_BW_MIN', keys.MEM_BW_BURST, asked.burst,
          'knows no guaranteed share'),
         (asked.capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, asked.maximum,
          'knows no cap'),
@@ -361,8 +365,26 @@ def _minimum(host: resctrl_host.ResctrlHost,
     if knob is None:
         return None
     # One that a kernel may show as 0 cannot be told from none.
-    return _step(host, knob, asked.minimum,
-                 host.guarantee_least if asked.minimum else 0)
+    found = _step(host, knob, asked.minimum,
+                  host.guarantee_least if asked.minimum else 0)
+    return max(found, _burst(host, knob, asked))
+
+
+def _burst(host: resctrl_host.ResctrlHost, knob: dialects.Knob,
+           asked: guest_policy.NodePolicy) -> int:
+    """What is held of a burst in any case, with the guarantee; 0 for none.
+
+    The part that is left to each when all guests want their bursts and the
+    host has promised as much as it ever does. Rounded down, so that what is
+    held for bursts never adds up to more than is kept for them, and what is
+    guaranteed is never short of it.
+    """
+    most = asked.minimum + asked.burst / host.burst_ratio
+    for value in range(min(100, math.floor(most)), asked.minimum, -1):
+        found = _step(host, knob, value, host.guarantee_least)
+        if found <= most:
+            return found
+    return 0
 
 
 def _priority(host: resctrl_host.ResctrlHost,

@@ -24,6 +24,7 @@ from ghsched_placement.policy import GuestPolicy
 
 #: What is counted beside bandwidth, in words.
 _UNITS = {names.L3_WAYS: 'ways of the L3',
+          names.MEM_BW_BURST_PCT: '% memory bandwidth as a burst',
           names.RT_CPU_PERMILLE: lack.REALTIME}
 
 
@@ -55,7 +56,8 @@ def check(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{node}, where Placement holds {have} % memory bandwidth '
                 f'for it instead of {share} %')
-    _check_counted(policy, host_nodes, allocations, compute_node_uuid)
+    _check_counted(policy, accounting, host_nodes, allocations,
+                   compute_node_uuid)
     for guest_node, device_node in vfs:
         if policy.vfs_locality == 'node' and (
                 device_node != host_nodes[guest_node]):
@@ -70,10 +72,10 @@ def check(policy: GuestPolicy, accounting: Accounting,
                            'scheduler?')
 
 
-def _check_counted(policy: GuestPolicy, host_nodes: Sequence[int],
-                   allocations: Mapping[str, Any],
+def _check_counted(policy: GuestPolicy, accounting: Accounting,
+                   host_nodes: Sequence[int], allocations: Mapping[str, Any],
                    compute_node_uuid: str) -> None:
-    for guest_node, amounts in policy.resources().items():
+    for guest_node, amounts in policy.resources(accounting).items():
         provider = names.numa_provider_uuid(compute_node_uuid,
                                             host_nodes[guest_node])
         for name, unit in _UNITS.items():

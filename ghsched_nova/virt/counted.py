@@ -94,6 +94,9 @@ def look(running: Iterable[desired.Running], root: str,
     classes = [names.MEM_BW_PCT]
     if any(guest.policy.partitions for guest in guests.values()):
         classes.append(names.L3_WAYS)
+    if any(node.burst for guest in guests.values()
+           for node in guest.policy.nodes):
+        classes.append(names.MEM_BW_BURST_PCT)
     asked = [(names.numa_provider_uuid(root, node), resource_class)
              for node in sorted(nodes) for resource_class in classes]
     asked += [(root, names.RESCTRL_GROUP)] if guests else []

@@ -13,6 +13,7 @@
 """The part of the compute driver that reports to Placement and to Nova."""
 
 import dataclasses
+from pathlib import Path
 import time
 from typing import Any
 
@@ -22,6 +23,7 @@ from oslo_serialization import jsonutils
 from ghsched_nova import compat
 from ghsched_nova import conf
 from ghsched_nova.virt import bandwidth_use
+from ghsched_nova.virt import burst_use
 from ghsched_nova.virt import counted
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import driver_base as base
@@ -55,9 +57,13 @@ class ReportingDriver(base.DriverBase):
             compat.config().ghsched)
         self._load_use = load_use.LoadUse(
             compat.config().ghsched, self._notify_bottleneck)
+        self._burst_use = burst_use.BurstUse(
+            compat.config().ghsched,
+            Path(compat.config().state_path) / burst_use.FILE)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(compat.config().ghsched),
-            self._ghsched, lambda: self._load_use.load)
+            self._ghsched, lambda: self._load_use.load,
+            lambda: self._burst_use.records)
         self._traffic = traffic.GuestTraffic(compat.config().ghsched)
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
@@ -100,6 +106,7 @@ class ReportingDriver(base.DriverBase):
         return dataclasses.replace(
             found, numa_nodes=self._numa_nodes,
             rt_permille=self._threads.room(),
+            bursts=self._burst_use.offered,
             capabilities=found.capabilities | self._threads.capabilities())
 
     def _get_pci_passthrough_devices(self) -> str:
@@ -135,6 +142,7 @@ class ReportingDriver(base.DriverBase):
         resources = self._bandwidth_use.added_to(
             super().get_available_resource(nodename),
             load_use.guests(running))
+        self._burst_use.measure(self._bandwidth_use.last, time.time())
         return self._with_headroom(self._load_use.added_to(
             resources, running, self._bandwidth_use.last))
 

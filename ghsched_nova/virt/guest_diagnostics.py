@@ -38,11 +38,15 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
+from ghsched_placement import burst_record
 from ghsched_placement import diagnostics
 from ghsched_placement import load
 from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
+
+#: Gives what is known of bursts, by host NUMA node.
+Bursts = Callable[[], Mapping[int, burst_record.Record]]
 
 #: How long a list of all domains and groups serves, seconds.
 _LISTED_FOR = 5
@@ -55,15 +59,17 @@ class GuestDiagnostics:
         those between its reports.
     :param host: tells what a policy becomes.
     :param measured: gives the last measurement of load.
+    :param bursts: gives what is known of bursts, by host NUMA node.
     """
 
     def __init__(self, use: bandwidth_use.BandwidthUse,
                  host: engine.HostEngine,
-                 measured: Callable[[], load.Load | None] = lambda: None
-                 ) -> None:
+                 measured: Callable[[], load.Load | None] = lambda: None,
+                 bursts: Bursts = dict) -> None:
         self._use = use
         self._host = host
         self._measured = measured
+        self._bursts = bursts
         self._listed: tuple[float, tuple[str, ...],
                             tuple[str, ...]] | None = None
 
@@ -103,7 +109,8 @@ class GuestDiagnostics:
         usage, = (one for one in snapshot.guests if one.guest == guest)
         domains, left = self._of_host()
         return dataclasses.replace(
-            report(snapshot, usage, self._as_wanted(usage, told)),
+            report(snapshot, usage, self._as_wanted(usage, told),
+                   self._bursts()),
             domains=domains, left=left)
 
     def _of_host(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -179,14 +186,18 @@ def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
 
 _NOTHING = view.Effective()
 _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
+_NO_BURSTS: Mapping[int, burst_record.Record] = MappingProxyType({})
 
 
 def report(snapshot: view.Snapshot, usage: view.GuestUsage,
-           right: Mapping[int, bool] = _NOT_KNOWN) -> diagnostics.Report:
+           right: Mapping[int, bool] = _NOT_KNOWN,
+           bursts: Mapping[int, burst_record.Record] = _NO_BURSTS
+           ) -> diagnostics.Report:
     """What is reported about one guest of a host (pure).
 
     :param usage: that of the guest.
     :param right: as of :func:`as_wanted`.
+    :param bursts: what is known of them, by host NUMA node.
     """
     shared = next((group.name for group in usage.held
                    if naming.is_shared(group.name)), '')
@@ -194,8 +205,20 @@ def report(snapshot: view.Snapshot, usage: view.GuestUsage,
         tuple(node for row in usage.nodes
               for node in _guest_nodes(row, shared, right)),
         tuple(diagnostics.HostNode(
-            row.nodes[0], _rate(row), row.capacity)
+            row.nodes[0], _rate(row), row.capacity,
+            **_bursts(bursts.get(row.nodes[0])))
             for row in snapshot.nodes if len(row.nodes) == 1))
+
+
+def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
+    if record is None:
+        return {}
+    total = record.total
+    return {
+        'bursts_pool': record.pool, 'bursts_promised': record.promised,
+        'bursts_offered': record.offered, 'bursts_chance': record.chance,
+        'bursts_periods': total.periods, 'bursts_over': total.over,
+        'bursts_short': total.short}
 
 
 def _guest_nodes(row: view.GuestNode, shared: str, right: Mapping[int, bool]

@@ -47,7 +47,8 @@ class HostFacts:
         told = resctrl_host.Told(
             node_bandwidth=conf.by_node(self.section, 'node_bandwidth'),
             cap=self.section.bandwidth_cap,
-            l3_ways_shared=self.section.l3_ways_shared)
+            l3_ways_shared=self.section.l3_ways_shared,
+            burst_ratio=self.section.burst_ratio_max)
         return resctrl_host.read_host(
             self.root, Path(self.section.sysfs_path), told)
 

@@ -67,7 +67,8 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
     current.update(_lost(provider_tree, root_uuid, host, usages))
     current.update(_stepped(provider_tree, root_uuid, host, holders))
     wanted = tree.desired(root_uuid, nodename, host, config, current,
-                          _fewer(provider_tree, root_uuid, host, usages))
+                          _fewer(provider_tree, root_uuid, host, config,
+                                 usages))
     for provider in wanted:
         _put(provider_tree, provider)
     _put_slots(provider_tree, wanted[0])
@@ -93,16 +94,22 @@ def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
 
 
 def _fewer(provider_tree: Any, root_uuid: str, host: HostDescription,
-           usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
+           config: tree.Config, usages: Usages
+           ) -> Mapping[tuple[str, str], tree.Current]:
     """What is used of what nodes have less of than Placement knows."""
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
         uuid = names.numa_provider_uuid(root_uuid, node)
         inventory = (provider_tree.data(uuid).inventory
                      if provider_tree.exists(uuid) else {})
-        for name, (amount, _least) in tree.counted(host, node).items():
+        offered = {name: amount for name, (amount, _least)
+                   in tree.counted(host, node).items()}
+        offered[names.MEM_BW_BURST_PCT] = tree.offered_bursts(
+            node, host, config)
+        for name, amount in offered.items():
             record = inventory.get(name)
-            if record and record['total'] > amount:
+            if record and max(record['total'],
+                              tree.free(record, 0)) > amount:
                 found[uuid, name] = tree.Current(
                     total=int(record['total']),
                     used=usages(uuid).get(name, 0))
@@ -174,22 +181,25 @@ def _retire(provider_tree: Any, wanted: Sequence[tree.Provider],
         data = provider_tree.data(uuid)
         if names.NUMA_NODE_TRAIT not in data.traits:
             continue
-        used = usages(uuid).get(names.MEM_BW_PCT, 0)
+        used = {name: amount for name, amount in usages(uuid).items()
+                if amount and name in names.OUR_CLASSES}
         if used:
             _put(provider_tree, _closed(data, used))
         else:
             _remove(provider_tree, data)
 
 
-def _closed(data: Any, used: int) -> tree.Provider:
-    record = data.inventory.get(names.MEM_BW_PCT, {'total': used})
+def _closed(data: Any, used: Mapping[str, int]) -> tree.Provider:
+    totals = {name: int(data.inventory.get(name, {'total': amount})['total'])
+              for name, amount in used.items()}
     return tree.retired(
         tree.Provider(uuid=data.uuid, name=data.name,
                       parent_uuid=data.parent_uuid, inventories={},
                       traits=frozenset({names.NUMA_NODE_TRAIT,
                                         names.NUMA_ROOT_TRAIT,
                                         names.OWNER_TRAIT})),
-        tree.Current(total=int(record['total']), used=used))
+        {name: tree.Current(total=totals[name], used=amount)
+         for name, amount in used.items()})
 
 
 def _remove(provider_tree: Any, data: Any) -> None:

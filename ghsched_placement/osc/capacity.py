@@ -25,7 +25,8 @@ from ghsched_placement.osc import columns
 COLUMNS = (
     'Host', 'NUMA Node', 'BW Total (%)', 'BW Reserved (%)', 'BW Used (%)',
     'BW Free (%)', 'Largest Guarantee (%)', 'VFs Free', 'Groups Free',
-    'Fragmentation (%)')
+    'Fragmentation (%)', 'Bursts Kept (%)', 'Bursts Promised (%)',
+    'Bursts Free (%)')
 
 
 class ShowCapacity(base.Lister):
@@ -35,7 +36,9 @@ class ShowCapacity(base.Lister):
     Control groups and fragmentation are those of the whole host. The largest
     guarantee is that of a guest with a control group of its own.
     Fragmentation is the part of its free bandwidth that is on NUMA nodes in
-    use already.
+    use already. Bursts are what is promised beyond guarantees: more in all
+    than is kept for them where they are oversubscribed; "openstack ghsched
+    host show" tells how likely they are to be short.
     """
 
     SHORT = ('Host', 'NUMA Node', 'BW Used (%)', 'BW Free (%)', 'VFs Free',
@@ -65,10 +68,18 @@ def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
                        host.largest_guarantee(node))
         yield (host.name, columns.known(node.number),
                *map(columns.known, figures), columns.Vfs(vfs(node.pfs)),
-               *of_host)
+               *of_host, *map(columns.known, _bursts(node)))
     if host.elsewhere or not host.nodes:
         yield (host.name, *(columns.known(None),) * 6,
-               columns.Vfs(vfs(host.elsewhere)), *of_host)
+               columns.Vfs(vfs(host.elsewhere)), *of_host,
+               *(columns.known(None),) * 3)
+
+
+def _bursts(node: capacity.Node) -> tuple[int | None, ...]:
+    stock = node.bursts
+    if stock is None:
+        return (None,) * 3
+    return stock.total, stock.used, stock.free
 
 
 def vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:

@@ -167,8 +167,22 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'effective_percent': _effective(seen, node.number),
             'measured_bytes_per_second': real.used,
             'capacity_bytes_per_second': real.capacity,
+            'bursts': _bursts(node, real),
             'vfs': shown.vfs(node.pfs),
         }
+
+
+def _bursts(node: capacity.Node,
+            real: diagnostics.HostNode) -> dict[str, Any] | None:
+    """What is promised beyond guarantees; None where nothing is."""
+    stock = node.bursts
+    if stock is None:
+        return None
+    return {
+        'kept_percent': stock.total, 'promised_percent': stock.used,
+        'free_percent': stock.free, 'short_chance': real.bursts_chance,
+        'periods': real.bursts_periods, 'periods_over': real.bursts_over,
+        'periods_short': real.bursts_short}
 
 
 def _effective(seen: observe.Observed, number: int | None) -> int | None:
@@ -232,6 +246,8 @@ class Nodes(columns.Lines):
             parts.append(f'{item["effective_percent"]} % set on the host')
         if item['measured_bytes_per_second'] is not None:
             parts.append(_measured(item))
+        if item['bursts']:
+            parts.append(_bursts_text(item['bursts']))
         parts += [f'{pf["pf"]} {pf["free"]}/{pf["total"]} VFs free'
                   for pf in item['vfs']]
         return head + ', '.join(parts)
@@ -242,6 +258,18 @@ def _measured(item: Mapping[str, Any]) -> str:
                   item['capacity_bytes_per_second'])
     text = f'measured {used / 1e6:.0f} MB/s'
     return f'{text} of {most / 1e6:.0f} MB/s' if most else text
+
+
+def _bursts_text(item: Mapping[str, Any]) -> str:
+    text = (f'bursts of {item["promised_percent"]} % promised of '
+            f'{item["kept_percent"]} % kept for them, '
+            f'{item["free_percent"]} % more may be')
+    if item['short_chance'] is not None:
+        text += f', short in {100 * item["short_chance"]:.2g} % of the time'
+    if item['periods']:
+        text += (f', all used in {item["periods_over"]} and short in '
+                 f'{item["periods_short"]} of {item["periods"]} periods')
+    return text
 
 
 class Guests(columns.Lines):

@@ -47,15 +47,18 @@ def root(name='a', groups=31, groups_used=0, traits=ALL_TRAITS, used=None,
 
 
 def node(number, used=0, reserved=0, name='a', traits=NODE_TRAITS,
-         bandwidth=100, ratio=1.0):
+         bandwidth=100, ratio=1.0, bursts=0, bursts_used=0):
     """A host NUMA node; no bandwidth: it cannot be controlled."""
     inventories = {}
     if bandwidth:
         inventories[names.MEM_BW_PCT] = tree.inventory(
             bandwidth, reserved, ratio)
+    if bursts:
+        inventories[names.MEM_BW_BURST_PCT] = tree.inventory(bursts)
     return capacity.Provider(
         node_uuid(name, number), f'{name}_NUMA{number}', root_uuid(name),
-        root_uuid(name), inventories, {names.MEM_BW_PCT: used},
+        root_uuid(name), inventories,
+        {names.MEM_BW_PCT: used, names.MEM_BW_BURST_PCT: bursts_used},
         frozenset(traits))
 
 

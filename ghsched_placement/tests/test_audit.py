@@ -67,6 +67,18 @@ class ServersTest(AuditTestCase):
             self.assertEqual(['allocation-differs'], self.kinds(
                 servers=[guest(30)], holdings={A: held(**shares)}), shares)
 
+    def test_another_burst_than_asked_for(self):
+        server = Server(A, 'web', 'a', GuestPolicy(
+            nodes=(NodePolicy(30, burst=20),)), nodes=(0,))
+        holds = held(n0=30)
+        self.assertEqual(['allocation-differs'], self.kinds(
+            servers=[server], holdings={A: holds}))
+        self.assertIn('holds 0 % of memory bandwidth as bursts on NUMA node '
+                      '0, its flavor needs 20', self.found[0].text)
+        holds[clouds.node_uuid('a', 0)][names.MEM_BW_BURST_PCT] = 20
+        self.assertEqual([], self.kinds(servers=[server],
+                                        holdings={A: holds}))
+
     def test_another_node_than_it_runs_on(self):
         self.assertEqual(['nodes-differ'], self.kinds(
             servers=[guest(30)], holdings={A: held(n1=30)}))

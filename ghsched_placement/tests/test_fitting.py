@@ -67,6 +67,16 @@ class CheckTest(unittest.TestCase):
         host = clouds.host(clouds.node(0, used=50), clouds.node(1))
         self.assertEqual(1 + 3, self.fits(host, wish(30)).guests)
 
+    def test_as_many_as_have_room_for_their_bursts(self):
+        asked = fitting.Wish(
+            GuestPolicy((NodePolicy(10, burst=20),)), 1)
+        host = clouds.host(clouds.node(0, bursts=50, bursts_used=5),
+                           clouds.node(1))
+        self.assertEqual(2, self.fits(host, asked).guests)
+        none = clouds.host(clouds.node(0, bursts=50, bursts_used=40))
+        self.assertIn('10 % of memory bandwidth as bursts free, 20 needed',
+                      self.refused(none, asked)[0])
+
     def test_guest_nodes_are_on_host_nodes_of_their_own(self):
         host = clouds.host(clouds.node(0), clouds.node(1, used=60))
         verdict = self.fits(host, wish(30, 30))

@@ -50,5 +50,6 @@ class KeysTest(unittest.TestCase):
     def test_which_keys_are_for_the_whole_guest(self):
         self.assertEqual(
             {keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
-             keys.MEM_BW_PRIORITY, keys.L3_WAYS, keys.VFS},
+             keys.MEM_BW_PRIORITY, keys.MEM_BW_BURST, keys.L3_WAYS,
+             keys.VFS},
             {key for key in keys.KEYS if key.per_node})

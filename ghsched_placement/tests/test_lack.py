@@ -34,7 +34,8 @@ class Cloud:
             return trait in self.traits
         name, _, amount = query['resources'].partition(':')
         shared = 'SHARES' in query.get('required', '')
-        have = {'CUSTOM_MEM_BW_PCT': self.where_shared if shared
+        have = {'CUSTOM_MEM_BW_BURST_PCT': 12,
+                'CUSTOM_MEM_BW_PCT': self.where_shared if shared
                 else self.most,
                 'CUSTOM_RT_CPU_PERMILLE': 10 * self.most,
                 'CUSTOM_RESCTRL_GROUP': self.groups}[name]
@@ -81,6 +82,15 @@ class FindTest(testtools.TestCase):
                 found.reason)
             self.assertIn(f'node is {10 * most}', found.detail)
             self.assertIn(cure, found.cure)
+
+    def test_bursts_that_no_node_has_left(self):
+        (found,) = self.find(Cloud(traits={MIN}), mem_bw_burst=30)
+        self.assertEqual('no host NUMA node has 30 % of its memory bandwidth '
+                         'for bursts left (ghsched:mem_bw_burst)',
+                         found.reason)
+        self.assertIn('most left on one node is 12', str(found))
+        (found,) = self.find(Cloud(), mem_bw_burst=30)
+        self.assertIn('no host can hold ghsched:mem_bw_burst', found.reason)
 
     def test_figures_of_the_cloud_stay_out_of_the_reason(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)

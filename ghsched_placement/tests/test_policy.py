@@ -221,6 +221,13 @@ class RefusalTest(RefusalTestCase):
         for key in ('ghsched:mem_bw_min', 'ghsched:mem_bw_min.0'):
             self.refused({key: '5'}, 0, key, 'set hw:numa_nodes')
 
+    def test_a_guarantee_and_a_burst_above_the_cap(self):
+        self.refused({'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max': '50',
+                      'ghsched:mem_bw_burst.1': '21'},
+                     2, 'ghsched:mem_bw_burst',
+                     'more than ghsched:mem_bw_max, which is 50 for guest '
+                     'NUMA node 1')
+
     def test_a_guarantee_above_the_cap(self):
         self.refused({'ghsched:mem_bw_min': '60', 'ghsched:mem_bw_max': '50'},
                      1, 'ghsched:mem_bw_min',

@@ -85,6 +85,19 @@ class BuildTest(testtools.TestCase):
              names.bandwidth_suffix(1): {names.L3_WAYS: 2}},
             {group.suffix: group.resources for group in found.groups})
         self.assertIn('CUSTOM_GHSCHED_L3_WAYS', found.root_required)
+
+    def test_bursts_are_asked_for_where_guarantees_are_counted(self):
+        policy = GuestPolicy((NodePolicy(minimum=20, burst=30),
+                              NodePolicy(burst=5)))
+        found = request.build(policy, 'min')
+        self.assertEqual(
+            [{names.MEM_BW_PCT: 20, names.MEM_BW_BURST_PCT: 30},
+             {names.MEM_BW_BURST_PCT: 5}],
+            [group.resources for group in found.groups])
+        self.assertIn('CUSTOM_GHSCHED_MEM_BW_MIN', found.root_required)
+        capped = request.build(policy, 'max')
+        self.assertEqual([{names.MEM_BW_PCT: 100}] * 2,
+                         [group.resources for group in capped.groups])
         self.assertEqual({0: names.bandwidth_suffix(0),
                           1: names.bandwidth_suffix(1)},
                          request.node_suffixes(policy, 'min'))

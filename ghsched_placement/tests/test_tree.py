@@ -12,6 +12,7 @@
 
 
 import dataclasses
+import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,47 @@ class DesiredTreeTest(testtools.TestCase):
             fewer={(node0.uuid, names.RT_CPU_PERMILLE): used})
         record = node0.inventories[names.RT_CPU_PERMILLE]
         self.assertEqual((1200, 300), (record['total'], record['reserved']))
+
+    @given(st.integers(1, 100), st.integers(0, 400), st.integers(0, 400))
+    def test_bursts_are_offered_as_allowed_and_never_below_use(
+            self, pool, allowed, used):
+        host = dataclasses.replace(HOST, bursts={0: allowed})
+        config = tree.Config(bursts={0: pool})
+        _root, node0, node1 = self.desired(host, config)
+        _root, node0, _node1 = tree.desired(
+            ROOT, 'node1', host, config,
+            fewer={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
+                total=pool, used=used)})
+        record = node0.inventories[names.MEM_BW_BURST_PCT]
+        self.assertEqual((pool, pool), (record['total'], record['max_unit']))
+        single, = struct.unpack('f', struct.pack(
+            'f', record['allocation_ratio']))
+        for ratio in (record['allocation_ratio'], single):
+            self.assertEqual(max(allowed, used), tree.free(
+                {**record, 'allocation_ratio': ratio}, 0))
+        self.assertNotIn(names.MEM_BW_BURST_PCT, node1.inventories)
+
+    def test_what_is_kept_for_bursts_is_not_guaranteed_to_anybody(self):
+        config = tree.Config(reserved_bandwidth={0: 10}, bursts={0: 40})
+        _root, node0, node1 = self.desired(config=config)
+        self.assertEqual([50, 100], [
+            tree.free(node.inventories[names.MEM_BW_PCT], 0)
+            for node in (node0, node1)])
+        self.assertEqual(40, tree.free(
+            node0.inventories[names.MEM_BW_BURST_PCT], 0))
+
+    def test_a_host_that_guarantees_nothing_promises_no_bursts(self):
+        host = dataclasses.replace(HOST, capabilities=frozenset())
+        _root, node0, _node1 = self.desired(
+            host, tree.Config(bursts={0: 40}))
+        self.assertNotIn(names.MEM_BW_BURST_PCT, node0.inventories)
+        self.assertEqual(0, node0.inventories[names.MEM_BW_PCT]['reserved'])
+        _root, node0, _node1 = tree.desired(
+            ROOT, 'node1', host, tree.Config(bursts={0: 40}),
+            fewer={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
+                total=40, used=60)})
+        self.assertEqual(0, tree.free(
+            node0.inventories[names.MEM_BW_BURST_PCT], 0))
 
     def test_the_uuid_of_a_numa_provider_follows_from_its_host_and_node(self):
         _root, node0, node1 = self.desired()
@@ -242,7 +284,8 @@ class DesiredTreeTest(testtools.TestCase):
 
     def test_a_retired_node_offers_nothing_and_keeps_what_is_held(self):
         node = self.desired()[1]
-        closed = tree.retired(node, tree.Current(total=100, used=60))
+        closed = tree.retired(node, {
+            names.MEM_BW_PCT: tree.Current(total=100, used=60)})
         record = closed.inventories[names.MEM_BW_PCT]
         self.assertEqual((100, 100), (record['total'], record['reserved']))
         self.assertEqual(0, tree.free(record, 60))

@@ -46,8 +46,8 @@ class CapacityTest(openstack_base.CommandTestCase):
     def test_csv_and_table(self):
         self.start_host()
         for kind, words in (
-                ('csv', '"host_a",0,100,0,0,100,100,"",31,0\n'),
-                ('value', 'host_a 0 100 0 0 100 100 - 31 0\n'),
+                ('csv', '"host_a",0,100,0,0,100,100,"",31,0,"","",""\n'),
+                ('value', 'host_a 0 100 0 0 100 100 - 31 0 - - -\n'),
                 ('table', '| host_a |')):
             status, text = self.command(capacity.ShowCapacity, '-f', kind,
                                         'host_a')

@@ -56,7 +56,8 @@ class CapacityTest(unittest.TestCase):
 
     def test_a_row_for_each_node_and_one_for_the_rest(self):
         found = clouds.host(
-            clouds.node(0, used=30, reserved=10), clouds.node(1, bandwidth=0),
+            clouds.node(0, used=30, reserved=10, bursts=40, bursts_used=30),
+            clouds.node(1, bandwidth=0),
             clouds.pf('0000:01:00.0', 0, used=1),
             clouds.pf('0000:02:00.0', None))
         rows = [plain(row) for row in capacity.rows(found)]
@@ -65,7 +66,9 @@ class CapacityTest(unittest.TestCase):
             ['a', *[None] * 6]], [row[:7] for row in rows])
         self.assertEqual([7, None, 8], [
             row[7][0]['free'] if row[7] else None for row in rows])
-        self.assertEqual([[31, 100]] * 3, [row[8:] for row in rows])
+        self.assertEqual([[31, 100]] * 3, [row[8:10] for row in rows])
+        self.assertEqual([[40, 30, 10], [None] * 3, [None] * 3],
+                         [row[10:] for row in rows])
         self.assertEqual(len(capacity.COLUMNS), len(rows[0]))
 
 

@@ -27,7 +27,7 @@ DOMAIN = """<domain type='kvm'>
 </domain>"""
 
 node_policies = st.builds(
-    NodePolicy, l3_ways=st.integers(0, 64),
+    NodePolicy, l3_ways=st.integers(0, 64), burst=st.integers(0, 100),
     minimum=st.integers(0, 100), maximum=st.integers(1, 100),
     hardlimit=st.booleans(),
     priority=st.none() | st.integers(0, 7))

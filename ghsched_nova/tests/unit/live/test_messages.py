@@ -23,6 +23,7 @@ from ghsched_placement.policy import NodePolicy
 
 nodes = st.lists(st.tuples(
     st.builds(NodePolicy, l3_ways=st.integers(0, 64),
+              burst=st.integers(0, 100),
               minimum=st.integers(0, 100),
               maximum=st.integers(1, 100), hardlimit=st.booleans(),
               priority=st.none() | st.integers(0, 7)),

@@ -62,6 +62,15 @@ class CheckTest(testtools.TestCase):
         self.assertIn('0 thousandths of a CPU in real time for it instead of '
                       '668', str(error))
 
+    def test_another_burst_is_refused(self):
+        policy = parse({'ghsched:mem_bw_burst': '30'}, 1)
+        held = {NODE[1]: {'resources': {names.MEM_BW_BURST_PCT: 30}}}
+        self.check([1], {**ROOT, **held}, policy)
+        error = self.assertRaises(agreement.Disagreement, self.check, [0],
+                                  {**ROOT, **held}, policy)
+        self.assertIn('0 % memory bandwidth as a burst for it instead of 30',
+                      str(error))
+
     def test_another_amount_is_refused(self):
         self.assertRaises(agreement.Disagreement, self.check, [1],
                           {**ROOT, **on(1, 50)})

@@ -56,7 +56,7 @@ class GuestDiagnosticsTest(testtools.TestCase):
         section = test_bandwidth_use.Section(
             resctrl_path=str(self.host.root), node_bandwidth={},
             sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard',
-            l3_ways_shared=2)
+            l3_ways_shared=2, burst_ratio_max=3.0)
         own_engine = engine.HostEngine(section)
         own_engine.running = lambda: [
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)

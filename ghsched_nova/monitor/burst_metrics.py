@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What nova-compute knows of bursts, for Prometheus.
+
+It measures them itself, and keeps what it knows in a file
+(:mod:`ghsched_placement.burst_record`).
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client import core
+from prometheus_client import registry
+
+from ghsched_placement import burst_record
+
+#: Name, what it is, and the figure; all by host NUMA node.
+_METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
+                                         float | None]], ...] = (
+    ('pool_percent', 'Share of a node that is there for bursts of guests.',
+     lambda record: record.pool),
+    ('promised_percent', 'Share of a node that guests are promised as '
+     'bursts.', lambda record: record.promised),
+    ('offered_percent', 'Share of a node that may be promised as bursts.',
+     lambda record: record.offered),
+    ('short_chance', 'Part of the periods in which what is there for bursts '
+     'is expected not to suffice.', lambda record: record.chance),
+    ('periods', 'Periods in which bursts were measured, over the window.',
+     lambda record: record.total.periods),
+    ('periods_over', 'Periods of the window in which bursts used all that is '
+     'there for them.', lambda record: record.total.over),
+    ('periods_short', 'Periods of the window in which the node was full '
+     'besides.', lambda record: record.total.short))
+
+
+class Collector(registry.Collector):
+    """Reads the file at each scrape; without one there are no samples."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def collect(self) -> Iterator[core.Metric]:
+        """A gauge for each figure."""
+        try:
+            records = burst_record.read(self._path.read_text())
+        except (OSError, UnicodeDecodeError):
+            records = {}
+        for name, text, figure in _METRICS:
+            family = core.GaugeMetricFamily(f'ghsched_bursts_{name}', text,
+                                            labels=['node'])
+            for node, record in sorted(records.items()):
+                value = figure(record)
+                if value is not None:
+                    family.add_metric([str(node)], value)
+            yield family

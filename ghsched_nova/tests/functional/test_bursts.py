@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Bursts that are promised more than once, with a real Placement."""
+
+from pathlib import Path
+import types
+
+import fixtures
+from nova import context as nova_context
+
+from ghsched_nova.resctrl import naming
+from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.virt import burst_use
+from ghsched_placement import names
+
+#: MB/s of a node.
+CAPACITY = 10000
+HOUR = 3600.0
+
+
+class BurstsTest(nova_base.GhschedTestCase):
+    """Each node keeps 40 % for bursts; guests are promised 10 + 20 %."""
+
+    def setUp(self):
+        self.state = self.useFixture(fixtures.TempDir()).path
+        self.flags(state_path=self.state)
+        self.flags(node_bandwidth={'0': CAPACITY, '1': CAPACITY},
+                   bandwidth_bursts={'0': 40, '1': 40}, burst_window=2,
+                   group='ghsched')
+        super().setUp()
+        self.now = 0.0
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.virt.driver_reports.time',
+            types.SimpleNamespace(time=lambda: self.now)))
+        self.start_measured_host('host_a', CAPACITY, 0, 0)
+        self.wanted = self.flavor(vcpus=1, mem_bw_min=10, mem_bw_burst=20)
+
+    def hour(self, **percents):
+        """An hour with guests that use so much, by their UUID."""
+        for uuid, percent in percents.items():
+            for node in (0, 1):
+                path = Path(self.kernel.path, naming.group_name(uuid),
+                            'mon_data', f'mon_MB_{node:02}')
+                path.mkdir(parents=True, exist_ok=True)
+                (path / 'mbm_total_bytes').write_text(
+                    f'{CAPACITY * percent // 100}\n')
+        self.now += HOUR
+        self.computes['host_a'].manager.update_available_resource(
+            nova_context.get_admin_context())
+
+    def records(self, name):
+        return [self.placement.get(
+            f'/resource_providers/{self.provider("host_a", node)}'
+            '/inventories').body['inventories'][name] for node in (0, 1)]
+
+    def offered(self):
+        return [int(record['total'] * record['allocation_ratio'])
+                for record in self.records(names.MEM_BW_BURST_PCT)]
+
+    def test_as_many_as_are_seldom_busy_and_never_fewer_than_there_are(self):
+        self.assertEqual([40, 40], self.offered())
+        self.assertEqual([40, 40], [record['reserved'] for record
+                                    in self.records(names.MEM_BW_PCT)])
+        guests = [self.boot(self.wanted)['id'] for _ in range(4)]
+        refused = self.boot(self.wanted, state='ERROR')
+        self.assertIn('No valid host', self.fault(refused))
+        self.assertEqual({16}, {desired['MBMIN'][node]
+                                for _domain, _vcpus, desired
+                                in self.kernel.enforced
+                                for node in desired['MBMIN']})
+        for _ in range(3):
+            self.hour(**dict.fromkeys(guests, 5))
+        self.assertEqual([80, 80], self.offered())
+        guests += [self.boot(self.wanted)['id'] for _ in range(4)]
+        self.boot(self.wanted, state='ERROR')
+        self.assertTrue(Path(self.state, burst_use.FILE).exists())
+        for _ in range(3):
+            self.hour(**dict.fromkeys(guests, 30))
+        self.assertEqual([80, 80], self.offered())
+        self.boot(self.wanted, state='ERROR')
+        self.api.delete_server(guests[0])
+        self._wait_until_deleted({'id': guests[0]})
+        self.hour()
+        self.assertEqual(60, min(self.offered()))

@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How much bandwidth the host may promise as bursts, by what it measures."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import os
+from pathlib import Path
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova import conf
+from ghsched_nova.monitor import view
+from ghsched_placement import burst
+from ghsched_placement import burst_record
+from ghsched_placement import tree
+
+LOG = logging.getLogger(__name__)
+
+#: In nova's state_path.
+FILE = 'ghsched-bursts.json'
+
+
+class BurstUse:
+    """Looks at each measurement of bandwidth.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param path: of the file that outlives nova-compute.
+    """
+
+    def __init__(self, section: Any, path: Path) -> None:
+        self._section = section
+        self._path = path
+        self._records: dict[int, burst_record.Record] | None = None
+
+    @property
+    def records(self) -> Mapping[int, burst_record.Record]:
+        """What is known, by host NUMA node; of nodes with a pool alone."""
+        if self._records is None:
+            self._records = self._read()
+        kept = conf.tree_config(self._section).bursts
+        return {node: record for node, record in self._records.items()
+                if kept.get(node)}
+
+    @property
+    def offered(self) -> dict[int, int]:
+        """Percent that may be promised, by host NUMA node."""
+        return {node: record.offered for node, record in self.records.items()}
+
+    def measure(self, snapshot: view.Snapshot | None, now: float) -> None:
+        """Take one more period in; nothing that is wrong here is raised.
+
+        :param snapshot: None where nothing was measured.
+        :param now: seconds since 1970.
+        """
+        try:
+            config = conf.tree_config(self._section)
+            if snapshot is None or not any(config.bursts.values()):
+                return
+            limits = conf.burst_limits(self._section)
+            records = dict(self.records)
+            for node, period in periods(snapshot, config).items():
+                records[node] = burst_record.advance(
+                    records.get(node, burst_record.Record()),
+                    burst.hour_of(now), period, limits)
+            self._records = records
+            self._write(burst_record.write(records))
+        except Exception as error:
+            LOG.warning('ghsched: the use of bursts cannot be measured: %r',
+                        error)
+
+    def _read(self) -> dict[int, burst_record.Record]:
+        try:
+            return burst_record.read(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            LOG.warning('ghsched: what is known of bursts cannot be read: %s',
+                        error)
+            return {}
+
+    def _write(self, text: str) -> None:
+        """For who reads it meanwhile, the old one or the new one."""
+        fresh = self._path.with_suffix('.new')
+        fresh.write_text(text)
+        os.replace(fresh, self._path)
+
+
+def periods(snapshot: view.Snapshot,
+            config: tree.Config) -> dict[int, burst_record.Period]:
+    """What a measurement says of the nodes with a pool (pure).
+
+    A figure that several nodes have together says nothing of either. What
+    guests are guaranteed beyond what the node has beside its pool, such as
+    those that came before there was one, is taken from the pool.
+    """
+    found = {}
+    for row in snapshot.nodes:
+        if len(row.nodes) != 1 or not config.bursts.get(row.nodes[0]):
+            continue
+        node, = row.nodes
+        usable = 100 - config.reserved_bandwidth.get(node, 0)
+        pool = max(0, min(config.bursts[node], usable - row.guaranteed))
+        found[node] = burst_record.Period(
+            shares(snapshot.guests, node, row.capacity), pool,
+            bool(row.capacity) and (row.used.rate or 0) >= (
+                burst.FULL * usable / 100 * (row.capacity or 0)))
+    return found
+
+
+def shares(guests: Iterable[view.GuestUsage], node: int,
+           capacity: int | None) -> list[burst.Share] | None:
+    """What guests use of their bursts on a node (pure).
+
+    What a guest is guaranteed it has used first.
+
+    :param capacity: bytes per second that the node can deliver.
+    :returns: None where that is not known of all of them.
+    """
+    found = []
+    for guest in guests:
+        for row in guest.nodes:
+            if row.asked is None or not row.asked.burst or (
+                    node not in row.nodes):
+                continue
+            if row.used.rate is None or not capacity or row.nodes != (node,):
+                return None
+            used = 100 * row.used.rate / capacity - row.asked.minimum
+            found.append(burst.Share(row.asked.burst, max(0.0, used)))
+    return found
