@@ -47,9 +47,10 @@ FULL = 0.95
 #: Part of the hours of a window that must have been measured.
 _COVERED = 0.9
 
-#: How many times what the measured guests are promised may be promised: a few
-#: of them say little of many.
-_GROWTH = 2
+#: How many times what was promised over the window may be promised: a few
+#: guests say little of many, and what many do together is measured before
+#: there are still more.
+_GROWTH = 1.5
 
 #: By what part an allowed amount must exceed the one before to be offered, so
 #: that a figure which wavers is not written to Placement each time.
@@ -130,6 +131,7 @@ class Measured:
     :param variance: of one guest's share.
     :param correlation: of the guests with each other.
     :param guests: how many equal guests they are like.
+    :param over: part of the periods in which they used all of the pool.
     """
 
     promised: float
@@ -137,6 +139,7 @@ class Measured:
     variance: float
     correlation: float
     guests: float
+    over: float = 0.0
 
 
 def period(number: int, shares: Sequence[Share], pool: float,
@@ -198,7 +201,7 @@ def measured(hours: Sequence[Hour], limits: Limits) -> Measured | None:
     return Measured(
         total.promised / count, mean, own,
         min(1.0, max(limits.correlation, correlation)) if guests > 1
-        else limits.correlation, guests)
+        else limits.correlation, guests, total.over / count)
 
 
 def short_chance(found: Measured, promised: float, pool: float,
@@ -231,9 +234,11 @@ def allowed(hours: Sequence[Hour], pool: float, limits: Limits) -> int:
     found = measured(hours, limits)
     if found is None:
         return base
-    most = math.floor(min(pool * limits.ratio,
-                          max(pool, found.promised * _GROWTH)))
     chance = 1 - limits.percentile / 100
+    # Whatever the model says: where it has been too much, there is no more.
+    growth = _GROWTH if found.over <= chance else 1
+    most = math.floor(min(pool * limits.ratio,
+                          max(pool, found.promised * growth)))
     return base + sum(1 for _ in itertools.takewhile(
         lambda promised: short_chance(found, promised, pool, limits)
         <= chance, range(base + 1, most + 1)))

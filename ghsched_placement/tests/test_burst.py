@@ -108,7 +108,7 @@ class AllowedTest(unittest.TestCase):
 
     def test_steady_guests_count_as_what_they_use(self):
         allowed = burst.allowed(seen([[.5] * 8] * 60 * WINDOW), 80, LIMITS)
-        self.assertEqual(160, allowed)
+        self.assertEqual(120, allowed)
 
     def test_few_say_little_of_many(self):
         self.assertEqual(80, burst.allowed(

@@ -50,7 +50,7 @@ class RecordTest(unittest.TestCase):
         for number in range(4):
             record = burst_record.advance(record, number, quiet(), LIMITS)
             offered.append(record.offered)
-        self.assertEqual([40, 80, 80, 80], offered)
+        self.assertEqual([40, 60, 60, 60], offered)
         self.assertEqual(0, record.chance)
         self.assertEqual(2, record.total.periods)
 

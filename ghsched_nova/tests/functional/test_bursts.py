@@ -80,15 +80,15 @@ class BurstsTest(nova_base.GhschedTestCase):
                                 for node in desired['MBMIN']})
         for _ in range(3):
             self.hour(**dict.fromkeys(guests, 5))
-        self.assertEqual([80, 80], self.offered())
-        guests += [self.boot(self.wanted)['id'] for _ in range(4)]
+        self.assertEqual([60, 60], self.offered())
+        guests += [self.boot(self.wanted)['id'] for _ in range(2)]
         self.boot(self.wanted, state='ERROR')
         self.assertTrue(Path(self.state, burst_use.FILE).exists())
         for _ in range(3):
             self.hour(**dict.fromkeys(guests, 30))
-        self.assertEqual([80, 80], self.offered())
+        self.assertEqual([60, 60], self.offered())
         self.boot(self.wanted, state='ERROR')
         self.api.delete_server(guests[0])
         self._wait_until_deleted({'id': guests[0]})
         self.hour()
-        self.assertEqual(60, min(self.offered()))
+        self.assertEqual(40, min(self.offered()))

@@ -99,7 +99,7 @@ class BurstUseTest(testtools.TestCase):
     def test_what_was_measured_outlives_nova_compute(self):
         use = self.use()
         self.day(use)
-        self.assertEqual({0: 80}, use.offered)
+        self.assertEqual({0: 60}, use.offered)
         self.assertEqual(use.records, self.use().records)
 
     def test_nothing_is_kept_where_no_bursts_are(self):
@@ -112,7 +112,7 @@ class BurstUseTest(testtools.TestCase):
         use = burst_use.BurstUse(self.section, self.path / 'x' / 'y')
         self.day(use)
         self.assertIn('cannot be measured', self.log.output)
-        self.assertEqual({0: 80}, use.offered)
+        self.assertEqual({0: 60}, use.offered)
 
     def test_a_file_without_sense_is_as_none(self):
         for text in (b'{', b'\xff'):

@@ -1,0 +1,210 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How many guests fit a node by measured use instead of by declared peak.
+
+Simulated: one host NUMA node whose guests are promised a hard part and a
+burst. Each guest is idle or busy, in turns of ten minutes on average; for a
+part of its turns it is busy when all others are (*correlation*), and over a
+day its share of busy turns swells and falls (*diurnal*). Busy, it wants its
+hard part and 50 to 100 % of its burst. For six days the node is filled up to
+what ghsched_placement.burst allows, hour by hour; then guests live for further
+days, and the periods are counted in which bursts want more than what is kept
+for them, or guarantees in the kernel add up to more than the node. Rows of
+``bold`` are without caution: burst_correlation 0 and burst_safety 1.
+
+usage:
+    PYTHONPATH=. python tools/bench/burst_bench.py [--days 4] [--seeds 3]
+        [--json FILE]
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+import json
+import math
+from pathlib import Path
+import random
+import statistics
+import sys
+
+from ghsched_placement import burst
+from ghsched_placement import burst_record
+
+#: Percent of the node that is kept for bursts.
+POOL = 60
+#: Percent of each guest's guarantee, and of its burst.
+HARD, PEAK = 1, 6
+DAY = 24 * 60
+#: Days until a node is full.
+_FILLING = 6
+#: Minutes that a guest is busy, or idle, on average.
+TURN = 10
+
+DUTIES = (0.1, 0.2, 0.4)
+CORRELATIONS = (0.0, 0.1, 0.3)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Guests of one kind.
+
+    :param duty: part of the time that they are busy, on average.
+    :param correlation: part of the turns that they have in common.
+    :param swing: how much the duty swells over a day, 0 to 1.
+    """
+
+    duty: float
+    correlation: float
+    swing: float = 0.0
+
+    def busy(self, minute: int) -> float:
+        """Part of the turns that are busy at a time of day."""
+        wave = math.sin(2 * math.pi * minute / DAY)
+        return min(1.0, self.duty * (1 + self.swing * wave))
+
+
+class Crowd:
+    """Guests as they come, and what they want in each minute."""
+
+    def __init__(self, kind: Kind, chance: random.Random) -> None:
+        self._kind, self._chance = kind, chance
+        self._together = 0.0
+        self.levels: list[float] = []
+
+    def grow(self, guests: int) -> None:
+        self.levels += [0.0] * (guests - len(self.levels))
+
+    def minute(self, number: int) -> list[float]:
+        """Parts of their bursts that guests want, 0 to 1."""
+        share = self._kind.busy(number)
+        if self._chance.random() < 1 / TURN:
+            self._together = self._turn(share)
+        for place in range(len(self.levels)):
+            if self._chance.random() < 1 / TURN:
+                # The square root: two guests have the correlation that is
+                # asked for when each follows the crowd so often.
+                self.levels[place] = (
+                    -1.0 if self._chance.random()
+                    < math.sqrt(self._kind.correlation)
+                    else self._turn(share))
+        return [self._together if level < 0 else level
+                for level in self.levels]
+
+    def _turn(self, share: float) -> float:
+        if self._chance.random() >= share:
+            return 0.0
+        return self._chance.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a node.
+
+    :param guests: how many it took.
+    :param short: part of the periods in which bursts had less than they
+        wanted.
+    :param hard_short: periods in which a guest had less than its guarantee.
+    """
+
+    guests: int
+    short: float
+    hard_short: int
+
+
+def run(kind: Kind, limits: burst.Limits, days: int, seed: int) -> Outcome:
+    """Fill a node, and count on the days after that."""
+    crowd = Crowd(kind, random.Random(seed))  # noqa: S311
+    record = burst_record.Record()
+    crowd.grow(POOL // PEAK)
+    short = hard_short = periods = 0
+    filling = _FILLING * DAY
+    for minute in range(filling + days * DAY):
+        wants = crowd.minute(minute)
+        if minute < filling:
+            record = burst_record.advance(record, minute // 60, _period(
+                wants), limits)
+            if minute % 60 == 0:
+                crowd.grow(record.offered // PEAK)
+            continue
+        periods += 1
+        short += sum(wants) * PEAK > POOL
+        hard_short += not _hard_parts_held(wants, limits)
+    return Outcome(len(crowd.levels), short / periods, hard_short)
+
+
+def _period(wants: list[float]) -> burst_record.Period:
+    return burst_record.Period(
+        [burst.Share(PEAK, PEAK * want) for want in wants], POOL)
+
+
+def _hard_parts_held(wants: list[float], limits: burst.Limits) -> bool:
+    """Whether all guarantees of the kernel can be had at the same time.
+
+    A guest whose use is below its guarantee goes before the others, so it
+    has what it wants of it as long as the guarantees fit into the node.
+    """
+    promised = [HARD + math.floor(PEAK / limits.ratio)] * len(wants)
+    others = 100 - POOL - HARD * len(wants)
+    return others >= 0 and sum(promised) <= HARD * len(wants) + POOL
+
+
+def rows(days: int, seeds: int) -> Iterator[dict[str, object]]:
+    """Each kind of guests, in the order of the table."""
+    for swing in (0.0, 0.8):
+        for duty in DUTIES:
+            for correlation in CORRELATIONS:
+                kind = Kind(duty, correlation, swing)
+                for name, limits in (
+                        ('default', burst.Limits()),
+                        ('bold', burst.Limits(correlation=0, safety=1))):
+                    yield {'duty': duty, 'correlation': correlation,
+                           'diurnal': bool(swing), 'limits': name,
+                           **_summed([run(kind, limits, days, seed)
+                                      for seed in range(seeds)])}
+
+
+def _summed(found: list[Outcome]) -> dict[str, object]:
+    declared = POOL // PEAK
+    guests = statistics.mean(one.guests for one in found)
+    short = [100 * one.short for one in found]
+    return {'gain': round(guests / declared, 2),
+            'short_percent': round(statistics.mean(short), 2),
+            'worst_percent': round(max(short), 2),
+            'hard_short': sum(one.hard_short for one in found)}
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument('--days', type=int, default=4)
+    options.add_argument('--seeds', type=int, default=3)
+    options.add_argument('--json', type=Path)
+    arguments = options.parse_args()
+    found = []
+    print('simulated; guests of a node against declared peaks, percent of '
+          'periods short')
+    for row in rows(arguments.days, arguments.seeds):
+        found.append(row)
+        print(f'{"diurnal" if row["diurnal"] else "steady":8}'
+              f' duty {row["duty"]:.0%} correlation {row["correlation"]:.1f}'
+              f' {row["limits"]:8} x {row["gain"]:.2f}'
+              f'  short {row["short_percent"]:5.2f} %'
+              f' (worst {row["worst_percent"]:5.2f} %)'
+              f'  hard part {row["hard_short"]}', flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=2) + '\n')
+    bad = [row for row in found if row['hard_short']]
+    return 1 if bad else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
