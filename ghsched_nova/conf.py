@@ -93,14 +93,16 @@ OPTS: list[cfg.Opt] = [
              'With more the tail counts, which few periods show. Used by '
              'nova-compute.'),
     cfg.FloatOpt(
-        'burst_correlation', default=0.1, min=0.0, max=1.0,
+        'burst_correlation', default=0.3, min=0.0, max=1.0,
         help='How much guests are taken to be busy at the same time, at '
              'least: with 0 each by itself, with 1 all at once. What is '
              'measured counts where it is more. Guests that come are seldom '
              'strangers to those that are there: they serve the same users '
-             'or the same clock. Used by nova-compute.'),
+             'or the same clock. A day shows too few of the times when they '
+             'are busy together to rely on less, unless guests are known '
+             'to have nothing in common. Used by nova-compute.'),
     cfg.FloatOpt(
-        'burst_safety', default=1.1, min=1.0, max=10.0,
+        'burst_safety', default=1.2, min=1.0, max=10.0,
         help='How many times as busy as has been measured guests are taken '
              'to be, for those that come and for days to come. Used by '
              'nova-compute.'),

@@ -75,8 +75,8 @@ class Limits:
 
     window: int = 24
     percentile: float = 99.0
-    correlation: float = 0.1
-    safety: float = 1.1
+    correlation: float = 0.3
+    safety: float = 1.2
     ratio: float = 3.0
 
 
