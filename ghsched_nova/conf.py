@@ -44,6 +44,13 @@ THREADS_GROUP = cfg.OptGroup(
     help='Options of oslo.privsep for what sets the scheduling class of '
          'threads of guests. It needs CAP_SYS_NICE and no other capability.')
 
+MEMORY_GROUP = cfg.OptGroup(
+    'ghsched_memory_privsep',
+    title='The helper of nova-compute that moves memory of guests',
+    help='Options of oslo.privsep for what moves the memory of a running '
+         'guest to another NUMA node. It needs CAP_SYS_NICE, CAP_SYS_PTRACE '
+         'and CAP_DAC_OVERRIDE.')
+
 OPTS: list[cfg.Opt] = [
     cfg.StrOpt(
         'resctrl_path', default='/sys/fs/resctrl',
@@ -326,6 +333,11 @@ OPTS: list[cfg.Opt] = [
         'affinity_delay', default=900.0, min=0.0,
         help='Seconds for which guests that say less than 1 MB/s to each '
              'other still belong together. Used by nova-compute.'),
+    cfg.IntOpt(
+        'node_move_rate', default=1024, min=0,
+        help='MiB of memory per second that are moved at most when a running '
+             'guest is moved to another NUMA node of its host; 0 for no '
+             'limit. Used by nova-compute.'),
     cfg.FloatOpt(
         'load_period', default=30.0, min=0.0,
         help='Seconds over which load and waiting of NUMA nodes are measured '
@@ -388,7 +400,9 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """For oslo-config-generator (entry point ``oslo.config.opts``)."""
     return [(GROUP, OPTS),
             (PRIVSEP_GROUP, _privsep_opts(['CAP_DAC_OVERRIDE'])),
-            (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE']))]
+            (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE'])),
+            (MEMORY_GROUP, _privsep_opts([
+                'CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE']))]
 
 
 def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:

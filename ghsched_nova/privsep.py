@@ -40,3 +40,14 @@ threads = priv_context.PrivContext(
     pypath=f'{__name__}.threads',
     capabilities=[capabilities.CAP_SYS_NICE],
 )
+
+#: Binds and moves the memory of QEMU, which belongs to another user
+#: (move_pages(2), ptrace(2)), and writes ``cpuset.mems`` of its groups.
+memory = priv_context.PrivContext(
+    'ghsched_nova',
+    cfg_section='ghsched_memory_privsep',
+    pypath=f'{__name__}.memory',
+    capabilities=[capabilities.CAP_DAC_OVERRIDE,
+                  capabilities.CAP_SYS_NICE,
+                  capabilities.CAP_SYS_PTRACE],
+)

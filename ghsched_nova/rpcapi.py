@@ -16,6 +16,8 @@ The client of :mod:`ghsched_nova.virt.rpc`; what crosses is told there and in
 :mod:`ghsched_nova.live.messages`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import oslo_messaging
@@ -35,8 +37,13 @@ _UNKNOWN = tuple(error.__name__ for error in _UNKNOWN_ERRORS)
 
 #: The first in which set_policy takes a lock.
 _LOCK_VERSION = '1.1'
-#: The first with check_move.
-_MOVE_VERSION = '1.2'
+#: The first with check_move, and with move_nodes.
+_CHECK_VERSION = '1.2'
+_MOVE_VERSION = '1.3'
+
+
+#: Calls that are answered at once.
+NO_PATIENCE: Mapping[str, int] = MappingProxyType({})
 
 
 class _UnknownCall(errors.Refused):
@@ -104,12 +111,28 @@ class HostClient:
         :raises Refused: with the host's reason.
         :raises HostSilent: when it does not answer.
         """
-        self._call(guest, 'check_move', _MOVE_VERSION, move=move)
+        self._call(guest, 'check_move', _CHECK_VERSION, move=move)
+
+    def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
+                   token: str, lock: str) -> None:
+        """Move a running guest between the nodes of its host.
+
+        That may take as long as a live migration.
+
+        :param lock: see :meth:`change.Records.lock`.
+        :raises Refused: with the host's reason; it has put all back.
+        :raises HalfDone: with the host's reason; it could not yet.
+        :raises HostSilent: when it does not answer; what it did is unknown.
+        """
+        self._call(guest, 'move_nodes', _MOVE_VERSION, compat.long_calls(),
+                   move=move, token=token, lock=lock)
 
     def _call(self, guest: change.Guest, method: str,
               version: str = messages.FIRST_VERSION,
+              patience: Mapping[str, int] = NO_PATIENCE,
               **arguments: Any) -> dict[str, Any]:
-        client = self._client.prepare(server=guest.host, version=version)
+        client = self._client.prepare(server=guest.host, version=version,
+                                      **patience)
         try:
             answer: dict[str, Any] = client.call(
                 self._context, method, instance_uuid=guest.uuid, **arguments)

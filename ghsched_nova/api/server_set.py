@@ -22,9 +22,9 @@ answers one action itself::
                                  "ghsched:mem_bw_max": null},
                  "dry_run": false}}
 
-with the JSON of ``ghsched server set``. With ``{"move_nodes": {"0": 1},
-"dry_run": true}`` instead, host NUMA node by guest NUMA node, the answer says
-whether the server could be moved (:mod:`ghsched_nova.cmd.server_move`).
+with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
+false}`` instead, host NUMA node by guest NUMA node, moves the server inside
+its host (:mod:`ghsched_nova.cmd.server_move`).
 Whatever else comes goes on to Nova.
 """
 
@@ -132,9 +132,10 @@ def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
 
 def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
     if isinstance(asked, dict) and server_move.KEY in asked:
-        nodes = server_move.read(asked)
+        nodes, dry_run = server_move.read(asked), asked.get('dry_run') is True
         with records.in_cell(uuid, context) as cell:
-            return server_move.document(server_move.check(cell, uuid, nodes))
+            return server_move.document(
+                server_move.move(cell, uuid, nodes, dry_run), dry_run)
     return _change(context, uuid, *wish_of(asked))
 
 

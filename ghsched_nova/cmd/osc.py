@@ -52,12 +52,11 @@ class SetServer(base.Lister):
 
 
 class MoveServerNodes(base.Lister):
-    """Say whether a running server could be moved on its host.
+    """Move a running server to other NUMA nodes of its host.
 
-    Shows the CPUs of each vCPU on the host NUMA nodes that are named, or why
-    the server has to stay where it is: for want of CPUs, memory or bandwidth
-    there, or because its memory is pinned. It only looks, and has to be
-    called with --dry-run. nova-api must have the filter of ghsched in its
+    Shows the CPUs of each vCPU before and after, or why the server has to
+    stay where it is: for want of CPUs, memory or bandwidth there, or because
+    its memory is pinned. nova-api must have the filter of ghsched in its
     api-paste.ini.
     """
 
@@ -76,14 +75,13 @@ class MoveServerNodes(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        if not parsed_args.dry_run:
-            raise base.Refused(f'refused: {server_move.ONLY_DRY}')
         try:
             nodes = server_move.wish(parsed_args.node)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: {error}') from error
         client = clients.of(self.app)
-        shown = client.check_move(
-            str(client.find_server(parsed_args.server)['id']), nodes)
+        shown = client.move_nodes(
+            str(client.find_server(parsed_args.server)['id']), nodes,
+            parsed_args.dry_run)
         self.log.warning(server_move.summary(shown))
         return server_move.HEADER, list(server_move.rows(shown))

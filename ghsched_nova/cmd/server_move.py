@@ -17,9 +17,10 @@ The keys of the JSON are stable: none is renamed or removed.
 server
     ``uuid``, ``name`` and ``host``.
 changed
-    Whether anything would move.
+    Whether anything was moved, or given up in Placement; with a dry run,
+    whether anything would be.
 dry_run
-    That nothing was changed.
+    Whether it was asked only.
 nodes
     For each guest NUMA node: ``guest_node``, ``before`` and ``after``, each
     with ``host_node`` and ``cpus``, the CPUs by vCPU.
@@ -38,8 +39,6 @@ KEY = 'move_nodes'
 
 HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
           'CPUs After')
-
-ONLY_DRY = 'this release only finds out whether it could be done, say dry_run'
 
 
 def wish(texts: Iterable[str]) -> dict[int, int]:
@@ -67,8 +66,6 @@ def read(asked: Mapping[str, Any]) -> dict[int, int]:
             isinstance(host, int) and not isinstance(host, bool)
             for host in nodes.values()):
         raise _wrong('must map guest NUMA nodes to host NUMA nodes')
-    if asked.get('dry_run') is not True:
-        raise _wrong(ONLY_DRY)
     return wish(f'{guest}={host}' for guest, host in nodes.items())
 
 
@@ -82,14 +79,22 @@ def _wrong(why: str) -> policies.PolicyError:
     return policies.PolicyError(KEY, why)
 
 
-def check(context: Any, server: str, nodes: Mapping[int, int]) -> Any:
-    """Find out whether a server could be moved.
+def move(context: Any, server: str, nodes: Mapping[int, int],
+         dry_run: bool) -> Any:
+    """Move a server, and let Nova's list of its actions say so.
 
     :param context: of the cell of the guest.
+    :param dry_run: find out whether it could be done, and change nothing.
     :returns: ghsched_nova.live.node_move.Plan
-    :raises Refused: with the reason.
+    :raises Refused: with the reason; all is as it was.
+    :raises LeftOver: when not all could be put back.
     """
-    return node_mover(context, server).check(nodes)
+    from ghsched_nova.live import records
+    mover = node_mover(context, server)
+    if dry_run:
+        return mover.check(nodes)
+    with records.as_action(context, server, records.MOVE_EVENT):
+        return mover.run(nodes)
 
 
 def node_mover(context: Any, server: str) -> Any:
@@ -116,8 +121,8 @@ def node_mover(context: Any, server: str) -> Any:
 # -- what is shown ------------------------------------------------------------
 
 
-def document(plan: Any) -> dict[str, Any]:
-    """What would be done, as the JSON has it (pure)."""
+def document(plan: Any, dry_run: bool) -> dict[str, Any]:
+    """What was done, or would be, as the JSON has it (pure)."""
     guest, request = plan.guest, plan.request
 
     def side(cell: Any) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def document(plan: Any) -> dict[str, Any]:
     return {
         'server': {'uuid': guest.uuid, 'name': guest.name,
                    'host': guest.host},
-        'changed': plan.needed, 'dry_run': True,
+        'changed': plan.needed, 'dry_run': dry_run,
         'nodes': [{'guest_node': number, 'before': side(old),
                    'after': side(new)} for number, (old, new) in enumerate(
                        zip(request.move.before, request.move.after,
@@ -139,6 +144,8 @@ def summary(shown: Mapping[str, Any]) -> str:
     """What was found, in a sentence."""
     if not shown['changed']:
         return 'Nothing to move: the server is there already.'
+    if not shown['dry_run']:
+        return 'Done: the server was moved.'
     return 'This could be done now. Nothing was changed.'
 
 

@@ -20,6 +20,7 @@ passthrough devices does not move.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lxml import etree
 
@@ -55,6 +56,30 @@ def helper_cpus(cells: Iterable[GuestCell],
     return reserved or frozenset().union(*vcpu_cpus(cells, shared).values())
 
 
+def policy_after(xml: str, move: Move) -> metadata.DomainPolicy | None:
+    """The policy of a domain after a move; None when it has none.
+
+    :raises MetadataError: when it cannot be read.
+    """
+    policy = metadata.read(xml)
+    return policy and replace(policy, host_nodes=tuple(
+        cell.host_node for cell in move.after))
+
+
+def pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
+    """CPUs by kind (the element's name) and number of what is pinned.
+
+    The emulator has the number 0.
+    """
+    found = {}
+    for kind, name in (('vcpupin', 'vcpu'), ('emulatorpin', 'emulator'),
+                       ('iothreadpin', 'iothread')):
+        for pin in etree.fromstring(xml).findall(f'cputune/{kind}'):
+            found[kind, int(pin.get(name, '0'))] = frozenset(cpulist.parse(
+                pin.get('cpuset', '')))
+    return found
+
+
 def render(xml: str, move: Move,
            shared: Mapping[int, frozenset[int]]) -> str:
     """The XML of the domain after a move; the same text when nothing moves.
@@ -63,8 +88,8 @@ def render(xml: str, move: Move,
     """
     if not move.needed:
         return xml
-    root = etree.fromstring(metadata.move(
-        xml, dict(move.moved.values())))
+    policy = policy_after(xml, move)
+    root = etree.fromstring(metadata.write(xml, policy) if policy else xml)
     cpus = vcpu_cpus(move.after, shared)
     for pin in root.findall('cputune/vcpupin'):
         vcpu = int(pin.get('vcpu', '-1'))

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
+from typing import NoReturn
 from typing import Protocol
 import uuid
 
@@ -200,7 +201,7 @@ class LiveChange:
         except (errors.Refused, policies.PolicyError):
             raise
         except Exception as error:
-            raise errors.Refused(_reason(error)) from error
+            raise errors.Refused(reason(error)) from error
         return plan
 
     def _plan(self, wish: changes.Wish) -> Plan:
@@ -276,23 +277,10 @@ class LiveChange:
 
     # -- undoing --------------------------------------------------------------
 
-    def _give_up(self, error: BaseException) -> None:
+    def _give_up(self, error: BaseException) -> NoReturn:
         """Put back what was done, and tell what cannot be."""
-        steps = [*self._undo, self.records.unlock]
-        self._undo = []
-        # Newest first, the lock last of all.
-        left = [_tried(step) for step in (*reversed(steps[:-1]), steps[-1])]
-        left = [one for one in left if one]
-        if isinstance(error, errors.LeftOver):
-            raise errors.LeftOver(error.reason, [*error.left, *left]
-                                  ) from error
-        if left:
-            raise errors.LeftOver(_reason(error), left) from error
-        if isinstance(error, (errors.Refused, policies.PolicyError)):
-            raise error
-        if isinstance(error, Exception):
-            raise errors.Refused(_reason(error)) from error
-        raise error
+        steps, self._undo = self._undo, []
+        give_up(error, steps, self.records.unlock)
 
     def _set_back(self, plan: Plan, token: str) -> str:
         try:
@@ -304,7 +292,7 @@ class LiveChange:
         except Exception as error:
             self._host_may_differ = True
             return (f'the host {plan.guest.host} may still hold the new '
-                    f'policy ({_reason(error)}), and Placement holds the '
+                    f'policy ({reason(error)}), and Placement holds the '
                     'larger share of both; give the server the old values '
                     'with this command, or hard reboot it before that')
         return ''
@@ -314,12 +302,12 @@ class LiveChange:
         held = plan.held
         if self._host_may_differ:
             held = changes.larger(held, plan.wanted)
-        return _put_back(self.shares_of(plan.guest), held)
+        return put_back(self.shares_of(plan.guest), held)
 
     def _keep_both(self, plan: Plan) -> str:
         """Nobody knows which policy holds: Placement has room for either."""
-        told = _put_back(self.shares_of(plan.guest),
-                         changes.larger(plan.held, plan.wanted))
+        told = put_back(self.shares_of(plan.guest),
+                        changes.larger(plan.held, plan.wanted))
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '
             'known; Placement holds the larger share of both, and the flavor '
@@ -327,7 +315,30 @@ class LiveChange:
             'command again with the new or the old values.', told]))
 
 
-def _put_back(shares: Shares, held: Mapping[str, int]) -> str:
+def give_up(error: BaseException, undo: Sequence[Callable[[], str]],
+            unlock: Callable[[], str]) -> NoReturn:
+    """Take back what was done, and tell what could not be.
+
+    :param undo: the steps back, in the order in which things were done.
+    :raises Refused: all is as it was.
+    :raises LeftOver: it is not.
+    """
+    # Newest first, the lock last of all.
+    left = [_tried(step) for step in (*reversed(undo), unlock)]
+    left = [one for one in left if one]
+    if isinstance(error, errors.LeftOver):
+        raise errors.LeftOver(error.reason, [*error.left, *left]) from error
+    if left:
+        raise errors.LeftOver(reason(error), left) from error
+    if isinstance(error, (errors.Refused, policies.PolicyError)):
+        raise error
+    if isinstance(error, Exception):
+        raise errors.Refused(reason(error)) from error
+    raise error
+
+
+def put_back(shares: Shares, held: Mapping[str, int]) -> str:
+    """Have Placement hold what it held; what is left to do in words."""
     try:
         shares.put(held)
     except errors.Gone:
@@ -345,10 +356,11 @@ def _tried(step: Callable[[], str]) -> str:
     try:
         return step()
     except Exception as error:
-        return f'a step back failed: {_reason(error)}'
+        return f'a step back failed: {reason(error)}'
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """Why something failed, in words."""
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))
     return str(error) if known else f'{type(error).__name__}: {error}'

@@ -24,6 +24,8 @@ caller falls back to the version before.
     ``set_policy`` takes ``lock``. Answers that refuse may have ``left``.
 1.2
     ``check_move``, see :mod:`ghsched_nova.live.move_messages`.
+1.3
+    ``move_nodes``, likewise.
 """
 
 from collections.abc import Mapping
@@ -35,7 +37,7 @@ from ghsched_placement.bandwidth import number
 
 #: oslo.messaging: our namespace on the topic of nova-compute.
 NAMESPACE = 'ghsched'
-VERSION = '1.2'
+VERSION = '1.3'
 FIRST_VERSION = '1.0'
 
 #: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and

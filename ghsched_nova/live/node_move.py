@@ -17,8 +17,11 @@ Knows no Nova object and no wire; what it works with is given to it.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from typing import Protocol
+import uuid
 
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
@@ -48,6 +51,12 @@ class Records(Protocol):
     def place(self) -> Place:
         """:raises Refused: when the guest cannot be moved now."""
 
+    def lock(self) -> str:
+        """See :meth:`change.Records.lock`."""
+
+    def unlock(self) -> str:
+        """See :meth:`change.Records.unlock`."""
+
 
 class Host(Protocol):
     """The compute host, see :class:`ghsched_nova.rpcapi.HostClient`."""
@@ -59,24 +68,39 @@ class Host(Protocol):
         :raises HostSilent: when it does not answer.
         """
 
+    def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
+                   token: str, lock: str) -> None:
+        """Move it, and write that into Nova's record; else as before."""
+
+    def policy_of(self, guest: change.Guest, void: str) -> object:
+        """See :meth:`change.Host.policy_of`."""
+
 
 @dataclass(frozen=True)
 class Plan:
     """What is to be done.
 
-    :param wanted: percent that Placement is to hold, by provider.
+    :param held: percent that Placement holds now, by provider.
+    :param wanted: percent that it is to hold.
     """
 
     guest: change.Guest
     request: move_messages.Request
+    held: Mapping[str, int]
     wanted: Mapping[str, int]
 
     @property
     def needed(self) -> bool:
-        return self.request.move.needed
+        """Placement may have been left with both places of a guest."""
+        return self.request.move.needed or self.held != self.wanted
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Host NUMA nodes of the host."""
+        return tuple(self.request.shared)
 
 
-@dataclass(frozen=True)
+@dataclass
 class NodeMove:
     """A move of one guest.
 
@@ -88,6 +112,7 @@ class NodeMove:
     shares_of: Callable[[change.Guest, tuple[int, ...]], change.Shares]
     host: Host
     accounting: Accounting
+    _undo: list[Callable[[], str]] = field(default_factory=list)
 
     def check(self, wish: Mapping[int, int]) -> Plan:
         """Find out whether it could be done; nothing is changed.
@@ -97,8 +122,9 @@ class NodeMove:
         """
         try:
             plan = self._plan(wish)
-            if plan.needed:
-                self._check_room(plan)
+            if plan.request.move.needed:
+                if plan.wanted:
+                    self._shares(plan).check_room(plan.wanted)
                 self.host.check_move(plan.guest,
                                      move_messages.pack(plan.request))
         except errors.Refused:
@@ -107,9 +133,89 @@ class NodeMove:
                 policies.PolicyError) as error:
             raise errors.Refused(str(error)) from error
         except Exception as error:
-            raise errors.Refused(f'{type(error).__name__}: {error}'
-                                 ) from error
+            raise errors.Refused(change.reason(error)) from error
         return plan
+
+    def run(self, wish: Mapping[int, int]) -> Plan:
+        """Do it: room in Placement first, which holds both places meanwhile.
+
+        A guest that is there already, in Placement too, is not written to.
+
+        :raises Refused: all is as it was.
+        :raises LeftOver: it is not, and there is something to do by hand.
+        """
+        plan = self.check(wish)
+        if not plan.needed:
+            return plan
+        self._undo = []
+        try:
+            lock = self.records.lock()
+            # Once more: only now nobody else can change the guest.
+            plan = self.check(wish)
+            self._carry_out(plan, lock)
+        except BaseException as error:
+            steps, self._undo = self._undo, []
+            change.give_up(error, steps, self.records.unlock)
+        left = self.records.unlock()
+        if left:
+            raise errors.LeftOver('the server was moved', [left])
+        return plan
+
+    def _carry_out(self, plan: Plan, lock: str) -> None:
+        if plan.wanted:
+            self._undo.append(lambda: change.put_back(self._shares(plan),
+                                                      plan.held))
+            self._shares(plan).put(changes.larger(plan.held, plan.wanted))
+        if plan.request.move.needed:
+            self._move(plan, lock)
+        # From here on the guest is there; nothing is taken back.
+        self._undo = []
+        self._give_back(plan)
+
+    def _move(self, plan: Plan, lock: str) -> None:
+        token = str(uuid.uuid4())
+        try:
+            self.host.move_nodes(plan.guest, move_messages.pack(
+                plan.request), token, lock)
+        except errors.HalfDone as error:
+            self._undo = []
+            raise errors.LeftOver(str(error), [self._both(plan)]) from error
+        except errors.HostSilent as silent:
+            self._after_silence(plan, token, silent)
+
+    def _after_silence(self, plan: Plan, token: str,
+                       silent: errors.HostSilent) -> None:
+        """See that the host does nothing later, and what Nova has now."""
+        try:
+            self.host.policy_of(plan.guest, token)
+        except (errors.HostSilent, errors.Refused) as error:
+            self._undo = []
+            raise errors.LeftOver(str(silent), [self._both(plan)]) from error
+        cells = self.records.place().cells
+        if [cell.host_node for cell in cells] != [
+                cell.host_node for cell in plan.request.move.after]:
+            raise errors.Refused(f'{silent}; the server is where it was')
+
+    def _give_back(self, plan: Plan) -> None:
+        try:
+            if plan.wanted:
+                self._shares(plan).put(plan.wanted)
+        except errors.Gone:
+            return
+        except Exception as error:
+            raise errors.LeftOver(
+                f'the server was moved: {change.reason(error)}',
+                [self._both(plan)]) from error
+
+    @staticmethod
+    def _both(plan: Plan) -> str:
+        return (f'Placement holds both places of the server on the host '
+                f'{plan.guest.host}; when its nova-compute runs, it brings '
+                'the server to one of them, and "openstack ghsched audit '
+                '--fix", or this command once more, gives up the other')
+
+    def _shares(self, plan: Plan) -> change.Shares:
+        return self.shares_of(plan.guest, plan.nodes)
 
     def _plan(self, wish: Mapping[int, int]) -> Plan:
         place = self.records.place()
@@ -122,6 +228,19 @@ class NodeMove:
                 'the server has no NUMA nodes (hw:numa_nodes): Nova has not '
                 'placed it on any of the host')
         move = node_move.plan(place.cells, place.host, wish, place.devices)
+        held, wanted = self._room(place, [cell.host_node
+                                          for cell in move.after])
+        return Plan(guest, move_messages.Request(
+            move, {node: cell.shared for node, cell in place.host.items()}),
+            held, wanted)
+
+    def _room(self, place: Place, nodes: Sequence[int]
+              ) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """What Placement holds and is to hold, of all nodes of the host.
+
+        Both are empty for a guest that it holds no bandwidth for.
+        """
+        guest = place.guest
         policy = policies.parse(guest.extra_specs, len(place.cells))
         if policy and any(node.l3_ways for node in policy.nodes):
             raise errors.Refused(
@@ -133,14 +252,8 @@ class NodeMove:
                 'the server has a burst of bandwidth (ghsched:mem_bw_burst), '
                 'which is not moved while it runs')
         wanted = {} if policy is None else changes.shares(
-            policy, self.accounting,
-            [cell.host_node for cell in move.after], guest.compute_node)
-        return Plan(guest, move_messages.Request(
-            move, {node: cell.shared for node, cell in place.host.items()}),
-            {provider: share for provider, share in wanted.items() if share})
-
-    def _check_room(self, plan: Plan) -> None:
-        if plan.wanted:
-            self.shares_of(plan.guest, tuple(
-                cell.host_node for cell in plan.request.move.after)
-            ).check_room(plan.wanted)
+            policy, self.accounting, nodes, guest.compute_node)
+        if not any(wanted.values()):
+            return {}, {}
+        held = self.shares_of(guest, tuple(place.host)).held()
+        return held, {provider: wanted.get(provider, 0) for provider in held}

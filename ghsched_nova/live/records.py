@@ -42,6 +42,7 @@ _STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
 
 #: In Nova's list of actions of a guest, and of the events of that action.
 ACTION, EVENT = 'ghsched', 'ghsched_set_bandwidth'
+MOVE_EVENT = 'ghsched_move_nodes'
 
 #: Nova starts nothing else with a guest whose task state this is, and a
 #: restarted nova-compute clears it (``ComputeManager._init_instance``). It is
@@ -219,12 +220,16 @@ class NovaRecords:
 
     def _instance(self) -> Any:
         try:
-            return objects.Instance.get_by_uuid(
+            instance = objects.Instance.get_by_uuid(
                 self._context, self._uuid,
                 expected_attrs=['flavor', 'numa_topology',
                                 'system_metadata'])
         except exception.InstanceNotFound as error:
             raise errors.Gone('there is no such server any more') from error
+        # Nova takes what it has just read for changed, and save() would write
+        # it over what nova-compute writes when it moves the guest.
+        instance.obj_reset_changes(['numa_topology'], recursive=True)
+        return instance
 
 
 def _give_free(instance: Any) -> None:
@@ -234,7 +239,8 @@ def _give_free(instance: Any) -> None:
 
 
 @contextlib.contextmanager
-def as_action(context: Any, uuid: str) -> Iterator[None]:
+def as_action(context: Any, uuid: str,
+              event: str = EVENT) -> Iterator[None]:
     """Let Nova's list of actions of a guest have what is done inside.
 
     :param context: of the cell of the guest; who asked, and the request.
@@ -244,7 +250,7 @@ def as_action(context: Any, uuid: str) -> Iterator[None]:
         objects.InstanceAction.action_start(context, uuid, ACTION,
                                             want_result=False)
         objects.InstanceActionEvent.event_start(
-            context, uuid, EVENT, want_result=False,
+            context, uuid, event, want_result=False,
             host=compat.config().host)
     except Exception as error:
         raise errors.Refused('the action cannot be recorded: '
@@ -256,15 +262,15 @@ def as_action(context: Any, uuid: str) -> Iterator[None]:
         failure = error
         raise
     finally:
-        _end_action(context, uuid, failure)
+        _end_action(context, uuid, event, failure)
 
 
-def _end_action(context: Any, uuid: str, failure: BaseException | None
-                ) -> None:
+def _end_action(context: Any, uuid: str, event: str,
+                failure: BaseException | None) -> None:
     """What was done stays done, whether it can be written down or not."""
     try:
         objects.InstanceActionEvent.event_finish_with_failure(
-            context, uuid, EVENT, exc_val=failure,
+            context, uuid, event, exc_val=failure,
             exc_tb=failure.__traceback__ if failure else None,
             want_result=False)
     except Exception as error:

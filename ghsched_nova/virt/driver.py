@@ -18,6 +18,7 @@ resctrl hold that policy before the guest's CPUs run. Each method hooks one
 method of Nova's and leaves the work to the modules beside it.
 """
 
+from pathlib import Path
 from typing import Any
 
 from nova import exception
@@ -25,16 +26,20 @@ from nova import exception
 from ghsched_nova import compat
 from ghsched_nova import conf
 from ghsched_nova import pci_requests
+from ghsched_nova.threads import pages
 from ghsched_nova.virt import driver_devices
 from ghsched_nova.virt import driver_migration
 from ghsched_nova.virt import driver_reports
 from ghsched_nova.virt import driver_start
+from ghsched_nova.virt import host_moves
 from ghsched_nova.virt import libvirt_features
 from ghsched_nova.virt import live_claim
+from ghsched_nova.virt import moving
 from ghsched_nova.virt import rpc
 
 pci_requests.register_compute()
 compat.steer_fit()
+compat.count_moves()
 compat.hold_live_claims(lambda driver, instance, host: live_claim.orders(
     instance, host, driver._ghsched.can_join))
 
@@ -47,8 +52,14 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
+        section = compat.config().ghsched
+        memory = pages.Memory(Path(section.libvirt_run_path),
+                              section.node_move_rate)
+        self._moves = host_moves.HostMoves(virtapi, moving.Mover(
+            self._ghsched, memory, self._changing), memory)
         self._policy_endpoint = rpc.PolicyEndpoint(
-            self._ghsched, self._host, self._changing, self._tell_news)
+            self._ghsched, self._host, self._changing, self._tell_news,
+            self._moves)
 
     def init_host(self, host: str) -> None:
         try:
@@ -62,6 +73,10 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._ghsched.warn_of_open_directory()
         self._reconcile()
         compat.add_endpoint(self.virtapi, self._policy_endpoint)
+
+    def _reconcile(self) -> None:
+        super()._reconcile()
+        self._moves.repair(self._last_running, self._policy_endpoint.running)
 
     # -- a guest ends ---------------------------------------------------------
 

@@ -23,6 +23,8 @@ from lxml import etree
 
 from ghsched_nova.guest import node_move as domains
 from ghsched_nova.live import move_messages
+from ghsched_nova.threads import memory
+from ghsched_nova.threads import pages
 from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
 
@@ -39,15 +41,31 @@ _PINNED = {
 
 
 def refusals(xml: str, request: move_messages.Request,
+             own_memory: pages.Memory,
              sysfs: Path = Path('/sys')) -> list[str]:
     """Why a domain cannot be moved; nothing when it can.
 
     :param xml: of the running domain.
+    :param own_memory: of the guests of this host.
     :param sysfs: the host's.
     """
     root = etree.fromstring(xml)
-    return [*_pinned(root), *_elsewhere(root, request),
+    name = root.findtext('name') or ''
+    return [*_pinned(root), *_unbound(name, request, own_memory),
+            *_elsewhere(root, request, own_memory.allowed(name)),
             *_short(request, sysfs)]
+
+
+def _unbound(name: str, request: move_messages.Request,
+             own_memory: pages.Memory) -> Iterator[str]:
+    refusal = own_memory.refusal(name)
+    if refusal:
+        yield refusal
+    try:
+        memory.sequence(dict(request.move.moved.values()),
+                        [cell.host_node for cell in request.move.before])
+    except memory.NotBound as error:
+        yield str(error)
 
 
 def _pinned(root: etree._Element) -> Iterator[str]:
@@ -58,9 +76,14 @@ def _pinned(root: etree._Element) -> Iterator[str]:
                'of it can be moved while it runs')
 
 
-def _elsewhere(root: etree._Element,
-               request: move_messages.Request) -> Iterator[str]:
-    """Where the domain is not as Nova has it on record."""
+def _elsewhere(root: etree._Element, request: move_messages.Request,
+               allowed: frozenset[int] | None) -> Iterator[str]:
+    """Where the domain is not as Nova has it on record.
+
+    :param allowed: the nodes that its memory may be on; None where that is
+        not known. The XML of a domain that was moved while it ran has those
+        that it was started on.
+    """
     wanted = domains.vcpu_cpus(request.move.before, request.shared)
     pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse(
         pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
@@ -70,6 +93,13 @@ def _elsewhere(root: etree._Element,
         yield ('the CPUs of its vCPUs '
                f'{cpulist.render(wrong)} are not those that Nova has on '
                'record')
+    if allowed is not None:
+        recorded = {cell.host_node for cell in request.move.before}
+        if allowed != recorded:
+            yield ('its memory may be on the host NUMA nodes '
+                   f'{cpulist.render(sorted(allowed))}, Nova has '
+                   f'{cpulist.render(sorted(recorded))} on record')
+        return
     for number, cell in enumerate(request.move.before):
         nodeset = [node.get('nodeset', '') for node in root.findall(
             f"numatune/memnode[@cellid='{number}']")]

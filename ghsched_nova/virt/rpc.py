@@ -39,8 +39,8 @@ from ghsched_nova.live import move_messages
 from ghsched_nova.live import records
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
+from ghsched_nova.virt import host_moves
 from ghsched_nova.virt import live
-from ghsched_nova.virt import node_move
 
 LOG = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class PolicyEndpoint:
     :param host: nova.virt.libvirt.host.Host
     :param changing: to be entered while the policy of a guest changes.
     :param changed: called with a context and an instance afterwards.
+    :param mover: moves guests between the NUMA nodes of this host.
     """
 
     target = oslo_messaging.Target(namespace=messages.NAMESPACE,
@@ -81,8 +82,10 @@ class PolicyEndpoint:
 
     def __init__(self, own_engine: engine.HostEngine, host: Any,
                  changing: contextlib.AbstractContextManager[Any],
-                 changed: Callable[[Any, Any], None]) -> None:
+                 changed: Callable[[Any, Any], None],
+                 mover: host_moves.HostMoves) -> None:
         self._engine = own_engine
+        self._mover = mover
         self._host = host
         self._changing = changing
         self._changed = changed
@@ -96,7 +99,7 @@ class PolicyEndpoint:
         if not running:
             return {'policy': None, 'same': False,
                     **self._held(instance_uuid, None, policy)}
-        with self._running(instance_uuid) as domain:
+        with self.running(instance_uuid) as domain:
             return {'policy': live.policy_of(domain.live),
                     'same': live.is_same(self._engine, domain, policy),
                     **self._held(instance_uuid, domain.live, policy)}
@@ -114,7 +117,7 @@ class PolicyEndpoint:
         """The policy of a guest, see HostClient.policy_of."""
         with compat.instance_lock(instance_uuid):
             self._void.append(void)
-            with self._running(instance_uuid) as domain:
+            with self.running(instance_uuid) as domain:
                 return {'policy': live.policy_of(domain.live)}
 
     @_answering
@@ -127,15 +130,8 @@ class PolicyEndpoint:
             version 1.0 has none.
         """
         with compat.instance_lock(instance_uuid):
-            if token in self._void:
-                raise live.NotChanged('the caller has given the change up')
-            instance = objects.Instance.get_by_uuid(context, instance_uuid)
-            if not (instance.task_state == records.LOCKED if lock is None
-                    else records.is_locked(instance, lock)):
-                raise live.NotChanged(
-                    'the server is not being changed any more, its task '
-                    f'state is {instance.task_state}')
-            with self._changing, self._running(instance_uuid) as domain:
+            instance = self._begun(context, instance_uuid, token, lock)
+            with self._changing, self.running(instance_uuid) as domain:
                 live.change(self._engine, domain, policy)
                 LOG.info('ghsched: the policy of %(name)s is %(policy)s now',
                          {'name': domain.guest.name, 'policy': policy})
@@ -148,15 +144,45 @@ class PolicyEndpoint:
     def check_move(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed) -> Answer:
         """Whether a guest can be moved, see HostClient.check_move."""
-        with self._running(instance_uuid) as domain:
-            found = node_move.refusals(domain.live,
-                                       move_messages.unpack(move))
-        if found:
-            raise live.NotChanged('; '.join(found))
+        with self.running(instance_uuid) as domain:
+            self._mover.check(domain, move)
         return {}
 
+    @_answering
+    def move_nodes(self, context: Any, instance_uuid: str,
+                   move: move_messages.Packed, token: str,
+                   lock: str) -> Answer:
+        """Move a guest, see HostClient.move_nodes."""
+        with compat.instance_lock(instance_uuid):
+            instance = self._begun(context, instance_uuid, token, lock)
+            with self.running(instance_uuid) as domain:
+                self._mover.run(context, instance, domain, move)
+        return {}
+
+    def _begun(self, context: Any, uuid: str, token: str,
+               lock: str | None) -> Any:
+        """The instance, if the change of a call is still wanted.
+
+        :raises NotChanged: when it is not.
+        """
+        if token in self._void:
+            raise live.NotChanged('the caller has given the change up')
+        instance = objects.Instance.get_by_uuid(
+            context, uuid, expected_attrs=['numa_topology', 'flavor',
+                                           'system_metadata'])
+        if not (instance.task_state == records.LOCKED if lock is None
+                else records.is_locked(instance, lock)):
+            raise live.NotChanged(
+                'the server is not being changed any more, its task '
+                f'state is {instance.task_state}')
+        return instance
+
     @contextlib.contextmanager
-    def _running(self, uuid: str) -> Iterator[live.Domain]:
+    def running(self, uuid: str) -> Iterator[live.Domain]:
+        """A domain that runs.
+
+        :raises NotChanged: when it does not.
+        """
         # Nova asks for no more of an instance than this.
         guest = self._host.get_guest(types.SimpleNamespace(uuid=uuid,
                                                            name=uuid))

@@ -110,17 +110,18 @@ class Client(nova_reader.NovaReader):
                          '; "ghsched server set" works without it, where '
                          'nova-manage runs')
 
-    def check_move(self, uuid: str, nodes: Mapping[int, int]
-                   ) -> dict[str, Any]:
-        """Have nova-api say whether a server could be moved on its host.
+    def move_nodes(self, uuid: str, nodes: Mapping[int, int],
+                   dry_run: bool) -> dict[str, Any]:
+        """Have nova-api move a server to other NUMA nodes of its host.
 
         :param nodes: host NUMA node by guest NUMA node.
+        :param dry_run: have it say whether it could.
         :returns: the JSON of ``ghsched_nova.cmd.server_move``.
         :raises: as :meth:`set_bandwidth`.
         """
         return self._act(uuid, {
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
-            'dry_run': True})
+            'dry_run': dry_run})
 
     def _act(self, uuid: str, asked: Mapping[str, Any],
              instead: str = '') -> dict[str, Any]:

@@ -37,10 +37,6 @@ COLUMNS = ('Server', 'Name', 'From', 'To', 'Reason', 'Gain (CPU s)',
            'Cost (CPU s)')
 RESULT = (*COLUMNS, 'Result')
 
-#: Entry points of what moves a guest inside its host: called with its UUID
-#: and the number of the host node, it returns why it did not, or nothing.
-MOVERS = 'ghsched.movers'
-
 #: Seconds between two looks at a live migration.
 _INTERVAL = 2.0
 
@@ -153,11 +149,10 @@ class PlanRebalance(base.Lister):
 class ApplyRebalance(base.Lister):
     """Move the servers that should be moved, one after the other.
 
-    Between hosts Nova migrates them, and refuses where Placement has no room.
-    Inside a host they are moved where there is an entry point of
-    ghsched.movers; elsewhere a command says whether they could be. It ends
-    with the first move that fails: the rest was decided on for a cloud that
-    there is not.
+    Between hosts Nova migrates them; inside a host they are moved while they
+    run, as by "server move-node". Where Placement has no room both refuse. It
+    ends with the first move that fails: the rest was decided on for a cloud
+    that there is not.
     """
 
     SHORT = RESULT[1:]
@@ -188,7 +183,7 @@ class ApplyRebalance(base.Lister):
                  records: Mapping[str, Mapping[str, Any]], timeout: float
                  ) -> Iterator[tuple[Any, ...]]:
         for move in moves:
-            problem = (inside(move) if move.inside
+            problem = (inside(client, move) if move.inside
                        else between(client, move, timeout))
             yield (*row(move, records), problem or 'moved')
             if problem:
@@ -208,19 +203,17 @@ def agreed() -> None:
         raise exceptions.CommandError('nothing was done')
 
 
-def inside(move: rebalance.Move) -> str:
-    """Move a server to another node of its host.
+def inside(client: clients.Client, move: rebalance.Move) -> str:
+    """Have nova-api move a server to another node of its host.
 
     :returns: why it was not; empty when it was.
     """
-    found: list[Any] = list(stevedore.ExtensionManager(MOVERS))
-    if not found:
-        return ('nothing moves servers inside a host here (no entry point of '
-                f'{MOVERS}); whether it could be moved: openstack ghsched '
-                f'server move-node {move.guest} --node '
-                f'0={move.destination.node} --dry-run')
-    mover: Callable[[str, int], str] = found[0].plugin
-    return mover(move.guest, move.destination.node)
+    try:
+        client.move_nodes(move.guest, {0: move.destination.node},
+                          dry_run=False)
+    except (base.Refused, exceptions.CommandError) as error:
+        return str(error)
+    return ''
 
 
 def between(client: clients.Client, move: rebalance.Move, timeout: float,

@@ -17,6 +17,7 @@ of an openEuler 6.6 resctrl in place of the kernel's. What the driver would
 write there is recorded.
 """
 
+import copy
 import os
 from pathlib import Path
 import sys
@@ -36,10 +37,12 @@ from oslo_serialization import jsonutils
 import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import move_record
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
+from ghsched_placement import cpulist
 from ghsched_placement import names
 
 ghsched_import_hook.install()
@@ -51,7 +54,7 @@ RELEASE = int(version.version_string().partition('.')[0])
 ApiException = client.OpenStackApiException
 
 FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
-POLICY = f'{{{metadata.NAMESPACE}}}policy'
+OURS = {metadata.NAMESPACE: 'policy', move_record.NAMESPACE: 'move'}
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
@@ -72,13 +75,18 @@ class KeptElements(fixtures.Fixture):
             function = getattr(getattr(fakelibvirt, owner), method)
             self.useFixture(fixtures.MonkeyPatch(path + name,
                                                  wrap(function)))
-        self.useFixture(fixtures.MonkeyPatch(path + 'Domain.setMetadata',
-                                             set_metadata))
+        for name, function in (('setMetadata', set_metadata),
+                               ('pinVcpuFlags', pin_vcpu),
+                               ('pinEmulator', pin_emulator),
+                               ('pinIOThread', pin_iothread)):
+            self.useFixture(fixtures.MonkeyPatch(f'{path}Domain.{name}',
+                                                 function))
 
 
 def _ours(root):
     return (root.findall('cputune/memorytune'),
-            root.findall(f'metadata/{POLICY}'))
+            [element for uri, name in OURS.items()
+             for element in root.findall(f'metadata/{{{uri}}}{name}')])
 
 
 def _keeping(parse):
@@ -89,10 +97,11 @@ def _keeping(parse):
 
 def _telling(describe):
     def tell(self, flags):
-        root = etree.fromstring(describe(self, flags))
-        elements = self._def['_kept']
+        now = self._def
         if flags & fakelibvirt.VIR_DOMAIN_XML_INACTIVE:
-            elements = self._def.get('_stored', self._def)['_kept']
+            self._def = now.get('_stored', now)
+        root = etree.fromstring(describe(self, flags))
+        elements, self._def = self._def['_kept'], now
         for name, some in zip(('cputune', 'metadata'), elements,
                               strict=True):
             parent = root.find(name)
@@ -127,18 +136,51 @@ def _starting(create):
 
 def set_metadata(domain, kind, text, key, uri, flags=0):
     """As virDomainSetMetadata, which gives each element the namespace."""
-    if uri != metadata.NAMESPACE:
+    if uri not in OURS:
         return    # Nova's own, of which its fake keeps nothing
     assert (kind, flags) == (2, 3), (kind, flags)
+    element = [] if text is None else [_with_namespace(text, key, uri)]
+    for definition in (domain._def, domain._def.get('_stored', {})):
+        if definition:
+            tunes, old = definition['_kept']
+            definition['_kept'] = (tunes, [
+                one for one in old
+                if etree.QName(one).namespace != uri] + element)
+
+
+def _with_namespace(text, key, uri):
     plain = etree.fromstring(text)
     element = etree.Element(f'{{{uri}}}{plain.tag}', plain.attrib,
                             nsmap={key: uri})
+    element.text = plain.text
     for child in plain:
         etree.SubElement(element, f'{{{uri}}}{child.tag}', child.attrib)
-    for definition in (domain._def, domain._def.get('_stored', {})):
-        if definition:
-            tunes, _old = definition['_kept']
-            definition['_kept'] = (tunes, [element])
+    return element
+
+
+def pin_vcpu(domain, vcpu, cpus, flags):
+    """As virDomainPinVcpuFlags; a domain that runs has a definition more."""
+    assert flags == 1, flags
+    domain._def.setdefault('_stored', copy.deepcopy(domain._def))
+    domain._def['cpu_pins'][str(vcpu)] = _cpuset(cpus)
+
+
+def pin_emulator(domain, cpus, flags):
+    """Likewise virDomainPinEmulator."""
+    assert flags == 1, flags
+    domain._def.setdefault('_stored', copy.deepcopy(domain._def))
+    domain._def['emulator_pin'] = _cpuset(cpus)
+
+
+def pin_iothread(domain, number, cpus, flags):
+    """Likewise virDomainPinIOThread; Nova's fake has one such thread."""
+    assert (number, flags) == (1, 1), (number, flags)
+    domain._def.setdefault('_stored', copy.deepcopy(domain._def))
+    domain._def['iothread_pin'] = _cpuset(cpus)
+
+
+def _cpuset(cpus):
+    return cpulist.render(cpu for cpu, is_in in enumerate(cpus) if is_in)
 
 
 class FakeKernel(fixtures.Fixture):

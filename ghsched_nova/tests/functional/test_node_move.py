@@ -12,24 +12,62 @@
 
 """A move between host NUMA nodes, with Nova's records and real Placement."""
 
+import fixtures
+from nova import context as nova_context
+from nova import objects
+from nova.tests.fixtures import libvirt as fakelibvirt
+from oslo_utils import importutils
+
 from ghsched_nova.cmd import server_move
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest import move_record
+from ghsched_nova.guest import node_move as domains
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.threads import pages
+from ghsched_nova.virt import live
+from ghsched_nova.virt import moving
+
+
+class FakeMemory(fixtures.Fixture):
+    """Memory of domains as the kernel would have it: nodes by domain name."""
+
+    def __init__(self):
+        super().__init__()
+        self.nodes, self.problem = {}, None
+
+    def _setUp(self):
+        for name, function in (
+                ('refusal', lambda _memory, name: ''),
+                ('allowed', lambda _memory, name: self.nodes.get(name)),
+                ('move', lambda _memory, *args: self.move(*args))):
+            self.useFixture(fixtures.MockPatchObject(
+                pages.Memory, name, function))
+
+    def move(self, name, moved, nodes):
+        if self.problem:
+            raise self.problem
+        self.nodes[name] = frozenset(moved.get(node, node) for node in nodes)
 
 
 class CheckMoveTest(nova_base.GhschedTestCase):
 
+    def setUp(self):
+        super().setUp()
+        self.useFixture(FakeMemory())
+
     def check(self, server, nodes):
         with records.in_cell(server['id']) as context:
-            return server_move.check(context, server['id'], nodes)
+            return server_move.move(context, server['id'], nodes, True)
 
     def test_it_is_found_out_and_nothing_changes(self):
         self.start_host()
         server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
         node, = self.host_nodes(server)
         held = self.bandwidth(server['id'])
-        shown = server_move.document(self.check(server, {0: 1 - node}))
+        shown = server_move.document(
+            self.check(server, {0: 1 - node}), True)
         found, = shown['nodes']
         self.assertEqual((node, 1 - node), (
             found['before']['host_node'], found['after']['host_node']))
@@ -60,9 +98,200 @@ class CheckMoveTest(nova_base.GhschedTestCase):
             self._delete_server(server)
         server = self.boot(self.flavor(nodes=2, policy='shared'))
         first, second = self.host_nodes(server)
-        self.assertEqual(
-            {0: (first, second), 1: (second, first)},
-            self.check(server, {0: second, 1: first}).request.move.moved)
+        error = self.assertRaises(errors.Refused, self.check, server,
+                                  {0: second, 1: first})
+        self.assertIn('in their order only', str(error))
         error = self.assertRaises(errors.Refused, self.check, server,
                                   {0: second})
         self.assertIn('two NUMA nodes of the guest', str(error))
+
+
+class Steps(fixtures.Fixture):
+    """Counts what a move does, and has one of these fail.
+
+    :param fatal: whether nova-compute ends there, so that nothing is put
+        back.
+    :param after: whether it does so after the step.
+    """
+
+    def __init__(self, number, fatal=False, after=False):
+        super().__init__()
+        self.number, self.fatal, self.after = number, fatal, after
+        self.names = []
+
+    def _setUp(self):
+        domain = 'nova.tests.fixtures.libvirt.Domain.'
+        for path, counts in (
+                (domain + 'setMetadata', lambda args: args[4] in
+                 nova_base.OURS and not (self.fatal and args[2] is None)),
+                (domain + 'pinVcpuFlags', None),
+                (domain + 'pinEmulator', None),
+                (domain + 'pinIOThread', None),
+                ('ghsched_nova.virt.engine.HostEngine.reconcile_guest', None),
+                ('ghsched_nova.threads.pages.Memory.move', None),
+                ('nova.tests.fixtures.libvirt.Connection.defineXML', None),
+                # Not those that lock and unlock the server.
+                ('nova.objects.Instance.save', lambda args: {
+                    'numa_topology'} == args[0].obj_what_changed() & {
+                        'numa_topology', 'task_state'})):
+            function = importutils.import_class(path.rpartition('.')[0])
+            name = path.rpartition('.')[2]
+            self.useFixture(fixtures.MonkeyPatch(
+                path, self._step(name, getattr(function, name), counts)))
+        if self.fatal:
+            def end(_self, _domain, _request, _record, error):
+                raise live.NotChanged('nova-compute was killed', left=True)
+            self.useFixture(fixtures.MockPatchObject(
+                moving.Mover, '_give_up', end))
+            self.useFixture(fixtures.MockPatchObject(
+                moving.Mover, '_done', self._last))
+
+    def _last(self, domain):
+        if self._count('_done'):
+            return
+        domain.guest._domain.setMetadata(
+            2, None, move_record.PREFIX, move_record.NAMESPACE, 3)
+
+    def _count(self, name):
+        self.names.append(name)
+        return len(self.names) == self.number
+
+    def _step(self, name, function, counts):
+        def step(*args, **kwargs):
+            fails = (counts is None or counts(args)) and self._count(name)
+            if fails and not self.after:
+                raise fakelibvirt.libvirtError(f'{name} fails')
+            found = function(*args, **kwargs)
+            if fails:
+                raise fakelibvirt.libvirtError(f'{name} fails')
+            return found
+        return step
+
+
+class MoveTest(nova_base.GhschedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.memory = self.useFixture(FakeMemory())
+        self.start_host()
+        self.server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
+        self.old, = self.host_nodes(self.server)
+        self.flags(rpc_response_timeout=5)
+
+    def move(self, node, server=None):
+        uuid = (server or self.server)['id']
+        with records.in_cell(uuid) as context:
+            return server_move.move(context, uuid, {0: node}, False)
+
+    @property
+    def domain(self):
+        connection = self.computes['host_a'].driver._host.get_connection()
+        return connection.lookupByUUIDString(self.server['id'])
+
+    def assert_on(self, node):
+        """All that knows where the guest is agrees."""
+        instance = self.instance(self.server)
+        self.assertIsNone(instance.task_state)
+        cell, = instance.numa_topology.cells
+        self.assertEqual(node, cell.id)
+        self.assertEqual({self.provider('host_a', node): 30},
+                         self.bandwidth(self.server['id']))
+        live, stored = self.domain.XMLDesc(0), self.domain.XMLDesc(2)
+        for xml in (live, stored):
+            self.assertEqual((node,), metadata.read(xml).host_nodes)
+            self.assertIsNone(move_record.read(xml))
+            self.assertEqual(
+                {vcpu: frozenset({cpu})
+                 for vcpu, cpu in cell.cpu_pinning.items()},
+                {number: cpus for (kind, number), cpus
+                 in domains.pins(xml).items() if kind == 'vcpupin'})
+        self.assertIn(f'<memnode cellid="0" nodeset="{node}"', stored)
+        self.assertIn(self.memory.nodes.get(self.domain.name()),
+                      (frozenset({node}), None))
+        self.assertEqual(set(cell.cpu_pinning.values()), self.taken())
+
+    def taken(self):
+        """CPUs that Nova counts as taken, now and after a report."""
+        found = []
+        for report in (False, True):
+            if report:
+                self.computes['host_a'].manager.update_available_resource(
+                    nova_context.get_admin_context())
+            node = objects.ComputeNode.get_by_host_and_nodename(
+                nova_context.get_admin_context(), 'host_a', 'host_a')
+            found.append({cpu for cell in objects.NUMATopology.obj_from_db_obj(
+                node.numa_topology).cells for cpu in cell.pinned_cpus})
+        self.assertEqual(*found)
+        return found[0]
+
+    def test_all_records_move(self):
+        plan = self.move(1 - self.old)
+        self.assertTrue(plan.needed)
+        self.assert_on(1 - self.old)
+        self.assertFalse(self.move(1 - self.old).needed)
+        self.move(self.old)
+        self.assert_on(self.old)
+
+    def each_step(self, **how):
+        """Names of the steps, each of which has failed."""
+        failed = []
+        while True:
+            steps = Steps(len(failed) + 1, **how)
+            start, = self.host_nodes(self.server)
+            with steps:
+                try:
+                    self.move(1 - start)
+                except (errors.Refused, errors.LeftOver):
+                    pass
+            if len(steps.names) < steps.number:
+                return failed
+            failed.append(steps.names[steps.number - 1])
+            node, = self.host_nodes(self.server)
+            if how.get('fatal'):
+                self.report_and_repair(node)
+            elif node != start:
+                # That it is over could not be written down.
+                self.computes['host_a'].driver._reconcile()
+            self.assert_on(node)
+
+    def report_and_repair(self, node):
+        """What comes after a crash: a restart, and the command once more."""
+        instance = self.instance(self.server)
+        if instance.task_state:
+            instance.task_state = None
+            instance.save()
+        self.computes['host_a'].manager.update_available_resource(
+            nova_context.get_admin_context())
+        self.move(node)
+
+    def test_a_step_that_fails_takes_all_back(self):
+        failed = self.each_step()
+        for step in ('setMetadata', 'reconcile_guest', 'pinVcpuFlags',
+                     'pinEmulator', 'move', 'defineXML', 'save'):
+            self.assertIn(step, failed)
+        # The last failed after it had moved, and one more did not fail.
+        self.assert_on(self.old)
+
+    def test_a_crash_before_each_step_is_overcome(self):
+        self.assertIn('save', self.each_step(fatal=True))
+
+    def test_a_crash_after_each_step_is_overcome(self):
+        failed = self.each_step(fatal=True, after=True)
+        self.assertEqual('_done', failed[-1])
+
+    def pins(self):
+        cell, = self.instance(self.server).numa_topology.cells
+        return set(cell.cpu_pinning.values())
+
+    def test_both_places_count_as_taken_while_it_moves(self):
+        taken, before = [], self.pins()
+
+        def move(*args):
+            self.computes['host_a'].manager.update_available_resource(
+                nova_context.get_admin_context())
+            taken.append((self.taken(), self.bandwidth(self.server['id'])))
+        with fixtures.MockPatchObject(pages.Memory, 'move', move):
+            self.move(1 - self.old)
+        self.assertEqual([(before | self.pins(), {
+            self.provider('host_a', node): 30 for node in (0, 1)})], taken)
+        self.assert_on(1 - self.old)

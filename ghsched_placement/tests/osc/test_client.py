@@ -64,7 +64,7 @@ class SetBandwidthTest(unittest.TestCase):
 
         client = of(compute=types.SimpleNamespace(post=post))
         if self.move:
-            return client.check_move('a-b', {0: 1})
+            return client.move_nodes('a-b', {0: 1}, True)
         return client.set_bandwidth(
             'a-b', {'ghsched:mem_bw_min': '20'}, False)
 

@@ -13,7 +13,6 @@
 """From what Nova, Placement and hosts say to a plan, and to moves."""
 
 import argparse
-import types
 import unittest
 from unittest import mock
 
@@ -25,6 +24,7 @@ from ghsched_placement import affinity
 from ghsched_placement import capacity
 from ghsched_placement.findings import Server
 from ghsched_placement import load
+from ghsched_placement.osc import base
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
 from ghsched_placement import policy as policies
@@ -262,16 +262,12 @@ class CommandTest(unittest.TestCase):
         cloud.compute_nodes = dict
         self.assertRegex(command.between(cloud, MOVE, 10, print), 'knows no')
 
-    def test_inside_a_host_needs_something_that_moves_servers(self):
+    def test_inside_a_host_nova_api_moves_it(self):
         inside = rebalance.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
-        with mock.patch.object(command.stevedore, 'ExtensionManager',
-                               return_value=[]):
-            self.assertRegex(command.inside(inside),
-                             'server move-node u --node 0=1 --dry-run')
-        moved = []
-        mover = types.SimpleNamespace(
-            plugin=lambda uuid, node: moved.append((uuid, node)) or '')
-        with mock.patch.object(command.stevedore, 'ExtensionManager',
-                               return_value=[mover]):
-            self.assertEqual('', command.inside(inside))
-        self.assertEqual([('u', 1)], moved)
+        cloud = mock.Mock()
+        self.assertEqual('', command.inside(cloud, inside))
+        cloud.move_nodes.assert_called_once_with('u', {0: 1}, dry_run=False)
+        for error in (base.Refused('refused: pinned'),
+                      exceptions.CommandError('HTTP 500')):
+            cloud.move_nodes.side_effect = error
+            self.assertEqual(str(error), command.inside(cloud, inside))

@@ -26,6 +26,7 @@ import webob
 
 from ghsched_nova.api import server_set
 from ghsched_nova.live import errors
+from ghsched_nova.live import records
 from ghsched_nova.tests.unit.cmd import test_server_move
 from ghsched_nova.tests.unit.cmd import test_server_set
 from ghsched_placement import errors as placement_errors
@@ -83,19 +84,29 @@ class FilterTest(testtools.TestCase):
                                  dry_run=True).json['dry_run'])
         self.as_action.assert_not_called()
 
-    def test_a_move_is_looked_into_and_is_no_action(self):
+    def move(self, **more):
         with mock.patch.object(
                 server_set.server_move, 'node_mover',
-                return_value=mock.Mock(check=mock.Mock(
-                    return_value=test_server_move.PLAN))) as mover:
-            found = self.ask({'ghsched': {'move_nodes': {'0': 1},
-                                          'dry_run': True}})
+                return_value=mock.Mock(
+                    check=mock.Mock(return_value=test_server_move.PLAN),
+                    run=mock.Mock(return_value=test_server_move.PLAN))
+        ) as mover:
+            found = self.ask({'ghsched': {'move_nodes': {'0': 1}, **more}})
         self.assertEqual((200, True), (found.status_int,
                                        found.json['changed']))
-        mover.return_value.check.assert_called_once_with({0: 1})
+        return mover.return_value
+
+    def test_a_move_is_looked_into_and_is_no_action(self):
+        mover = self.move(dry_run=True)
+        mover.check.assert_called_once_with({0: 1})
+        mover.run.assert_not_called()
         self.as_action.assert_not_called()
-        self.assertEqual(400, self.ask(
-            {'ghsched': {'move_nodes': {'0': 1}}}).status_int)
+
+    def test_a_move_is_an_action(self):
+        mover = self.move()
+        mover.run.assert_called_once_with({0: 1})
+        self.as_action.assert_called_once()
+        self.assertEqual(records.MOVE_EVENT, self.as_action.call_args[0][2])
 
     def test_who_is_no_admin_is_refused_by_policy(self):
         self.context = nova_context.RequestContext(

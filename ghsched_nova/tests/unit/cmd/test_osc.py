@@ -63,8 +63,8 @@ class MoveServerNodesTest(testtools.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.check_move.return_value = server_move.document(
-            test_server_move.PLAN)
+        self.client.move_nodes.return_value = server_move.document(
+            test_server_move.PLAN, True)
         self.command = osc.MoveServerNodes(self.app, None)
 
     def call(self, *arguments):
@@ -74,10 +74,13 @@ class MoveServerNodesTest(testtools.TestCase):
     def test_nova_api_is_asked_for_the_nodes_of_the_options(self):
         header, rows = self.call('web', '--node', '0=1', '--node', '1=0',
                                  '--dry-run')
-        self.client.check_move.assert_called_once_with(UUID, {0: 1, 1: 0})
+        self.client.move_nodes.assert_called_once_with(
+            UUID, {0: 1, 1: 0}, True)
         self.assertEqual(len(header), len(rows[0]))
+        self.call('web', '--node', '0=1')
+        self.client.move_nodes.assert_called_with(UUID, {0: 1}, False)
 
     def test_what_is_wrong_is_refused_before_anybody_is_asked(self):
-        for arguments in (('--node', '0=1'), ('--node', '1', '--dry-run')):
-            self.assertRaises(base.Refused, self.call, 'web', *arguments)
-        self.client.check_move.assert_not_called()
+        for node in ('1', '0=a'):
+            self.assertRaises(base.Refused, self.call, 'web', '--node', node)
+        self.client.move_nodes.assert_not_called()

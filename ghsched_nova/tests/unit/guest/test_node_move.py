@@ -81,6 +81,17 @@ class TheDomain(unittest.TestCase):
         self.assertEqual(['8-10'] * 2, [
             pin.get('cpuset') for pin in root.findall('cputune/vcpupin')])
 
+    def test_pins_are_read_by_kind_and_number(self):
+        self.assertEqual(
+            {('vcpupin', 0): {0}, ('vcpupin', 1): {8},
+             ('emulatorpin', 0): {0, 8}, ('iothreadpin', 1): {0, 8}},
+            node_move.pins(XML))
+
+    def test_a_domain_that_is_there_already_stays_as_it_is(self):
+        there = node_move.render(metadata.write(XML, POLICY), _after(1, 0), {})
+        self.assertEqual(_canonical(there), _canonical(
+            node_move.render(there, _after(1, 0), {})))
+
     def test_what_stays_is_the_same_text(self):
         self.assertIs(XML, node_move.render(XML, Move(BEFORE, BEFORE), {}))
 

@@ -33,35 +33,46 @@ PLACE = node_move.Place(
         1: HostCell(frozenset({4, 5}), CORES, memory_free=1024)})
 
 
-class NodeMoveTest(testtools.TestCase):
+FROM, TO = (names.numa_provider_uuid(COMPUTE, node) for node in (0, 1))
+
+
+class NodeMoveBase(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
         self.place = PLACE
+        self.held = {FROM: 30, TO: 0}
         self.shares, self.host = mock.Mock(), mock.Mock()
+        self.shares.held.side_effect = lambda: dict(self.held)
         self.nodes = []
 
-    def check(self, wish=None, **guest):
+    def mover(self, **guest):
         place = dataclasses.replace(
             self.place, guest=dataclasses.replace(self.place.guest, **guest))
 
         def shares_of(_guest, nodes):
             self.nodes.append(nodes)
             return self.shares
-        return node_move.NodeMove(
-            mock.Mock(place=lambda: place), shares_of, self.host,
-            'min').check(wish or {0: 1})
+        self.records = mock.Mock(place=mock.Mock(return_value=place))
+        self.records.lock.return_value = 'lock'
+        self.records.unlock.return_value = ''
+        return node_move.NodeMove(self.records, shares_of, self.host, 'min')
+
+    def check(self, wish=None, **guest):
+        return self.mover(**guest).check(wish or {0: 1})
 
     def refused(self, text, wish=None, **guest):
         error = self.assertRaises(errors.Refused, self.check, wish, **guest)
         self.assertIn(text, str(error))
 
+
+class CheckTest(NodeMoveBase):
+
     def test_placement_and_the_host_are_asked_for_the_new_node(self):
         plan = self.check()
         self.assertEqual({0: 4, 1: 5}, plan.request.move.after[0].pins)
-        self.shares.check_room.assert_called_once_with(
-            {names.numa_provider_uuid(COMPUTE, 1): 30})
-        self.assertEqual([(1,)], self.nodes)
+        self.shares.check_room.assert_called_once_with({FROM: 0, TO: 30})
+        self.assertEqual({(0, 1)}, set(self.nodes))
         (guest, packed), _ = self.host.check_move.call_args
         self.assertEqual(('u', 1),
                          (guest.uuid, packed[0]['after']['host_node']))
@@ -94,3 +105,91 @@ class NodeMoveTest(testtools.TestCase):
         self.refused('silent')
         self.host.check_move.side_effect = ValueError('x')
         self.refused('ValueError: x')
+
+
+class RunTest(NodeMoveBase):
+
+    def setUp(self):
+        super().setUp()
+        self.puts = []
+        self.shares.put.side_effect = self.put
+        self.host.move_nodes.side_effect = self.moved
+
+    def put(self, wanted):
+        if self.held == wanted:
+            return
+        self.held = dict(wanted)
+        self.puts.append(dict(wanted))
+
+    def moved(self, *_args):
+        """Nova has the guest on its new node from here on."""
+        self.held_meanwhile = dict(self.held)
+        after = self.host.move_nodes.call_args[0][1][0]['after']
+        place = self.records.place.return_value
+        self.records.place.return_value = dataclasses.replace(
+            place, cells=(dataclasses.replace(
+                place.cells[0], host_node=after['host_node']),))
+
+    def run_it(self, **guest):
+        return self.mover(**guest).run({0: 1})
+
+    def left(self):
+        error = self.assertRaises(errors.LeftOver, self.run_it)
+        self.records.unlock.assert_called_once_with()
+        return error
+
+    def test_both_places_are_held_meanwhile(self):
+        self.run_it()
+        self.assertEqual({FROM: 30, TO: 30}, self.held_meanwhile)
+        self.assertEqual({FROM: 0, TO: 30}, self.held)
+        _guest, _packed, _token, lock = self.host.move_nodes.call_args[0]
+        self.assertEqual('lock', lock)
+        self.records.unlock.assert_called_once_with()
+
+    def test_what_a_crash_has_left_in_placement_is_given_up(self):
+        self.held = {FROM: 30, TO: 30}
+        self.mover().run({0: 0})
+        self.assertEqual([{FROM: 30, TO: 0}], self.puts)
+        self.host.move_nodes.assert_not_called()
+
+    def test_a_guest_that_is_there_is_not_written_to(self):
+        self.mover().run({0: 0})
+        self.assertEqual([], self.puts)
+        self.records.lock.assert_not_called()
+
+    def test_a_host_that_refuses_leaves_all_as_it_was(self):
+        self.host.move_nodes.side_effect = errors.Refused('pinned')
+        self.assertIn('pinned', str(
+            self.assertRaises(errors.Refused, self.run_it)))
+        self.assertEqual({FROM: 30, TO: 0}, self.held)
+        self.records.unlock.assert_called_once_with()
+
+    def test_a_host_between_both_keeps_both(self):
+        self.host.move_nodes.side_effect = errors.HalfDone('half')
+        self.assertIn('audit --fix', str(self.left()))
+        self.assertEqual({FROM: 30, TO: 30}, self.held)
+
+    def test_a_silent_host_is_asked_what_it_did(self):
+        def silent(*args):
+            self.moved(*args)
+            raise errors.HostSilent('silent')
+        self.host.move_nodes.side_effect = silent
+        self.run_it()
+        self.assertEqual({FROM: 0, TO: 30}, self.held)
+        self.host.policy_of.assert_called_once()
+
+    def test_a_silent_host_that_did_nothing_will_not_later(self):
+        self.host.move_nodes.side_effect = errors.HostSilent('silent')
+        self.assertIn('where it was', str(
+            self.assertRaises(errors.Refused, self.run_it)))
+        self.assertEqual({FROM: 30, TO: 0}, self.held)
+
+    def test_a_host_that_stays_silent_keeps_both(self):
+        self.host.move_nodes.side_effect = errors.HostSilent('silent')
+        self.host.policy_of.side_effect = errors.HostSilent('silent')
+        self.assertIn('both places', str(self.left()))
+        self.assertEqual({FROM: 30, TO: 30}, self.held)
+
+    def test_placement_that_fails_after_the_move_takes_nothing_back(self):
+        self.shares.put.side_effect = [None, errors.Refused('away')]
+        self.assertIn('the server was moved', str(self.left()))

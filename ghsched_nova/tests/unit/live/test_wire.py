@@ -36,18 +36,21 @@ GUEST = types.SimpleNamespace(uuid='u', host='host_a', running=True)
 NODE = {'host_node': 1, 'min': 20, 'max': 60, 'hardlimit': False,
         'priority': 3}
 
+MOVE = [{
+    'before': {'host_node': 0, 'vcpus': [1], 'pins': [[0, 4]],
+               'reserved': [5], 'memory': 512, 'page_size': 2048,
+               'shared': [1, 2]},
+    'after': {'host_node': 1, 'vcpus': [1], 'pins': [[0, 8]],
+              'reserved': [9], 'memory': 512, 'page_size': 2048,
+              'shared': [3]}}]
+
 #: Version and arguments, beside instance_uuid, by method.
 REQUESTS = {
     'check_policy': ('1.0', {'policy': [NODE], 'running': True}),
     'policy_of': ('1.0', {'void': 't'}),
     'set_policy': ('1.1', {'policy': [NODE], 'token': 't', 'lock': 'l'}),
-    'check_move': ('1.2', {'move': [{
-        'before': {'host_node': 0, 'vcpus': [1], 'pins': [[0, 4]],
-                   'reserved': [5], 'memory': 512, 'page_size': 2048,
-                   'shared': [1, 2]},
-        'after': {'host_node': 1, 'vcpus': [1], 'pins': [[0, 8]],
-                  'reserved': [9], 'memory': 512, 'page_size': 2048,
-                  'shared': [3]}}]}),
+    'check_move': ('1.2', {'move': MOVE}),
+    'move_nodes': ('1.3', {'move': MOVE, 'token': 't', 'lock': 'l'}),
 }
 #: What a host of 1.0 takes.
 OLD_SET = {'policy': [NODE], 'token': 't'}
@@ -68,9 +71,9 @@ class Bus:
     def __init__(self, answer, highest=messages.VERSION):
         self.answer, self.highest, self.calls = answer, highest, []
 
-    def prepare(self, server, version):
+    def prepare(self, server, version, **patience):
         assert server == 'host_a'
-        self.version = version
+        self.version, self.patience = version, patience
         return self
 
     def call(self, context, method, **arguments):
@@ -82,6 +85,12 @@ class Bus:
 
 
 class RequestTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        # oslo.messaging registers one of them with the first transport.
+        self.enterContext(mock.patch(
+            'ghsched_nova.compat.long_calls', return_value={'timeout': 9}))
 
     def client(self, *args, **kwargs):
         self.bus = Bus(*args, **kwargs)
@@ -101,6 +110,9 @@ class RequestTest(testtools.TestCase):
         client.policy_of(GUEST, 't')
         client.set(GUEST, self.policy(), 't', 'l')
         client.check_move(GUEST, move_messages.pack(REQUEST))
+        self.assertEqual({}, self.bus.patience)
+        client.move_nodes(GUEST, move_messages.pack(REQUEST), 't', 'l')
+        self.assertEqual({'timeout': 9}, self.bus.patience)
         self.assertEqual(
             [(method, *request) for method, request in REQUESTS.items()],
             self.bus.calls)
@@ -114,10 +126,12 @@ class RequestTest(testtools.TestCase):
         self.assertEqual(REQUEST, move_messages.unpack(arguments['move']))
 
     def test_a_host_of_an_older_release_moves_nothing(self):
-        for release in ('1.0', '1.1'):
+        for release, method, more in (
+                ('1.0', 'check_move', ()), ('1.1', 'check_move', ()),
+                ('1.2', 'move_nodes', ('t', 'l'))):
             error = self.assertRaises(
-                errors.Refused, self.client({}, release).check_move, GUEST,
-                move_messages.pack(REQUEST))
+                errors.Refused, getattr(self.client({}, release), method),
+                GUEST, move_messages.pack(REQUEST), *more)
             self.assertIn('does not know the call', str(error))
 
     def test_each_answer_is_understood(self):
@@ -143,7 +157,7 @@ class RequestTest(testtools.TestCase):
 class EndpointTest(testtools.TestCase):
 
     def test_it_takes_what_each_release_sends(self):
-        self.assertEqual((messages.NAMESPACE, '1.2'),
+        self.assertEqual((messages.NAMESPACE, '1.3'),
                          (rpc.PolicyEndpoint.target.namespace,
                           rpc.PolicyEndpoint.target.version))
         for method, arguments in (

@@ -12,6 +12,7 @@
 
 from pathlib import Path
 import tempfile
+from unittest import mock
 
 import testtools
 
@@ -44,6 +45,8 @@ def _request(page_size=None):
 
 class RefusalsTest(testtools.TestCase):
 
+    refusal, allowed = '', None
+
     def setUp(self):
         super().setUp()
         self.sysfs = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -60,8 +63,11 @@ class RefusalsTest(testtools.TestCase):
             free * 1024, inactive * 1024))
 
     def refusals(self, old='', new='', request=None):
+        own_memory = mock.Mock(refusal=lambda name: self.refusal,
+                               allowed=lambda name: self.allowed)
         return node_move.refusals(XML.replace(old, new) if old else XML,
-                                  request or _request(), self.sysfs)
+                                  request or _request(), own_memory,
+                                  self.sysfs)
 
     def test_a_domain_as_nova_has_it_can_be_moved(self):
         self.assertEqual([], self.refusals())
@@ -85,6 +91,22 @@ class RefusalsTest(testtools.TestCase):
         self.assertIn('host NUMA nodes 1, Nova has 0', found)
         found, = self.refusals('<memnode', '<other')
         self.assertIn('host NUMA nodes -,', found)
+
+    def test_memory_that_was_moved_is_where_its_control_group_says(self):
+        self.allowed = frozenset({0})
+        self.assertEqual([], self.refusals('nodeset="0"', 'nodeset="1"'))
+        self.allowed = frozenset({0, 1})
+        found, = self.refusals()
+        self.assertIn('host NUMA nodes 0-1, Nova has 0 on record', found)
+
+    def test_memory_that_cannot_be_bound_elsewhere_stays(self):
+        self.refusal = 'no cpuset'
+        self.assertEqual(['no cpuset'], self.refusals())
+        self.refusal = ''
+        one, other = _cell(0, 4), _cell(1, 8)
+        found = self.refusals(request=Request(
+            Move((one, other), (other, one)), {}))
+        self.assertIn('in their order only', found[0])
 
     def test_there_must_be_memory_as_the_kernel_counts_it(self):
         self.memory(400, 111)

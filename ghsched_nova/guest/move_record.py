@@ -1,0 +1,52 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The move of a running guest that is under way, kept in its domain (pure).
+
+In an element of its own in ``<metadata>``, which stays whatever happens to
+nova-compute: who comes after it finds what was begun.
+"""
+
+import json
+from typing import Any
+
+from lxml import etree
+
+NAMESPACE = 'https://opendev.org/x/ghsched/move/1.0'
+PREFIX = 'ghsched_move'
+_MOVE = f'{{{NAMESPACE}}}move'
+
+
+def fragment(packed: Any) -> str:
+    """The element, as virDomainSetMetadata wants it.
+
+    :param packed: plain data, see :mod:`ghsched_nova.live.move_messages`.
+    """
+    element = etree.Element('move')
+    element.text = json.dumps(packed)
+    return etree.tostring(element, encoding='unicode')
+
+
+def read(xml: str) -> Any:
+    """What :func:`fragment` was given; None when no move is under way.
+
+    One that cannot be read is an empty list.
+    """
+    if NAMESPACE not in xml:
+        return None
+    element = etree.fromstring(xml).find(f'metadata/{_MOVE}')
+    if element is None:
+        return None
+    try:
+        return json.loads(element.text or '')
+    except (ValueError, RecursionError):
+        return []

@@ -1,0 +1,137 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Both places of a guest that is moved, with Nova's resource tracker."""
+
+import types
+from unittest import mock
+
+from nova.compute import resource_tracker
+from nova import exception
+from nova import objects
+import testtools
+
+from ghsched_nova import compat
+from ghsched_placement.node_move import GuestCell
+
+compat.config()
+objects.register_all()
+compat.count_moves()
+
+UUID = '0d1d0a2f-3a0e-4f0c-8bb0-6a4c4bb8d1a1'
+AFTER = (GuestCell(1, pins={0: 4, 1: 5}, memory=512),)
+
+
+def _cell(number, pinned=()):
+    return objects.NUMACell(
+        id=number, cpuset=set(), pcpuset=set(range(4 * number,
+                                                   4 * number + 4)),
+        memory=1024, cpu_usage=0, memory_usage=0, socket=0,
+        siblings=[], pinned_cpus=set(pinned), network_metadata=objects
+        .NetworkMetadata(physnets=set(), tunneled=False),
+        mempages=[objects.NUMAPagesTopology(
+            size_kb=4, total=262144, used=0, reserved=0)])
+
+
+class ClaimTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(compat._MOVING.clear)
+        self.tracker = resource_tracker.ResourceTracker(
+            'host_a', mock.Mock(), mock.Mock())
+        self.node = objects.ComputeNode(
+            memory_mb=4096, memory_mb_used=0, local_gb=10, local_gb_used=0,
+            vcpus_used=0, free_ram_mb=4096, free_disk_gb=10)
+        self.tracker.compute_nodes['host_a'] = self.node
+        self.count({0, 1})
+        self.instance = objects.Instance(
+            uuid=UUID, node='host_a', task_state='resize_prep',
+            numa_topology=objects.InstanceNUMATopology(cells=[
+                objects.InstanceNUMACell(
+                    id=0, cpuset=set(), pcpuset={0, 1}, memory=512,
+                    cpu_pinning={0: 0, 1: 1}, cpu_policy='dedicated',
+                    pagesize=None)]))
+        self.saved, self.task_state = [], 'resize_prep'
+        self.enterContext(mock.patch.object(
+            objects.Instance, 'save', self.save))
+        self.virtapi = types.SimpleNamespace(
+            _compute=types.SimpleNamespace(rt=self.tracker))
+
+    def save(self, expected_task_state):
+        if self.task_state not in expected_task_state:
+            raise exception.UnexpectedDeletingTaskStateError(
+                instance_uuid=UUID, expected=expected_task_state,
+                actual=self.task_state)
+        self.saved.append(compat.guest_cells(self.instance.numa_topology))
+
+    def count(self, first, second=()):
+        self.node.numa_topology = objects.NUMATopology(cells=[
+            _cell(0, first), _cell(1, second)])._to_json()
+
+    def claim(self):
+        return compat.claim_cells(self.virtapi, self.instance, AFTER)
+
+    def taken(self):
+        return [sorted(cell.pinned_cpus)
+                for cell in objects.NUMATopology.obj_from_db_obj(
+                    self.node.numa_topology).cells]
+
+    def test_both_are_counted_until_the_record_is_written(self):
+        with self.claim() as commit:
+            self.assertEqual([[0, 1], [4, 5]], self.taken())
+            commit()
+            self.assertEqual([[], [4, 5]], self.taken())
+        self.assertEqual([[], [4, 5]], self.taken())
+        (cell,), = self.saved
+        self.assertEqual((1, {0: 4, 1: 5}), (cell.host_node, cell.pins))
+
+    def test_what_is_not_written_is_given_up(self):
+        with self.claim():
+            pass
+        self.assertEqual([[0, 1], []], self.taken())
+
+    def test_a_report_meanwhile_counts_both(self):
+        with self.claim():
+            self.count({0, 1})      # as of the records alone
+            self.tracker._update_usage_from_instances(None, [], 'host_a')
+            self.assertEqual([[0, 1], [4, 5]], self.taken())
+        self.assertEqual([[0, 1], []], self.taken())
+
+    def test_what_somebody_else_has_is_refused(self):
+        self.count({0, 1}, {5})
+        self.assertRaises(exception.NovaException, self.claim().__enter__)
+        self.assertEqual([[0, 1], [5]], self.taken())
+        self.assertEqual({}, compat._MOVING)
+
+    def test_memory_must_be_there(self):
+        topology = objects.NUMATopology.obj_from_db_obj(
+            self.node.numa_topology)
+        topology.cells[1].memory_usage = 513
+        self.node.numa_topology = topology._to_json()
+        error = self.assertRaises(exception.NovaException,
+                                  self.claim().__enter__)
+        self.assertIn('511 MiB free', str(error))
+
+    def test_a_guest_that_is_deleted_meanwhile_stays_for_that(self):
+        with self.claim() as commit:
+            self.task_state = 'deleting'
+            self.assertRaises(exception.UnexpectedDeletingTaskStateError,
+                              commit)
+        self.assertEqual(([], [[0, 1], []]), (self.saved, self.taken()))
+
+    def test_a_place_that_no_report_could_count_is_given_up(self):
+        with self.claim():
+            self.count({0, 1}, {5})
+            self.tracker._update_usage_from_instances(None, [], 'host_a')
+        self.assertEqual([[0, 1], [5]], self.taken())
+        self.assertEqual({}, compat._MOVING)

@@ -1,0 +1,145 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The memory of a running QEMU on other NUMA nodes (pure).
+
+QEMU binds the memory of each guest NUMA node with mbind(2), and only a change
+of ``cpuset.mems`` binds it elsewhere while it runs: the kernel maps the nodes
+of a policy as it maps the old set of allowed nodes to the new one, the n-th to
+the n-th (``mpol_rebind_nodemask`` of mm/mempolicy.c, ``bitmap_remap`` of
+lib/bitmap.c). So not every move of a guest with several nodes can be done.
+
+With both the old and the new nodes allowed, pages are moved in pieces, which
+limits the rate; what is left goes with the last change of ``cpuset.mems``.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import re
+
+from ghsched_placement import cpulist
+
+Nodes = frozenset[int]
+
+_BOUND = re.compile(r'([0-9a-f]+) bind(?:=[a-z+]+)?:([0-9,-]+)(?: |$)')
+_PAGES = re.compile(r' N(\d+)=(\d+)')
+_PAGE_SIZE = re.compile(r' kernelpagesize_kB=(\d+)')
+_RANGE = re.compile(r'([0-9a-f]+)-([0-9a-f]+) ')
+
+
+class NotBound(Exception):  # noqa: N818
+    """Memory that stays where it is; says why."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of a process's memory that is bound to one NUMA node.
+
+    :param first: address.
+    :param last: address behind it.
+    :param page_size: bytes.
+    :param pages: how many are on each node.
+    """
+
+    first: int
+    last: int
+    node: int
+    page_size: int
+    pages: Mapping[int, int]
+
+    @property
+    def strays(self) -> int:
+        """Pages that are on another node than they are to be."""
+        return sum(count for node, count in self.pages.items()
+                   if node != self.node)
+
+
+def areas(numa_maps: str, maps: str) -> list[Area]:
+    """The areas of a process that are bound to one node each.
+
+    :param numa_maps: text of ``/proc/PID/numa_maps``, proc(5).
+    :param maps: of ``/proc/PID/maps``, which has where they end.
+    """
+    ends = {int(found[1], 16): int(found[2], 16)
+            for found in map(_RANGE.match, maps.splitlines()) if found}
+    return [area for line in numa_maps.splitlines()
+            for area in _area(line, ends)]
+
+
+def _area(line: str, ends: Mapping[int, int]) -> Iterator[Area]:
+    found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
+    if not found:
+        return
+    nodes = cpulist.parse(found[2])
+    first = int(found[1], 16)
+    if len(nodes) == 1 and first in ends:
+        yield Area(first, ends[first], min(nodes),
+                   (int(size[1]) if size else 4) * 1024,
+                   {int(node): int(count)
+                    for node, count in _PAGES.findall(line)})
+
+
+def remapped(node: int, old: Nodes, new: Nodes) -> int:
+    """Where a policy of one node goes, as the kernel has it."""
+    if node not in old or not new:
+        return node
+    return sorted(new)[sorted(old).index(node) % len(new)]
+
+
+def sequence(moved: Mapping[int, int], nodes: Iterable[int]
+             ) -> tuple[Nodes, ...]:
+    """What ``cpuset.mems`` is to be, one after the other.
+
+    Both ways, so that each step can be taken back.
+
+    :param moved: new host node by old one.
+    :param nodes: host nodes of the guest before, all of them.
+    :raises NotBound: when the kernel would bind memory to other nodes.
+    """
+    wanted = {node: moved.get(node, node) for node in nodes}
+    old, new = frozenset(wanted), frozenset(wanted.values())
+    back = {after: before for before, after in wanted.items()}
+    both = old | new
+    kept = {node: node for node in old}
+    if len(old) == 1 or all(_leads(way, want) for way, want in (
+            ((old, both), kept), ((both, new), wanted),
+            ((both, old), kept), ((new, both, old), back))):
+        return (both, new)
+    if old != new and _leads((old, new), wanted) and (
+            _leads((new, old), back)):
+        return (new,)
+    raise NotBound(
+        'the kernel binds memory of a running process to other NUMA nodes in '
+        f'their order only, and not {_text(wanted)}')
+
+
+def _leads(way: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
+    for node, target in wanted.items():
+        for old, new in zip(way, way[1:], strict=False):
+            node = remapped(node, old, new)
+        if node != target:
+            return False
+    return True
+
+
+def _text(wanted: Mapping[int, int]) -> str:
+    return ', '.join(f'{old} to {new}' for old, new in sorted(wanted.items()))
+
+
+def pieces(area: Area, size: int) -> Iterator[tuple[int, int]]:
+    """An area in pieces of so many bytes, or of one page."""
+    step = max(area.page_size, size // area.page_size * area.page_size)
+    for first in range(area.first, area.last, step):
+        yield first, min(first + step, area.last)

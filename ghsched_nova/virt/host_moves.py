@@ -1,0 +1,127 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves of running guests between NUMA nodes, as nova-compute makes them.
+
+Ties :class:`ghsched_nova.virt.moving.Mover` to the records of Nova.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+from ghsched_nova.guest import move_record
+from ghsched_nova.live import move_messages
+from ghsched_nova.threads import pages
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import live
+from ghsched_nova.virt import moving
+from ghsched_nova.virt import node_move
+from ghsched_placement.node_move import GuestCell
+
+LOG = logging.getLogger(__name__)
+
+EVENT = 'ghsched.server.node_move'
+
+
+class HostMoves:
+    """The moves of one nova-compute.
+
+    :param virtapi: of the driver.
+    :param mover: does them.
+    :param memory: see :class:`ghsched_nova.threads.pages.Memory`.
+    """
+
+    def __init__(self, virtapi: Any, mover: moving.Mover,
+                 memory: pages.Memory) -> None:
+        self._virtapi = virtapi
+        self._mover = mover
+        self._memory = memory
+
+    def check(self, domain: live.Domain,
+              move: move_messages.Packed) -> None:
+        """Whether a guest can be moved.
+
+        :raises NotChanged: with all reasons why not.
+        """
+        found = node_move.refusals(
+            domain.live, move_messages.unpack(move), self._memory,
+            Path(compat.config().ghsched.sysfs_path))
+        if found:
+            raise live.NotChanged('; '.join(found))
+
+    def run(self, context: Any, instance: Any, domain: live.Domain,
+            move: move_messages.Packed) -> None:
+        """Move a guest, and tell the cloud.
+
+        :raises NotChanged: when it stays; all is as it was, or it is said
+            what is not.
+        """
+        self.check(domain, move)
+        request = move_messages.unpack(move)
+        if not moving.same(request.move.before,
+                           compat.guest_cells(instance.numa_topology)):
+            raise live.NotChanged('the server is on other NUMA nodes or CPUs '
+                                  'than a moment ago')
+        self._mover.run(
+            domain, move, lambda: compat.claim_cells(
+                self._virtapi, instance, request.move.after),
+            lambda: _cells(context, instance.uuid))
+        LOG.info('ghsched: moved between NUMA nodes: %s',
+                 request.move.moved, instance=instance)
+        self._tell(context, instance, request)
+
+    def _tell(self, context: Any, instance: Any,
+              request: move_messages.Request) -> None:
+        """What fails here is in the next report."""
+        try:
+            compat.report_resources(self._virtapi, context, instance)
+            compat.notify(EVENT, {
+                'host': instance.host, 'server': instance.uuid, 'nodes': [
+                    {'guest_node': guest, 'before': old, 'after': new}
+                    for guest, (old, new) in request.move.moved.items()]})
+        except Exception as error:
+            LOG.warning('ghsched: that it was moved is told with the next '
+                        'report: %s', error, instance=instance)
+
+    def repair(self, running: Iterable[desired.Running],
+               domain_of: Any) -> None:
+        """End the moves that a crash has interrupted.
+
+        :param running: all domains that run.
+        :param domain_of: gives the :class:`live.Domain` of a UUID.
+        """
+        for one in running:
+            if move_record.NAMESPACE not in one.xml:
+                continue
+            uuid = one.domain.uuid
+            try:
+                if not self._mover.is_busy(uuid):
+                    with compat.instance_lock(uuid), domain_of(uuid) as found:
+                        self._mover.repair(found, _cells(
+                            nova_context.get_admin_context(), uuid))
+            except exception.InstanceNotFound:
+                continue
+            except Exception:
+                LOG.exception('ghsched: server %s is between NUMA nodes, it '
+                              'is looked after with the next report', uuid)
+
+
+def _cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:
+    return compat.guest_cells(objects.Instance.get_by_uuid(
+        context, uuid, expected_attrs=['numa_topology']).numa_topology)
