@@ -120,9 +120,8 @@ def vfs_of(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
         if not _asks(extra_specs):
             return ()
         # Nova has checked this key, or will. A locality alone needs none.
-        nodes = extra_specs.get(keys.NUMA_NODES, '1')
         return policies.parse_vfs(extra_specs,
-                                  int(nodes) if nodes.isdecimal() else 1)
+                                  policies.node_count(extra_specs, 1))
     except policies.PolicyError as error:
         raise BadFlavor(reason=str(error)) from error
 

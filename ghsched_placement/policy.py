@@ -43,6 +43,8 @@ _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
 _DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
                       r'\s*([1-9][0-9]{0,3})\s*')
 
+#: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
+_MAX_GUEST_NODES = 128
 _NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} in '
                    'the flavor')
 
@@ -205,15 +207,32 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
     image that says so beside the flavor.
 
     :param extra_specs: of the flavor, without those of an image.
-    :raises PolicyError: for a key that would be multiplied.
+    :raises PolicyError: for a key that would be multiplied, or more nodes
+        than a guest can have.
     """
-    if keys.NUMA_NODES in extra_specs:
-        return
     for extra_spec in sorted(extra_specs):
         namespace, _, rest = extra_spec.partition(':')
         key = keys.BY_NAME.get(rest.partition('.')[0])
         if namespace == keys.NAMESPACE and key is not None and key.per_node:
-            raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
+            if keys.NUMA_NODES not in extra_specs:
+                raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
+            node_count(extra_specs)
+
+
+def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
+    """How many NUMA nodes a flavor gives its guest.
+
+    :param default: where it says nothing, or what Nova refuses itself.
+    :raises PolicyError: for more than a guest can have: each has a policy of
+        its own, which nova-api makes as well.
+    """
+    text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
+    if not (text.isascii() and text.isdecimal()):
+        return default
+    if len(text) > 9 or int(text) > _MAX_GUEST_NODES:
+        raise PolicyError(keys.NUMA_NODES, f'a guest has at most '
+                                           f'{_MAX_GUEST_NODES} NUMA nodes')
+    return int(text)
 
 
 def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
@@ -246,10 +265,13 @@ def check_flavor(extra_specs: Mapping[str, str],
     if not any(extra_spec.startswith(_PREFIX)
                or extra_spec == keys.NUMA_NODES for extra_spec in given):
         return
+    if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
+        return
     check_topology(extra_specs)
-    nodes = str(extra_specs.get(keys.NUMA_NODES, 1)).strip()
-    if _NODE.fullmatch(nodes):
-        parse(extra_specs, int(nodes))
+    told = keys.NUMA_NODES in extra_specs
+    nodes = node_count(extra_specs, -1 if told else 1)
+    if nodes >= 0:
+        parse(extra_specs, nodes)
 
 
 def parse(extra_specs: Mapping[str, str],

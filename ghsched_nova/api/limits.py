@@ -26,7 +26,6 @@ from nova.pci import request as pci_request
 
 from ghsched_nova import compat
 from ghsched_nova import pci_requests
-from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 
@@ -69,10 +68,8 @@ def amounts(spec: Any) -> collections.Counter[str]:
 def _policy(extra_specs: Any) -> policies.GuestPolicy | None:
     """The policy of a flavor; one that is refused elsewhere counts nothing.
     """
-    nodes = extra_specs.get(keys.NUMA_NODES, '0')
     try:
-        return policies.parse(extra_specs,
-                              int(nodes) if nodes.isdecimal() else 0)
+        return policies.parse(extra_specs, policies.node_count(extra_specs))
     except policies.PolicyError:
         return None
 

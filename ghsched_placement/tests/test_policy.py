@@ -295,10 +295,24 @@ class CheckFlavorTest(unittest.TestCase):
 
     def test_a_number_of_nodes_that_no_guest_can_have(self):
         started = time.process_time()
-        for nodes in ('1000', '9999', '999999999999'):
-            policy.check_flavor({'ghsched:mem_bw_min': '5',
-                                 'hw:numa_nodes': nodes}, {'hw:numa_nodes'})
+        for nodes in ('129', '999999999999', '9' * 5000):
+            specs = {'ghsched:mem_bw_min': '5', 'hw:numa_nodes': nodes}
+            for check in (lambda specs: policy.check_flavor(specs, specs),
+                          policy.check_topology, policy.node_count):
+                with self.assertRaisesRegex(
+                        policy.PolicyError, '^hw:numa_nodes: .* at most 128'):
+                    check(specs)
         self.assertLess(time.process_time() - started, 1)
+
+    def test_that_number_is_left_to_nova_where_nothing_of_ours_is(self):
+        specs = {'hw:numa_nodes': '129'}
+        policy.check_topology(specs)
+        policy.check_flavor(specs, specs)
+
+    def test_a_number_that_nova_refuses(self):
+        for nodes in ('', 'two', '-1', '1.5', '\u0663'):
+            policy.check_flavor({'ghsched:mem_bw_min.7': '5',
+                                 'hw:numa_nodes': nodes}, {'hw:numa_nodes'})
 
 
 class DemandTest(unittest.TestCase):
