@@ -20,7 +20,10 @@ database server, because walls depend on what else the machine does.
 
 usage: python tools/bench/scheduler_bench.py [--hosts N...]
            [--database sqlite|mariadb] [--kinds KIND,...] [--repeat N]
-           [--rivals N] [--json]
+           [--slow N] [--rivals N] [--keep DIRECTORY] [--json]
+
+With --keep, databases stay in the directory and are used again: those of
+10,000 hosts take minutes to make.
 """
 
 import argparse
@@ -59,10 +62,12 @@ class Server:
     def __init__(self, directory: str) -> None:
         data = f'{directory}/data'
         self.socket = f'{directory}/socket'
-        subprocess.run(
-            ['mariadb-install-db', '--no-defaults', '--user=root',
-             '--auth-root-authentication-method=normal', f'--datadir={data}'],
-            check=True, stdout=subprocess.DEVNULL)
+        if not os.path.exists(data):
+            subprocess.run(
+                ['mariadb-install-db', '--no-defaults', '--user=root',
+                 '--auth-root-authentication-method=normal',
+                 f'--datadir={data}'],
+                check=True, stdout=subprocess.DEVNULL)
         self._process = subprocess.Popen(
             ['mariadbd', '--no-defaults', '--user=root', f'--datadir={data}',
              f'--socket={self.socket}', '--skip-networking',
@@ -151,14 +156,22 @@ def children(urls: dict[str, str], modes: list[str]) -> Iterator[list[Child]]:
             one.stop()
 
 
-def measure(urls: dict[str, str], kinds: list[str], repeat: int,
+def measure(urls: dict[str, str], kinds: list[str], repeat: int, slow: int,
             server: Server | None) -> Iterator[dict[str, Any]]:
-    """Rows of the table, kind by kind."""
+    """Rows of the table, kind by kind.
+
+    :param slow: how many requests all but the index get; they are warmed up
+        with the first kind only if they get fewer.
+    """
     with children(urls, list(labs.MODES)) as found:
         for kind in kinds:
             runs: dict[str, list[dict[str, Any]]] = {}
             for number in range(-1, repeat):   # the first is a warm-up
                 for one in found:
+                    if one.mode != 'index' and slow < repeat and (
+                            number >= slow
+                            or number < 0 and kind != kinds[0]):
+                        continue
                     before = server.cpu() if server else 0.
                     one.send(kind)
                     run = one.receive()
@@ -246,20 +259,40 @@ def _build(urls: dict[str, str], hosts: int) -> None:
         raise RuntimeError('the cloud cannot be made')
 
 
-def run(options: argparse.Namespace, hosts: int, database: str,
+@contextlib.contextmanager
+def cloud(options: argparse.Namespace, hosts: int
+          ) -> Iterator[tuple[dict[str, str], Server | None]]:
+    """Databases of a cloud, made unless they have been kept."""
+    with contextlib.ExitStack() as stack:
+        if options.keep:
+            directory = f'{options.keep}/{options.database}-{hosts}'
+            os.makedirs(directory, exist_ok=True)
+        else:
+            directory = stack.enter_context(labs.place(options.database))
+        server = None
+        if options.database == 'mariadb':
+            server = Server(directory)
+            stack.callback(server.stop)
+        urls = clouds.databases(options.database,
+                                server.socket if server else directory)
+        made = Path(directory) / 'made'
+        if not made.exists():
+            _build(urls, hosts)
+            made.touch()
+        yield urls, server
+
+
+def run(options: argparse.Namespace, hosts: int, urls: dict[str, str],
         server: Server | None) -> None:
     def say(text: str) -> None:
         if not options.json:
             print(text, flush=True)
-    urls = clouds.databases(options.database, database)
-    begin = time.perf_counter()
-    _build(urls, hosts)
-    say(f'\n{hosts} hosts, {options.database}, made in '
-        f'{time.perf_counter() - begin:.0f} s; {_load()}; Python '
+    say(f'\n{hosts} hosts, {options.database}; {_load()}; Python '
         f'{platform.python_version()}, {platform.machine()}')
     kinds = options.kinds.split(',')
     say(_HEAD)
-    found = measure(urls, kinds, options.repeat, server)
+    found = measure(urls, kinds, options.repeat,
+                    options.slow or options.repeat, server)
     if options.rivals:
         found = (row for some in (found, *(
             rivals(urls, kind, options.rivals, server) for kind in kinds
@@ -280,6 +313,11 @@ def main() -> None:
                         default='sqlite')
     parser.add_argument('--kinds', default=','.join(labs.KINDS))
     parser.add_argument('--repeat', type=int, default=5)
+    parser.add_argument('--slow', type=int, default=0,
+                        help='requests of stock and whole, when they are to '
+                        'get fewer')
+    parser.add_argument('--keep', metavar='DIRECTORY',
+                        help='where databases stay, to be used again')
     parser.add_argument('--rivals', type=int, default=0,
                         help='schedulers at the same time')
     parser.add_argument('--json', action='store_true',
@@ -290,16 +328,9 @@ def main() -> None:
         parser.error(f'no such kind: {", ".join(sorted(unknown))}')
     compat.config()
     labs.objects.register_all()
-    with labs.place(options.database) as directory:
-        server = (Server(directory) if options.database == 'mariadb'
-                  else None)
-        try:
-            for hosts in options.hosts:
-                run(options, hosts, server.socket if server else directory,
-                    server)
-        finally:
-            if server:
-                server.stop()
+    for hosts in options.hosts:
+        with cloud(options, hosts) as (urls, server):
+            run(options, hosts, urls, server)
 
 
 if __name__ == '__main__':
