@@ -46,6 +46,7 @@ from nova import exception
 from nova.limit import placement as placement_limits
 from nova import objects
 from nova.objects import flavor as flavor_object
+from nova.objects import numa as numa_object
 from nova.objects import request_spec
 from nova.pci import request as pci_request
 from nova.pci import whitelist
@@ -1144,6 +1145,14 @@ def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
     return _rows_of(context, query)
 
 
+def count_compute_nodes(context: Any) -> int:
+    """How many compute nodes a cell has."""
+    node = main_models.ComputeNode
+    ((count,),) = _rows_of(context, sa.select(
+        sa.func.count()).select_from(node).where(node.deleted == 0))
+    return int(count)
+
+
 def compute_node_reports(context: Any,
                          uuids: Sequence[str]) -> list[Mapping[str, Any]]:
     """The columns of compute nodes of a cell that the index reads."""
@@ -1181,8 +1190,34 @@ def _rows_of(context: Any, query: Any) -> list[Any]:
         return list(connection.execute(query))
 
 
+class _HostTopology(numa_object.NUMATopology):
+    """Topology of a host, parsed when its nodes are asked for.
+
+    Most hosts are weighed by what needs no nodes, and then not taken.
+    """
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        super().__init__()
+        self._read = read
+
+    @classmethod
+    def obj_name(cls) -> str:
+        return 'NUMATopology'
+
+    def obj_attr_is_set(self, attrname: str) -> bool:
+        """All are: they are loaded when one gets them."""
+        return attrname in self.fields
+
+    def obj_load_attr(self, attrname: str) -> None:
+        setattr(self, attrname, getattr(self._read(), attrname))
+        self.obj_reset_changes([attrname])
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return copy.deepcopy(self._read(), memo)
+
+
 def cache_host_topologies(size: int) -> None:
-    """Parse the NUMA topology of a host again only when it has changed.
+    """Parse the NUMA topology of a host if need be, once for each change.
 
     ``nova.scheduler.host_manager.HostState`` parses it with each request.
     Who takes of a topology makes a new one
@@ -1193,7 +1228,8 @@ def cache_host_topologies(size: int) -> None:
         return objects.NUMATopology.obj_from_primitive(
             jsonutils.loads(document))
     _wrap(objects.NUMATopology, 'obj_from_db_obj',
-          lambda _original, document: parse(document))
+          lambda _original, document: _HostTopology(
+              functools.partial(parse, document)))
 
 
 def host_states(manager: Any, context: Any, uuids: Sequence[str],

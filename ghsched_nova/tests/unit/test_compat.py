@@ -11,6 +11,7 @@
 # under the License.
 
 
+import copy
 import inspect
 import types
 
@@ -197,3 +198,43 @@ class PlaceTest(testtools.TestCase):
             (node_move.GuestCell(0, frozenset({0, 1}), memory=512),),
             compat.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
         self.assertEqual((), compat.guest_cells(None))
+
+
+class HostTopologyTest(testtools.TestCase):
+    """Of a host, parsed when its nodes are asked for."""
+
+    def setUp(self):
+        super().setUp()
+        self.whole = objects.NUMATopology(cells=[objects.NUMACell(
+            id=0, cpuset={0}, pcpuset=set(), memory=1, cpu_usage=0,
+            memory_usage=0, pinned_cpus=set(), siblings=[{0}], mempages=[],
+            socket=0)])
+        self.parsed = 0
+        self.late = compat._HostTopology(self.parse)
+
+    def parse(self):
+        self.parsed += 1
+        return self.whole
+
+    def test_it_is_not_parsed_before(self):
+        self.assertEqual(0, self.parsed)
+        self.assertEqual([0], [cell.id for cell in self.late.cells])
+        self.assertEqual(1, len(self.late))
+        self.assertEqual(1, self.parsed)
+
+    def test_it_is_as_one_that_was(self):
+        self.assertEqual(self.whole, self.late)
+        self.assertEqual(set(), self.late.obj_what_changed())
+
+    def test_it_is_written_as_one_that_was(self):
+        self.whole.obj_reset_changes(recursive=True)
+        self.assertEqual(self.whole.obj_to_primitive(),
+                         self.late.obj_to_primitive())
+
+    def test_a_copy_is_one_that_was(self):
+        found = copy.deepcopy(self.late)
+        self.assertEqual(self.whole, found)
+        self.assertIsNot(self.whole.cells[0], found.cells[0])
+
+    def test_what_it_does_not_have(self):
+        self.assertNotIn('sockets', self.late)
