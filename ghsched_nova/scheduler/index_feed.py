@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
+import datetime
 import json
 import threading
 import time
@@ -40,8 +41,15 @@ LOG = logging.getLogger(__name__)
 #: Seconds between two looks at what has changed.
 REFRESH = 1.0
 
-#: Seconds between two looks at all hosts: clocks of conductors differ.
-FULL = 60.0
+#: What a conductor may write later than its clock had it, or than others.
+LATE = datetime.timedelta(seconds=2)
+
+#: Seconds between two counts of the hosts. Another number than is known
+#: makes the next look one at all of them.
+COUNT = 60.0
+
+#: Seconds between two looks at all hosts in any case.
+FULL = 600.0
 
 
 class Feed:
@@ -56,7 +64,7 @@ class Feed:
         self._lock = threading.Lock()
         self._known: dict[str, Any] = {}    # UUID -> when it was updated
         self._latest: dict[str, Any] = {}   # the newest of that, by cell
-        self._at = self._full_at = -FULL
+        self._at = self._full_at = self._counted_at = -FULL
 
     @property
     def age(self) -> float:
@@ -74,6 +82,8 @@ class Feed:
             now = time.monotonic()
             if now - self._at < REFRESH:
                 return
+            if now - self._counted_at >= COUNT:
+                self._count(context, cells)
             full = now - self._full_at >= FULL
             began = time.process_time()
             rows, gone, down = self._read(context, cells, full, names_of_down)
@@ -88,12 +98,19 @@ class Feed:
                          {'hosts': len(self.index.hosts),
                           'cpu': time.process_time() - began})
 
+    def _count(self, context: Any, cells: Sequence[Any]) -> None:
+        """Look at all hosts if there are more or fewer than are known."""
+        self._counted_at = time.monotonic()
+        counts = compat.in_cells(context, cells, compat.count_compute_nodes)
+        if None not in counts and sum(counts) != len(self._known):
+            self._full_at = -FULL
+
     def _read(self, context: Any, cells: Sequence[Any], full: bool,
               names_of_down: Any) -> tuple[list[Row], set[str], set[str]]:
         def look(in_cell: Any) -> Any:
-            since = None if full else self._latest.get(
-                in_cell.cell_uuid)
-            seen = compat.changed_compute_nodes(in_cell, since)
+            latest = None if full else self._latest.get(in_cell.cell_uuid)
+            seen = compat.changed_compute_nodes(
+                in_cell, latest and latest - LATE)
             fresh = [uuid for uuid, updated, deleted in seen
                      if not deleted and self._known.get(uuid) != updated]
             return (in_cell.cell_uuid, seen,
