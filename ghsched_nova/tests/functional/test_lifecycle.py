@@ -254,7 +254,10 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assert_agreement(self.server, 'host_a', [70])
 
     def test_delete_gives_everything_back(self):
+        self.assertEqual([self.server['id']], [
+            domain.UUIDString() for domain in self.domains('host_a')])
         self._delete_server(self.server)
+        self.assertEqual([], self.domains('host_a'))
         self.assertEqual({}, self.bandwidth(self.server['id']))
 
 
