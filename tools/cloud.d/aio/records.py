@@ -42,7 +42,9 @@ OTHERS = 'somebody-'
 
 #: A guest in these runs on a host, or would if its CPUs were not stopped.
 _RUNNING = ('ACTIVE', 'PAUSED', 'RESCUE', 'PASSWORD', 'REBOOT',
-            'HARD_REBOOT', 'VERIFY_RESIZE')
+            'HARD_REBOOT')
+#: Nova's power state of a guest that does not run.
+_STOPPED = 4
 _GONE = ('SHELVED_OFFLOADED', 'BUILD', 'ERROR', 'DELETED')
 
 #: Guaranteed percent by host NUMA node.
@@ -156,8 +158,16 @@ def _of_server(hosts: Sequence[_Host], server: Any,
     policy = _policy(here, server)
     if policy != shares:
         yield f'holds shares {shares}, but its XML says {policy}'
-    if server.status in _RUNNING:
+    if _runs(server):
         yield from _of_group(here, server, shares)
+
+
+def _runs(server: Any) -> bool:
+    """Whether its vCPUs have to be there."""
+    if server.status == 'VERIFY_RESIZE':
+        # One that was stopped is not started by a move.
+        return bool(server.power_state != _STOPPED)
+    return server.status in _RUNNING
 
 
 def _policy(host: _Host, server: Any) -> Shares:
