@@ -29,11 +29,10 @@ options = [
              'tests that look at the host are skipped. It must lead to the '
              'host that the guests of these tests land on, so set it on '
              'clouds with one compute host.'),
-    cfg.StrOpt(
-        'server_set_command', default='',
-        help='A command prefix that changes a server which is named behind '
-             'it, "ghsched server set" where nova-manage runs. While it is '
-             'empty, the tests of live changes are skipped.'),
+    cfg.BoolOpt(
+        'live_change', default=False,
+        help="Whether nova-api has the filter of ghsched for changes of "
+             "servers that run, in its api-paste.ini."),
     cfg.StrOpt(
         'libvirt_uri', default='qemu:///system',
         help='The libvirt connection that nova-compute uses on its host.'),

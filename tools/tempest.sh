@@ -124,7 +124,7 @@ host_settings() {
     cat << EOF
 host_command = $GHSCHED_TOP/tools/cloud exec --
 flavor_ram = 192
-server_set_command = $VENV/bin/ghsched server set --config-file $GHSCHED_HOME/etc/nova/nova.conf
+live_change = true
 EOF
 }
 

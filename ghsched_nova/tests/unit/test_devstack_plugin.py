@@ -47,6 +47,7 @@ iniget() {
     case $3 in
     enabled_filters) echo "$ENABLED_FILTERS" ;;
     weight_classes) echo "$WEIGHT_CLASSES" ;;
+    keystone) echo "$PIPELINE" ;;
     esac
 }
 grep() {
@@ -60,6 +61,7 @@ SYSTEMCTL=systemctl SYSTEMD_DIR=/etc/systemd/system
 DATA_DIR=/opt/stack/data STACK_USER=stack LIBVIRT_GROUP=libvirt
 NOVA_CPU_CONF=/etc/nova/nova-cpu.conf
 DEST=/opt/stack NOVA_CONF=/etc/nova/nova.conf NOVA_CONF_DIR=/etc/nova
+NOVA_API_PASTE_INI=/etc/nova/api-paste.ini
 PLACEMENT_CONF=/etc/placement/placement.conf
 NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 '''
@@ -103,6 +105,21 @@ class TestDevstackPlugin(base.BaseTestCase):
              start + 'allocation_candidates_generation_strategy '
              'breadth-first'], lines())
         self.assertEqual([], lines(GHSCHED_MAX_ALLOCATION_CANDIDATES=''))
+
+    def test_api_gets_the_filter_of_live_changes_behind_the_context(self):
+        def lines(pipeline):
+            return [line for line in self.phase(
+                'stack', 'post-config', enabled='n-api', PIPELINE=pipeline)
+                if 'api-paste' in line]
+        start = 'iniset /etc/nova/api-paste.ini '
+        the_filter = (start + 'filter:ghsched paste.filter_factory '
+                      'ghsched_nova.api.server_set:filter_factory')
+        self.assertEqual(
+            [start + 'composite:openstack_compute_api_v21 keystone '
+             'cors authtoken keystonecontext ghsched app', the_filter],
+            lines('cors authtoken keystonecontext app'))
+        self.assertEqual([the_filter],
+                         lines('cors authtoken keystonecontext ghsched app'))
 
     def test_install_installs_the_tree(self):
         self.assertEqual([f'setup_develop {TOP}'],
@@ -202,6 +219,7 @@ class TestDevstackPlugin(base.BaseTestCase):
     def test_tempest_knows_of_ghsched_and_how_to_reach_the_host(self):
         lines = self.phase('stack', 'test-config')
         for line in ('service_available ghsched True',
+                     'ghsched live_change True',
                      'ghsched host_command sudo'):
             self.assertIn(f'iniset /opt/stack/tempest.conf {line}', lines)
 

@@ -18,7 +18,6 @@ from tempest.lib import decorators
 from tempest.lib import exceptions
 
 from ghsched_placement import names
-from tempest_plugin.services import host_client
 from tempest_plugin.tests.scenario import base
 
 CONF = config.CONF
@@ -149,16 +148,19 @@ class LiveChangeTest(SharesTest):
 
     def setUp(self):
         super().setUp()
-        if not CONF.ghsched.server_set_command:
-            raise self.skipException('[ghsched]server_set_command is not set')
+        if not CONF.ghsched.live_change:
+            raise self.skipException('[ghsched]live_change is off')
         self._need('MEM_BW_MIN')
-        self.command = host_client.HostClient(
-            CONF.ghsched.server_set_command, '', '')
         self.server = self._boot(self._flavor(mem_bw_min=20))
+
+    def _change(self, value, client=None):
+        (client or self.admin_servers_client).action(
+            self.server['id'], 'ghsched', schema={'status_code': [200]},
+            extra_specs={'ghsched:mem_bw_min': str(value)})
 
     @decorators.idempotent_id('91f0b3d7-5a6e-4c28-9e17-2b4d6f8a0c35')
     def test_placement_and_flavor_have_the_new_share(self):
-        self.command.run(self.server['id'], '--mem-bw-min', '30')
+        self._change(30)
         self.assertEqual([30], self._shares(self.server))
         shown = self.admin_servers_client.show_server(
             self.server['id'])['server']
@@ -168,9 +170,9 @@ class LiveChangeTest(SharesTest):
 
     @decorators.idempotent_id('c82d4e6f-1b3a-4957-8c0e-7f5a3b1d9e42')
     def test_what_a_node_cannot_have_is_refused_and_changes_nothing(self):
-        self.assertRaises(
-            host_client.HostCommandFailed, self.command.run,
-            self.server['id'], '--mem-bw-min', str(TOO_MUCH))
+        self.assertRaises(exceptions.BadRequest, self._change, TOO_MUCH)
+        self.assertRaises(exceptions.Forbidden, self._change, 30,
+                          self.servers_client)
         self.assertEqual([20], self._shares(self.server))
 
 
