@@ -25,6 +25,7 @@ from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova import pci_requests
+from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 
 VENDOR, PRODUCT = fakelibvirt.PCI_VEND_ID, fakelibvirt.VF_PROD_ID
@@ -313,6 +314,50 @@ class MoveTest(VfsTestCase):
         server = self._migrate_server(server)
         server = self._confirm_resize(server)
         self.assert_placed(server, self.other(host))
+
+    def test_nova_compute_restarts_before_a_revert(self):
+        self.start_two()
+        server = self.boot(self.big())
+        host = server['OS-EXT-SRV-ATTR:host']
+        self.move_disk()
+        server = self._migrate_server(server)
+        for name in list(self.computes):
+            self.restart_compute_service(name)
+        self._run_periodics()
+        self.assert_placed(server, self.other(host))
+        server = self._revert_resize(server)
+        self.assert_placed(server, host)
+        self.assertEqual({}, self.taken(self.other(host)))
+
+    def test_a_destination_that_refuses_the_policy(self):
+        """Nova leaves the guest there, in ERROR, for a hard reboot.
+
+        It takes the devices of the old host for taken as long as the
+        migration is in error.
+        """
+        self.start_two()
+        server = self.boot(self.big())
+        host = server['OS-EXT-SRV-ATTR:host']
+        self.move_disk()
+        self.kernel.error = fs.GroupError('refused')
+        # The error reaches the API because this test runs casts as calls.
+        self.assertRaises(nova_base.ApiException,
+                          self.api.post_server_action, server['id'],
+                          {'migrate': None})
+        self._wait_for_state_change(server, 'ERROR')
+        self.assertEqual(self.shared(self.other(host)),
+                         self.allocated(server))
+        self.kernel.error = None
+        server = self._reboot_server(server, hard=True)
+        self._run_periodics()
+        self.assert_placed(server, self.other(host))
+
+    def taken(self, host):
+        """{address: server} of the devices of a host that Nova has given."""
+        return {device.address: device.instance_uuid for device in
+                objects.PciDeviceList.get_by_compute_node(
+                    nova_context.get_admin_context(), self.node_id(host))
+                if device.instance_uuid}
 
     def test_evacuation_after_a_reverted_resize(self):
         self.start_two()
