@@ -337,3 +337,16 @@ ensure_venv() {
     fi
     exec 9>&-
 }
+
+# ensure_watcher: Watcher and its client in $VENV, which has the rest.
+ensure_watcher() {
+    local file=$GHSCHED_TOP/tools/watcher-requirements.txt
+    cmp -s "$file" "$VENV/ghsched-watcher" ||
+        step "Watcher's Python packages" _install_watcher "$file"
+}
+
+_install_watcher() {
+    "$VENV/bin/pip" install -q -r "$1" \
+        -c "$GHSCHED_TOP/tools/cloud-requirements.txt" &&
+        cp "$1" "$VENV/ghsched-watcher"
+}

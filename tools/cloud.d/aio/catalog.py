@@ -29,6 +29,7 @@ _ENDPOINTS = (
     ('neutron', 'network', 'neutron', ''),
     ('nova', 'compute', 'nova-api', '/v2.1'),
 )
+_WATCHER = ('watcher', 'infra-optim', 'watcher-api', '')
 _INTERFACES = ('public', 'internal', 'admin')
 
 #: The name of the guest image that every demo and test boots.
@@ -100,7 +101,8 @@ def bootstrap(settings: Settings) -> None:
 
 def users_and_endpoints(settings: Settings) -> None:
     """Make the services' users and endpoints, or correct them."""
-    of = digest(settings.password, settings.port_base, _ENDPOINTS)
+    endpoints = (*_ENDPOINTS, *((_WATCHER,) if settings.watcher else ()))
+    of = digest(settings.password, settings.port_base, endpoints)
     if is_done(settings, 'catalog', of):
         return
     identity = connect(settings).identity
@@ -110,7 +112,7 @@ def users_and_endpoints(settings: Settings) -> None:
     roles = {role.name: role for role in identity.roles()}
     if 'service' not in roles:
         roles['service'] = identity.create_role(name='service')
-    for name, *_rest in _ENDPOINTS:
+    for name, *_rest in endpoints:
         user = identity.find_user(name)
         if user:
             identity.update_user(user, password=settings.password)
@@ -120,7 +122,7 @@ def users_and_endpoints(settings: Settings) -> None:
                 default_project_id=project.id)
         for role in ('admin', 'service'):
             identity.assign_project_role_to_user(project, user, roles[role])
-    for entry in _ENDPOINTS:
+    for entry in endpoints:
         _endpoint(identity, settings, *entry)
     done(settings, 'catalog', of)
 
@@ -138,6 +140,14 @@ def _endpoint(identity: Any, settings: Settings, name: str, kind: str,
         else:
             identity.create_endpoint(service_id=service.id, url=url,
                                      interface=interface, region_id=REGION)
+
+
+def has_goal(settings: Settings, name: str) -> bool:
+    """Whether Watcher's decision engine has told the API of a goal."""
+    answer = connect(settings).session.get(
+        settings.url('watcher-api') + '/v1/goals', raise_exc=False)
+    return answer.ok and any(goal['name'] == name
+                             for goal in answer.json()['goals'])
 
 
 def image_and_flavor(settings: Settings) -> None:

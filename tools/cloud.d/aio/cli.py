@@ -20,6 +20,7 @@ import configparser
 import contextlib
 import fcntl
 import http.client
+import importlib.metadata
 import os
 import shutil
 import socket
@@ -42,7 +43,8 @@ from aio.settings import read
 from aio.settings import Settings
 from aio import tenant
 
-_HTTP = ('keystone', 'placement', 'glance', 'neutron', 'nova-api')
+_HTTP = ('keystone', 'placement', 'glance', 'neutron', 'nova-api',
+         'watcher-api')
 
 
 def step(text: str, work: Callable[[], object]) -> None:
@@ -109,6 +111,8 @@ def up(settings: Settings) -> None:
     step('Keystone', lambda: _keystone_up(settings, cloud))
     step('Placement, Glance, Neutron, Nova', lambda: _apis_up(cloud))
     step('Nova on the simulated hosts', lambda: _compute_up(settings, cloud))
+    if settings.watcher:
+        step('Watcher', lambda: _watcher_up(settings, cloud))
     step('image, flavors, a tenant', lambda: _content(settings))
     write_openrc(settings)
     print(f'The cloud is up. Credentials: . {settings.home}/openrc, or those '
@@ -125,7 +129,8 @@ def _configured(settings: Settings) -> services.Cloud:
 def _all_is_well(settings: Settings, cloud: services.Cloud) -> bool:
     return (all(one.is_current for one in cloud.processes.values())
             and all(map(host.is_up, settings.each_host))
-            and all(answers(settings, name) for name in _HTTP))
+            and all(answers(settings, name) for name in _HTTP
+                    if name in cloud.processes))
 
 
 def _stop_outdated(settings: Settings, cloud: services.Cloud) -> None:
@@ -199,6 +204,28 @@ def _compute_up(settings: Settings, cloud: services.Cloud) -> None:
                     *map(cloud.compute, settings.each_host)):
         _wait_report(settings, service, api, since)
     catalog.map_hosts(settings)
+
+
+def _watcher_up(settings: Settings, cloud: services.Cloud) -> None:
+    of = importlib.metadata.version('python-watcher')
+    if not catalog.is_done(settings, 'watcher', of):
+        database.migrate_watcher(settings)
+        catalog.done(settings, 'watcher', of)
+    _start(cloud, *services.WATCHER)
+    _wait_http(cloud, 'watcher-api')
+    process.wait_until(
+        lambda: catalog.has_goal(settings, 'ghsched_numa'), 120,
+        'Watcher does not know the goal of ghsched',
+        cloud['watcher-decision-engine'])
+
+
+def with_watcher(settings: Settings, wanted: bool) -> None:
+    """Have Watcher in the cloud from the next "up" on, or no longer."""
+    if settings.watcher and not wanted:
+        cloud = services.cloud(settings)
+        step('stop Watcher', lambda: process.stop(
+            cloud[name] for name in services.WATCHER))
+    settings.save_watcher(wanted)
 
 
 def _content(settings: Settings) -> None:
@@ -281,16 +308,16 @@ def status(settings: Settings) -> int:
     cloud = services.cloud(settings)
     seen = _nova_view(settings, cloud)
     healthy = True
-    print(f'{"service":<18}{"pid":>8}{"port":>7}  health')
+    print(f'{"service":<24}{"pid":>8}{"port":>7}  health')
     for name in cloud.processes:
         health = _health(settings, cloud, name, seen)
         healthy = healthy and health == 'ok'
         port = (settings.port(name) if name in LISTENERS else '-')
-        print(f'{name:<18}{cloud[name].pid or "-":>8}{port:>7}  {health}')
+        print(f'{name:<24}{cloud[name].pid or "-":>8}{port:>7}  {health}')
     for one in settings.each_host:
         is_up = host.is_up(one)
         healthy = healthy and is_up
-        print(f'{one.host.name:<18}{"":>8}{"-":>7}  '
+        print(f'{one.host.name:<24}{"":>8}{"-":>7}  '
               f'{"ok" if is_up else "down"}')
     for option in options(settings):
         print(f'set: {option}')
@@ -446,6 +473,8 @@ def _add_up(commands: Any) -> None:
         '--nodes', type=lambda text: list(map(int, text.split(','))),
         default=[], metavar='M,N',
         help=f'NUMA nodes of each host (default: {ComputeHost.nodes})')
+    one.add_argument('--watcher', action='store_true',
+                     help='Watcher, too, with the goal of ghsched')
 
 
 def _hosts(given: argparse.Namespace) -> tuple[ComputeHost, ...]:
@@ -456,6 +485,11 @@ def _hosts(given: argparse.Namespace) -> tuple[ComputeHost, ...]:
             numbers,
             given.dialects or [ComputeHost.dialect] * given.hosts,
             given.nodes or [ComputeHost.nodes] * given.hosts, strict=True))
+
+
+def _up(settings: Settings, given: argparse.Namespace) -> None:
+    with_watcher(settings, given.watcher)
+    up_with(settings, _hosts(given))
 
 
 def _openrc(settings: Settings) -> None:
@@ -476,7 +510,7 @@ def _set(settings: Settings, given: argparse.Namespace,
 def _run(settings: Settings, given: argparse.Namespace) -> int:
     """Call the command; one without a status of its own has succeeded."""
     calls: dict[str, Callable[[], int | None]] = {
-        'up': lambda: up_with(settings, _hosts(given)),
+        'up': lambda: _up(settings, given),
         'down': lambda: down(settings),
         'wipe': lambda: wipe(settings),
         'status': lambda: status(settings),

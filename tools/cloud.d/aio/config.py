@@ -74,6 +74,8 @@ def write_all(settings: Settings) -> dict[str, Path]:
         'nova': (etc / 'nova' / 'nova.conf', nova),
         'nova-compute': (compute_file(settings), compute),
     }
+    if settings.watcher:
+        files['watcher'] = etc / 'watcher' / 'watcher.conf', watcher
     for path, make in files.values():
         write(path, render(make(settings)))
     for one in settings.each_host[1:]:
@@ -226,6 +228,25 @@ def ml2(settings: Settings) -> Config:
                 'extension_drivers': 'port_security'},
         'ml2_type_flat': {'flat_networks': '*'},
         'ml2_type_vlan': {'network_vlan_ranges': 'physnet0:100:200'},
+    }
+
+
+def watcher(settings: Settings) -> Config:
+    return {
+        'DEFAULT': {
+            'transport_url': transport_url(settings),
+            'state_path': str(settings.state / 'watcher-state')},
+        'database': _database(settings, 'watcher'),
+        'oslo_concurrency': _lock(settings),
+        # What it asks other services with.
+        'watcher_clients_auth': _credentials(settings, 'watcher'),
+        # There is no Cinder.
+        'collector': {'collector_plugins': 'compute'},
+        # Nova sends no notifications here, so it is asked often.
+        'watcher_cluster_data_model_collectors.compute': {'period': 10},
+        'watcher_decision_engine': {'continuous_audit_interval': 5},
+        'nova': {'migration_interval': 1},
+        **_token_sections(settings, 'watcher'),
     }
 
 

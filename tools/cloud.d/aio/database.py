@@ -154,6 +154,14 @@ def _neutron(settings: Settings) -> list[list[str]]:
              'upgrade', 'head']]
 
 
+def migrate_watcher(settings: Settings) -> None:
+    """Make Watcher's schema, or bring it up to date."""
+    query(settings, 'create database if not exists watcher '
+                    'character set utf8mb3')
+    run([*_manage(settings, 'watcher-db-manage', 'watcher/watcher.conf'),
+         'upgrade'])
+
+
 def nova_manage(settings: Settings) -> list[str]:
     return _manage(settings, 'nova-manage', 'nova/nova.conf')
 

@@ -26,6 +26,8 @@ from aio.settings import Settings
 #: The services of the control plane, in the order in which they are started.
 _CONTROL = ('epmd', 'rabbitmq', 'mariadb', 'keystone', 'placement', 'glance',
             'neutron', 'nova-api', 'nova-conductor', 'nova-scheduler')
+#: Those of Watcher, if it is in the cloud.
+WATCHER = ('watcher-api', 'watcher-decision-engine', 'watcher-applier')
 COMPUTE = 'nova-compute'
 SSH = 'sshd'
 
@@ -36,10 +38,12 @@ _WSGI = {
     'glance': ('glance.wsgi.api', 4),
     'neutron': ('neutron.wsgi.api', 4),
     'nova-api': ('nova.wsgi.osapi_compute', 8),
+    'watcher-api': ('watcher.wsgi.api', 4),
 }
 
 #: The services whose behaviour depends on this project's installed wheel.
-_EXTENDED = ('nova-api', 'nova-conductor', 'nova-scheduler', COMPUTE)
+_EXTENDED = ('nova-api', 'nova-conductor', 'nova-scheduler', COMPUTE,
+             'watcher-decision-engine')
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Cloud:
     def on_hosts(self) -> list[Process]:
         """What runs on the compute hosts."""
         return [one for name, one in self.processes.items()
-                if name not in _CONTROL]
+                if name not in _CONTROL + WATCHER]
 
     @property
     def listeners_up(self) -> set[str]:
@@ -73,7 +77,8 @@ class Cloud:
 
 def cloud(settings: Settings) -> Cloud:
     """Describe the cloud; nothing is started."""
-    processes = [_process(settings, name) for name in _CONTROL]
+    processes = [_process(settings, name) for name in (
+        *_CONTROL, *(WATCHER if settings.watcher else ()))]
     for one in settings.each_host:
         processes.append(_process(one, COMPUTE, one.host.suffix))
         # Nova copies disks with it, to another host.
@@ -96,6 +101,9 @@ def _command(settings: Settings, name: str
              ) -> tuple[tuple[str, ...], dict[str, str]]:
     if name in _WSGI:
         return _wsgi(settings, name)
+    if name in WATCHER:
+        return (f'{settings.venv}/bin/{name}',
+                *_watcher_options(settings)), {}
     return {
         'epmd': _epmd, 'rabbitmq': _rabbitmq, 'mariadb': _mariadb,
         'nova-conductor': _nova_conductor,
@@ -142,7 +150,14 @@ def _wsgi(settings: Settings, name: str
         # uWSGI closes the connection without saying so; a client that would
         # use it again gets a reset.
         '--add-header', 'Connection: close',
+        # It reads no variable that says where its file is.
+        *(('--pyargv', ' '.join(_watcher_options(settings)))
+          if family == 'watcher' else ()),
     ), env)
+
+
+def _watcher_options(settings: Settings) -> tuple[str, str]:
+    return '--config-file', str(settings.etc / 'watcher' / 'watcher.conf')
 
 
 def _erlang(settings: Settings) -> dict[str, str]:

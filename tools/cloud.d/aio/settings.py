@@ -26,7 +26,7 @@ import sys
 #: Services that listen on TCP (on 127.0.0.1 only), in the order of their
 #: ports, counted from the port base.
 LISTENERS = ('keystone', 'placement', 'glance', 'neutron', 'nova-api',
-             'rabbitmq', 'rabbitmq-dist', 'epmd', 'ssh')
+             'rabbitmq', 'rabbitmq-dist', 'epmd', 'ssh', 'watcher-api')
 
 #: The ports at which each host receives guests that migrate, from the port
 #: base on: the first host's, and how many a host has.
@@ -108,6 +108,22 @@ class Settings:
         self.state.mkdir(parents=True, exist_ok=True)
         (self.state / 'hosts.json').write_text(
             json.dumps([asdict(one) for one in hosts]))
+
+    @property
+    def watcher(self) -> bool:
+        """Whether Watcher is in this cloud, as the last "up" wanted it."""
+        return self._watcher.exists()
+
+    def save_watcher(self, wanted: bool) -> None:
+        self.state.mkdir(parents=True, exist_ok=True)
+        if wanted:
+            self._watcher.touch()
+        else:
+            self._watcher.unlink(missing_ok=True)
+
+    @property
+    def _watcher(self) -> Path:
+        return self.state / 'watcher'
 
     def on(self, host: ComputeHost) -> 'Settings':
         """The same cloud, seen from a host."""
