@@ -125,10 +125,6 @@ def parser() -> argparse.ArgumentParser:
     console.add_version(options)
     top_source.add_options(options)
     options.add_argument(
-        '--cache-occupancy', action='store_true',
-        help='tell how much of the L3 caches groups fill, which takes '
-             'another file of each group and cache to be read')
-    options.add_argument(
         '--bursts', type=Path, metavar='FILE',
         help='tell what nova-compute knows of bursts (ghsched:mem_bw_burst), '
              'from ghsched-bursts.json in its state_path')
@@ -150,9 +146,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Console script; its result is the exit status."""
     arguments = parser().parse_args(argv)
     try:
-        listening = server(top_source.source(
-            arguments, arguments.cache_occupancy), arguments.address,
-            arguments.port, arguments.bursts)
+        listening = server(
+            top_source.source(arguments), arguments.address, arguments.port,
+            arguments.bursts)
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)

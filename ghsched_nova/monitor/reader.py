@@ -154,11 +154,29 @@ class Reader:
         before = self._last.readings if self._last is not None else {}
         self._last = now
         figures = rates.figures(before, now.readings, now.host.monitor.unit)
+        cached = _cached(now.occupancy)
         return view.Usage(
             now.host,
             tuple(view.GroupUsage(group,
-                                  _by_nodes(group, now.places, figures))
+                                  _by_nodes(group, now.places, figures),
+                                  cached.get((group.name, group.number), {}))
                   for group in now.groups))
+
+
+def _cached(occupancy: Mapping[tuple[str, int, topology.Place],
+                               rates.Reading],
+            ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
+    """Bytes by group and nodes, where all caches of the nodes are known."""
+    found: dict[tuple[str, int], dict[topology.Nodes, int]] = {}
+    unknown = set()
+    for (name, number, cache), reading in occupancy.items():
+        of_group = found.setdefault((name, number), {})
+        of_group[cache.nodes] = of_group.get(cache.nodes, 0) + reading.value
+        if reading.state is not rates.State.OK:
+            unknown.add((name, number, cache.nodes))
+    for name, number, nodes in unknown:
+        del found[name, number][nodes]
+    return found
 
 
 def _by_nodes(group: view.Group, places: Sequence[topology.Place],

@@ -38,10 +38,11 @@ guests
     ``problem``, ``used``, and ``nodes`` with ``nodes``, ``asked`` and
     ``effective`` (null without a policy; both with ``min``, ``max``,
     ``hardlimit`` and ``priority``, the second with ``bytes_per_second``, the
-    cap), and ``used``.
+    cap), ``used``, and ``cached_bytes``, what it fills of the L3 caches (null
+    when not known).
 others
     Groups of nobody's guest: ``group``, ``control``, and ``nodes`` with
-    ``nodes`` and ``used``.
+    ``nodes``, ``used`` and ``cached_bytes``.
 """
 
 from collections.abc import Callable
@@ -86,7 +87,8 @@ def document(snapshot: view.Snapshot, when: float,
         'guests': [_json_guest(guest) for guest in snapshot.guests],
         'others': [{
             'group': one.group.name, 'control': one.group.control,
-            'nodes': [{'nodes': list(nodes), 'used': _json_figure(figure)}
+            'nodes': [{'nodes': list(nodes), 'used': _json_figure(figure),
+                       'cached_bytes': one.cached.get(nodes)}
                       for nodes, figure in sorted(one.used.items())],
         } for one in snapshot.others],
     }
@@ -114,7 +116,8 @@ def _json_guest(usage: view.GuestUsage) -> dict[str, Any]:
             'effective': row.effective and {
                 **row.effective.as_dict(),
                 'bytes_per_second': row.effective.rate},
-            'used': _json_figure(row.used)} for row in usage.nodes]}
+            'used': _json_figure(row.used),
+            'cached_bytes': row.cached} for row in usage.nodes]}
 
 
 # -- sorting ------------------------------------------------------------------
@@ -164,6 +167,9 @@ _NODE_TITLES = ('NODE', 'USED MB/s', '%', 'DEFAULT', 'GUESTS', 'OTHERS',
 #: What is used comes first: a narrow terminal cuts off the end.
 _GUEST_TITLES = ('GUEST', 'NODE', 'USED MB/s', '%', 'MIN', 'EMIN', 'MAX',
                  'EMAX', 'CAP MB/s', 'HARD', 'EHARD', 'PRIO', 'EPRIO')
+#: Where bytes of the L3 caches are, and their title.
+_CACHED = 4
+_CACHED_TITLE = 'L3 MB'
 #: Narrower than this the columns never are, so that they stay while rows are
 #: scrolled.
 _LEAST = (18, 4, 9, 5)
@@ -187,6 +193,7 @@ class _Entry(NamedTuple):
     figure: rates.Figure
     row: view.GuestNode | None = None
     word: str = ''
+    cached: int | None = None
 
 
 @dataclass(frozen=True)
@@ -194,11 +201,13 @@ class Page:
     """All that is to be shown, of which little may be made into text.
 
     :param head: lines above the rows of guests.
+    :param cached: whether there is a column for the L3 caches.
     """
 
     head: tuple[str, ...]
     entries: tuple[_Entry, ...]
     capacity: dict[topology.Nodes, int | None]
+    cached: bool = False
 
     def __len__(self) -> int:
         return len(self.head) + 1 + len(self.entries)
@@ -211,8 +220,13 @@ class Page:
         above = len(self.head) + 1
         end = len(self) if count is None else first + count
         shown = self.entries[max(0, first - above):max(0, end - above)]
-        titles, *rows = _grid(_GUEST_TITLES, [
-            _row(entry, self.capacity) for entry in shown], 2, _LEAST)
+        columns = list(_GUEST_TITLES)
+        cells = [_row(entry, self.capacity) for entry in shown]
+        if self.cached:
+            columns.insert(_CACHED, _CACHED_TITLE)
+            for row, entry in zip(cells, shown, strict=True):
+                row.insert(_CACHED, _megabytes(entry.cached))
+        titles, *rows = _grid(columns, cells, 2, _LEAST)
         lines = [*map(Line, (*self.head, titles))][first:end]
         return lines + [Line(text, _is_below(entry.row)) for text, entry
                         in zip(rows, shown, strict=True)]
@@ -239,11 +253,13 @@ def page(snapshot: view.Snapshot, when: str, problem: str = '',
     guests = [usage for usage in snapshot.guests if _matches(usage, match)]
     entries = [entry for usage in ordered(guests, order, reverse)
                for entry in _guest_entries(usage)]
-    entries += [_Entry(f'({one.group.name})', nodes, figure)
+    entries += [_Entry(f'({one.group.name})', nodes, figure,
+                       cached=one.cached.get(nodes))
                 for one in snapshot.others if match in one.group.name
                 for nodes, figure in sorted(one.used.items())]
     return Page(tuple(lines), tuple(entries),
-                {node.nodes: node.capacity for node in snapshot.nodes})
+                {node.nodes: node.capacity for node in snapshot.nodes},
+                snapshot.cached)
 
 
 def _matches(usage: view.GuestUsage, match: str) -> bool:
@@ -299,8 +315,8 @@ def _guest_entries(usage: view.GuestUsage) -> list[_Entry]:
     rows = usage.nodes
     if usage.guest.policy is None:
         rows = tuple(filter(_is_of_interest, rows)) or rows[:1]
-    return [_Entry(usage.guest.title, row.nodes, row.used, row)
-            for row in rows]
+    return [_Entry(usage.guest.title, row.nodes, row.used, row,
+                   cached=row.cached) for row in rows]
 
 
 def _is_of_interest(row: view.GuestNode) -> bool:
@@ -355,6 +371,10 @@ def _figure(figure: rates.Figure) -> str:
                 else figure.state.word)
     more = '' if figure.state is rates.State.OK else '+'
     return f'{figure.rate / _MB:.1f}{more}'
+
+
+def _megabytes(size: int | None) -> str:
+    return '-' if size is None else f'{size / _MB:.1f}'
 
 
 def _percent(figure: rates.Figure, capacity: int | None) -> str:

@@ -108,6 +108,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar='NODE:MB,...',
         help='what host NUMA nodes can deliver, in MB/s (10^6 bytes per '
              'second); takes precedence over the table of the firmware')
+    parser.add_argument(
+        '--cache-occupancy', action='store_true',
+        help='tell how much of the L3 caches groups fill, where the kernel '
+             'knows; it takes another file of each group and cache to be '
+             'read')
 
 
 def node_bandwidth(text: str) -> dict[int, int]:
@@ -125,15 +130,12 @@ def node_bandwidth(text: str) -> dict[int, int]:
     return found
 
 
-def source(arguments: argparse.Namespace, occupancy: bool = False
-           ) -> Source:
-    """The figures that the options name.
-
-    :param occupancy: of the L3 caches as well.
-    """
+def source(arguments: argparse.Namespace) -> Source:
+    """The figures that the options name."""
     return Source(
         reader.Reader(arguments.resctrl, arguments.sysfs,
-                      arguments.node_bandwidth, occupancy=occupancy),
+                      arguments.node_bandwidth,
+                      occupancy=arguments.cache_occupancy),
         None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),

@@ -68,10 +68,16 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupUsage:
-    """The bandwidth of a group, by the host NUMA nodes of its domains."""
+    """What a group uses, by the host NUMA nodes of its domains.
+
+    :param used: bandwidth.
+    :param cached: bytes that it fills of the L3 caches; of nodes left out
+        nothing is known.
+    """
 
     group: Group
     used: Mapping[topology.Nodes, rates.Figure]
+    cached: Mapping[topology.Nodes, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,12 +139,16 @@ class Effective(bandwidth.Bandwidth):
 
 @dataclass(frozen=True)
 class GuestNode:
-    """A guest on a host NUMA node: asked, effective and used."""
+    """A guest on a host NUMA node: asked, effective and used.
+
+    :param cached: bytes that it fills of the L3 caches; None when not known.
+    """
 
     nodes: topology.Nodes
     asked: policies.NodePolicy | None
     effective: Effective | None
     used: rates.Figure
+    cached: int | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +196,7 @@ class Snapshot:
 
     :param unit: how the kernel reports bandwidth.
     :param others: groups that are nobody's guest, without the root group.
+    :param cached: whether it was read how much of the caches groups fill.
     """
 
     title: str
@@ -194,6 +205,7 @@ class Snapshot:
     guests: tuple[GuestUsage, ...]
     others: tuple[GroupUsage, ...]
     used: rates.Figure
+    cached: bool = False
 
 
 # -- whose group it is --------------------------------------------------------
@@ -263,7 +275,8 @@ def snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
         usage.host.title, usage.host.monitor.unit,
         _nodes(usage, root, by_guest, others, rows), rows, tuple(others),
         rates.total(figure for one in usage.groups if one.group.control
-                    for figure in one.used.values()))
+                    for figure in one.used.values()),
+        any(one.cached for one in usage.groups))
 
 
 def _measured(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
@@ -276,6 +289,12 @@ def _measured(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
 def _figure(groups: Iterable[GroupUsage],
             nodes: topology.Nodes) -> rates.Figure:
     return rates.total(one.used[nodes] for one in groups if nodes in one.used)
+
+
+def _cached(groups: Iterable[GroupUsage],
+            nodes: topology.Nodes) -> int | None:
+    known = [one.cached[nodes] for one in groups if nodes in one.cached]
+    return sum(known) if known else None
 
 
 def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
@@ -301,7 +320,7 @@ def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
             nodes, wanted[0] if wanted else None,
             _least([on.all(one.group.lines, nodes, asked)
                     for one in held if one.group.lines is not None]),
-            _figure(measured, nodes))
+            _figure(measured, nodes), _cached(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
     return GuestUsage(

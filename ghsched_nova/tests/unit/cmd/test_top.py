@@ -99,6 +99,29 @@ class BatchTestCase(_Case):
         self.assertIn(['(low_prio_machine)', '0', '0.0', '0.0',
                        *['-'] * 9], rows)
 
+    def test_what_guests_fill_of_the_caches(self):
+        tree = self.host('intel')
+        tree.group(QEMU, tid=100)
+        tree.run(1.0)
+        for cache, filled in (('00', 3_500_000), ('01', 0)):
+            path = tree.root / QEMU / f'mon_data/mon_L3_{cache}'
+            (path / 'llc_occupancy').write_text(f'{filled}\n')
+        _status, text, _errors = self.run_top(
+            tree, '-b', '-n', '1', '--cache-occupancy')
+        titles, row = (next(line for line in text.splitlines()
+                            if line.startswith(word))
+                       for word in ('GUEST ', 'instance-00000001'))
+        end = titles.index('L3 MB') + len('L3 MB')
+        self.assertLess(end, 80)
+        self.assertEqual('3.5', row[:end].split()[-1])
+        _status, text, _errors = self.run_top(
+            tree, '--json', '-n', '1', '--cache-occupancy')
+        (guest,) = json.loads(text)['guests']
+        self.assertEqual(3_500_000, guest['nodes'][0]['cached_bytes'])
+        # It is another file to read, and not asked for.
+        _status, text, _errors = self.run_top(tree, '-b', '-n', '1')
+        self.assertNotIn('L3 MB', text)
+
     def test_frames(self):
         _status, text, _errors = self.run_top(self.tree, '-b', '-n', '3')
         self.assertEqual(3, len(re.findall('^ghsched-top ', text, re.M)))
@@ -124,7 +147,8 @@ class BatchTestCase(_Case):
              'effective': {'min': 20, 'max': 50, 'hardlimit': True,
                            'priority': 3,
                            'bytes_per_second': trees.CAPACITY // 2},
-             'used': {'bytes_per_second': 2e9, 'state': 'ok'}},
+             'used': {'bytes_per_second': 2e9, 'state': 'ok'},
+             'cached_bytes': None},
             guest['nodes'][1])
         self.assertEqual(['low_prio_machine'],
                          [one['group'] for one in first['others']])
