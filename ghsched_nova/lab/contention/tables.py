@@ -52,7 +52,7 @@ def render(ours: Machine, other: Machine) -> str:
         _parameters(ours, other), _points(ours, other, report),
         _densities((report, density.report(other))),
         _ratios(report), _fitted(ours, other), _others(ours, other),
-        _neighbours(ours)]
+        _own_buffers(ours), _neighbours(ours)]
     notice = ('.. Written by tools/contention-tables. Change the model or the '
               'host files\n   and run it again.\n')
     return '\n'.join([notice, *parts])
@@ -219,6 +219,24 @@ def _neighbours(machine: Machine) -> str:
         'in brackets latency at N=1 (simulated)',
         ('They want of each node', 'none', 'static', 'ghsched, default keys',
          'ghsched, keys of the search', 'Keys of the search'), [*rows()])
+
+
+def _own_buffers(machine: Machine) -> str:
+    def rows() -> Iterator[Row]:
+        for own, where in ((False, 'a node that the guest has VFs on'),
+                           (True, "the container's own node")):
+            for scenario in ('static', 'ghsched'):
+                curve = density.predict(machine, scenario, workload=replace(
+                    REFERENCE, own_buffers=own))
+                yield (scenario, where if own or scenario == 'ghsched'
+                       else 'all nodes of the guest', str(curve.density),
+                       curve.binds, str(curve.latency_density),
+                       f'{curve.node_busy:.1%}, {curve.link_busy:.1%}')
+
+    return _table(
+        f'{machine.name}: buffers and interrupts of VFs (simulated)',
+        ('Scenario', 'Buffers on', 'Density', 'Binds',
+         'Density by latency alone', 'Busiest node, link'), [*rows()])
 
 
 def _keys(keys: GuestPolicy) -> str:

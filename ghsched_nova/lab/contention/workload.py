@@ -31,6 +31,7 @@ device moves anything then, and no part of the traffic goes to buffers.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
 from collections import defaultdict
@@ -70,6 +71,10 @@ class Workload:
     :param elasticity: by what part p99 grows when the latency of memory grows
         by one: 1 is the boldest assumption; a request that spends 27 % of its
         time in waiting for memory has 0.24 to 0.27.
+    :param own_buffers: whether a container and the interrupts of its VF are
+        on the same CPUs, so that the guest's driver has the buffers on the
+        container's own node, wherever the VF is. Not without control: a
+        container is on no node of its own there.
     """
 
     guests: int = 2
@@ -82,6 +87,7 @@ class Workload:
     neighbour_mb: float = 0.0
     guests_without: int | None = None
     elasticity: float = 1.0
+    own_buffers: bool = False
 
     def guests_in(self, scenario: str) -> int:
         """How many guests there are in a scenario, if they fit."""
@@ -211,38 +217,46 @@ def slots(machine: Machine, workload: Workload, scenario: str,
         for position in range(workload.nodes):
             origins = (nodes if scenario == 'none'
                        else (nodes[position],))
-            paths = tuple(_paths(machine, scenario, keys, nodes, origins,
-                                 group, device_mb))
+            buffers = {origin: _buffers(
+                machine, keys, nodes, origin, workload.own_buffers
+                and scenario != 'none') if device_mb else ()
+                for origin in origins}
+            paths = tuple(_paths(machine, scenario, nodes, buffers, group,
+                                 device_mb))
             own = tuple(Flow(path.group, path.origin, path.memory,
                              path.part * machine['demand_mb'])
                         for path in paths)
             found.append(Slot(
                 guest, len(guests), position, workload.nodes, paths,
-                own + tuple(_dma(machine, keys, nodes, origins,
-                                 device_mb))))
+                own + tuple(_dma(machine, buffers, device_mb))))
     return tuple(found)
 
 
-def _paths(machine: Machine, scenario: str, keys: GuestPolicy | None,
-           nodes: Sequence[int], origins: Sequence[int],
-           group: str, device_mb: float) -> Iterator[Path]:
+def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
+           buffers: Mapping[int, Sequence[int]], group: str,
+           device_mb: float) -> Iterator[Path]:
+    """The accesses of one container.
+
+    :param buffers: nodes that have those of its VF, by its own nodes.
+    """
     device_part = device_mb / machine['demand_mb']
-    weight = 1 / len(origins)
-    for origin in origins:
+    weight = 1 / len(buffers)
+    for origin, having in buffers.items():
         memories = nodes if scenario == 'none' else (origin,)
         for memory in memories:
             yield Path(group, origin, memory,
                        weight * (1 - device_part) / len(memories))
-        buffers = (_buffers(machine, keys, nodes, origin) if device_mb
-                   else ())
-        for memory in buffers:
+        for memory in having:
             yield Path(group, origin, memory,
-                       weight * device_part / len(buffers))
+                       weight * device_part / len(having))
 
 
 def _buffers(machine: Machine, keys: GuestPolicy | None,
-             nodes: Sequence[int], origin: int) -> tuple[int, ...]:
+             nodes: Sequence[int], origin: int,
+             own: bool) -> tuple[int, ...]:
     """Nodes that have the buffers of a container's VF."""
+    if own:
+        return (origin,)
     known = [node for node in machine.nics if node in nodes]
     if keys is None or keys.device_numa == 'none' or not known:
         return tuple(nodes)
@@ -253,15 +267,14 @@ def group_name(guest: int) -> str:
     return f'guest{guest}'
 
 
-def _dma(machine: Machine, keys: GuestPolicy | None, nodes: Sequence[int],
-         origins: Sequence[int], device_mb: float) -> Iterator[Flow]:
+def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
+         device_mb: float) -> Iterator[Flow]:
     """What the VF of one container moves between its NIC and its buffers."""
-    for origin in origins if device_mb else ():
-        buffers = _buffers(machine, keys, nodes, origin)
-        for memory in buffers:
+    for having in buffers.values():
+        for memory in having:
             for nic in machine.nics:
                 yield Flow(DEVICES, nic, memory,
-                           device_mb / (len(origins) * len(buffers)
+                           device_mb / (len(buffers) * len(having)
                                         * len(machine.nics)))
 
 

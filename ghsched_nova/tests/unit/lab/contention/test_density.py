@@ -113,6 +113,28 @@ class PredictTest(testtools.TestCase):
         keys = density.default_keys(MACHINE, replace(REFERENCE, vfs=0))
         self.assertEqual('none', keys.device_numa)
 
+    def test_buffers_on_the_own_node_of_a_container(self):
+        near = replace(REFERENCE, own_buffers=True)
+        for scenario in ('static', 'ghsched'):
+            slots = workloads.slots(
+                MACHINE, near, scenario, density.default_keys(MACHINE)
+                if scenario == 'ghsched' else None)
+            self.assertEqual({True}, {
+                path.origin == path.memory for slot in slots
+                for path in slot.paths})
+            # DMA comes from where the NIC is, and all of it does.
+            for slot in slots:
+                self.assertAlmostEqual(MACHINE['dma_mb'], sum(
+                    flow.demand for flow in slot.flows
+                    if flow.group == workloads.DEVICES))
+            self.assertGreater(
+                density.predict(MACHINE, scenario,
+                                workload=near).latency_density,
+                density.predict(MACHINE, scenario).latency_density)
+        self.assertEqual(
+            density.predict(MACHINE, 'none'),
+            density.predict(MACHINE, 'none', workload=near))
+
     def test_keys_as_extra_specs(self):
         specs = {'ghsched:mem_bw_min': '50',
                  'ghsched:device_numa': 'preferred'}
