@@ -85,6 +85,10 @@ def add_parser(commands: Any) -> None:
                         help='resource class of a PCI alias, for a cloud')
     parser.add_argument('--accounting', choices=('min', 'max'), default='min',
                         help='the setting [ghsched]bandwidth_accounting')
+    parser.add_argument('--weigher', choices=('fragmentation', 'gradient'),
+                        default='fragmentation',
+                        help='by which weigher of ghsched the scheduler '
+                             'chooses the hosts of the mix')
     parser.add_argument('--no-more', action='store_false', dest='more',
                         help='do not find out what one more would buy')
     _add_density(parser)
@@ -154,7 +158,7 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
            if arguments.mix else None)
     settings = Settings(arguments.accounting,
                         inputs.aliases(given, arguments.aliases, flavors),
-                        arguments.more)
+                        arguments.more, weigher=arguments.weigher)
     targets = _targets(arguments, given)
     against = (inputs.target(arguments.against).machine
                if arguments.against else None)

@@ -13,6 +13,7 @@
 """Described hosts as Placement would have them (pure)."""
 
 from dataclasses import replace
+import math
 import uuid
 
 import os_resource_classes as orc
@@ -40,6 +41,10 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
     found = tree.desired(
         str(uuid.uuid5(_NAMESPACE, name)), name,
         replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
+                bursts={
+                    node.id: math.floor(host.burst_ratio * tree.burst_pool(
+                        node.id, resctrl, host.tree_config))
+                    for node in host.nodes},
                 # Linux has them; a file cannot say what is refused on a host.
                 rt_permille={
                     node.id: scheduling.room(

@@ -108,6 +108,8 @@ class HostFile:
     :param compute: other settings of nova-compute.
     :param libvirt_monitors: whether libvirt makes the monitoring group of a
         guest without a control group.
+    :param burst_ratio: how many times over what is kept for bursts may be
+        promised; nova-compute finds it by measured use.
     """
 
     name: str
@@ -120,6 +122,7 @@ class HostFile:
     contention: Machine | None = None
     compute: Compute = Compute()
     libvirt_monitors: bool = True
+    burst_ratio: float = 1.0
 
     @property
     def sockets(self) -> dict[int, int | None]:
@@ -282,6 +285,7 @@ def _host(top: _Mapping) -> HostFile:
     reserved = settings.take('reserved_control_groups', _number, 0)
     known = frozenset(node.id for node in nodes)
     config = _tree_config(settings, known)
+    burst_ratio = settings.take('bandwidth_burst_ratio', _ratio, 1.0)
     settings.done()
     pfs = _pfs(top.take('pfs', _list(_Mapping), ()), known)
     machine = _machine(top.take('contention', _any, None), name, nodes,
@@ -289,7 +293,7 @@ def _host(top: _Mapping) -> HostFile:
     compute = _compute(_Mapping('nova', top.take('nova', _any, {})), nodes)
     top.done()
     return HostFile(name, nodes, resctrl, attributes, reserved, config, pfs,
-                    machine, compute, monitors)
+                    machine, compute, monitors, burst_ratio)
 
 
 def _machine(section: Any, name: str, nodes: Sequence[HostNode],
@@ -495,13 +499,21 @@ def _priority(entry: _Mapping, dialect: dialects.Dialect) -> int | None:
 
 
 def _tree_config(settings: _Mapping, nodes: frozenset[int]) -> tree.Config:
-    ratio = settings.take('bandwidth_allocation_ratio', _ratio, 1.0)
-    name = settings.name('reserved_bandwidth')
-    reserved = {}
-    for key, value in _Mapping(name, settings.take(
-            'reserved_bandwidth', _any, {})).items():
-        if key not in map(str, nodes):
-            raise HostFileError(f'{name}.{key}: the host has no such NUMA '
+    return tree.Config(
+        reserved_bandwidth=_by_node(settings, 'reserved_bandwidth', nodes),
+        allocation_ratio=settings.take('bandwidth_allocation_ratio', _ratio,
+                                       1.0),
+        bursts=_by_node(settings, 'bandwidth_bursts', nodes))
+
+
+def _by_node(settings: _Mapping, key: str,
+             nodes: frozenset[int]) -> dict[int, int]:
+    """Percent by host NUMA node."""
+    name = settings.name(key)
+    found = {}
+    for node, value in _Mapping(name, settings.take(key, _any, {})).items():
+        if node not in map(str, nodes):
+            raise HostFileError(f'{name}.{node}: the host has no such NUMA '
                                 'node')
-        reserved[int(key)] = _percent(f'{name}.{key}', value)
-    return tree.Config(reserved_bandwidth=reserved, allocation_ratio=ratio)
+        found[int(node)] = _percent(f'{name}.{node}', value)
+    return found

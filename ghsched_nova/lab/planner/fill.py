@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 
+from ghsched_nova.lab.planner import choose
 from ghsched_nova.lab.planner.cloud import Progress
 from ghsched_nova.lab.planner.need import Need
 from ghsched_nova.lab.planner.stage import Stage
@@ -86,10 +87,10 @@ class _Flavor:
 
     need: Need
     weight: int
+    chooses: choose.Choose
     placed: int = 0
     ways: dict[int, Sequence[Way]] = field(default_factory=dict)
-    options: dict[int, 'tuple[float, Way, tuple[int, ...]] | None'] = field(
-        default_factory=dict)
+    options: dict[int, choose.Option | None] = field(default_factory=dict)
 
     @property
     def due(self) -> float:
@@ -99,15 +100,16 @@ class _Flavor:
 
 def together(stage: Stage, mix: Mapping[str, int],
              needs: Mapping[str, Need], states: Sequence[State],
-             progress: Progress) -> Mixed:
+             progress: Progress,
+             chooses: choose.Choose = choose.by_score) -> Mixed:
     """Fill hosts with guests in a proportion, until one finds no host.
-
-    Hosts are chosen by their fragmentation score, then in their order.
 
     :param mix: how many guests of each flavor go together.
     :param states: one for each host.
+    :param chooses: rates the hosts; of equal ones the first is taken.
     """
-    flavors = [_Flavor(needs[name], weight) for name, weight in mix.items()]
+    flavors = [_Flavor(needs[name], weight, chooses)
+               for name, weight in mix.items()]
     while True:
         flavor = min(flavors, key=lambda one: one.due)
         best = _best(flavor, states)
@@ -119,7 +121,7 @@ def together(stage: Stage, mix: Mapping[str, int],
                           for one in flavors}, flavor.need.flavor.name)
         option = flavor.options[best]
         assert option is not None  # noqa: S101
-        states[best].take(flavor.need, *option[1:])
+        states[best].take(flavor.need, option.way, option.nodes)
         flavor.placed += 1
         for other in flavors:
             other.options.pop(best, None)
@@ -130,21 +132,12 @@ def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
         if number not in flavor.options:
-            flavor.options[number] = _option(states[number], flavor.need,
-                                             ways)
+            flavor.options[number] = flavor.chooses(states[number],
+                                                    flavor.need, ways)
         option = flavor.options[number]
-        if option is not None and (found is None or option[0] > found[0]):
-            found = option[0], number
+        if option is not None and (found is None or option.value > found[0]):
+            found = option.value, number
     return found and found[1]
-
-
-def _option(state: State, need: Need, ways: Sequence[Way],
-            ) -> tuple[float, Way, tuple[int, ...]] | None:
-    for way in ways:
-        nodes = state.place(need, way)
-        if nodes is not None:
-            return state.score(need, nodes), way, nodes
-    return None
 
 
 def _ask_again(stage: Stage, flavor: _Flavor,

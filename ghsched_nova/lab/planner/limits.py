@@ -25,7 +25,6 @@ from ghsched_nova.lab.planner.need import Need
 from ghsched_nova.lab.planner.state import State
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
-from ghsched_placement import names
 from ghsched_placement import tree
 
 
@@ -90,14 +89,17 @@ def of_node(state: State, need: Need, node: int) -> list[Lack]:
 def misfits(state: State, need: Need, guest_node: int,
             node: int) -> list[Lack]:
     """What a host node lacks for a guest node."""
-    needed = [(lack.BANDWIDTH, need.bandwidth.get(guest_node, 0),
-               bandwidth(state, node))]
+    needed: list[tuple[str, int, int, int | None]] = [
+        (lack.WORDS[name], amount, counted(state, node, name),
+         _at_once(state, node, name))
+        for name, amount in need.counted.get(guest_node, {}).items()]
     if need.policy.vfs_locality == 'node':
         needed += [(vf_words(need, name), count,
-                    vfs_free(state, node, name))
+                    vfs_free(state, node, name), None)
                    for (owner, name), count in need.devices_of.items()
                    if owner == guest_node]
-    needed += state.short_of(node, need.cells[guest_node])
+    needed += [(*short, None) for short
+               in state.short_of(node, need.cells[guest_node])]
     found = (lack.amount(*item, node=node) for item in needed)
     return [one for one in found if one]
 
@@ -108,11 +110,19 @@ def vf_words(need: Need, resource_class: str) -> str:
     return f'VFs of {" and ".join(sorted(aliases))}'
 
 
-def bandwidth(state: State, node: int) -> int:
-    """Percent of a node's bandwidth that is left."""
-    return sum(state.free((place, names.MEM_BW_PCT))
+def counted(state: State, node: int, resource_class: str) -> int:
+    """What a node has left of something that is counted on it."""
+    return sum(state.free((place, resource_class))
                for place, number in state.host.node_of.items()
                if number == node)
+
+
+def _at_once(state: State, node: int, resource_class: str) -> int | None:
+    """The most of it that one guest may have; None where there is none."""
+    return max((int(state.record((place, resource_class))['max_unit'])
+                for place, number in state.host.node_of.items()
+                if number == node and resource_class
+                in state.host.providers[place].inventories), default=None)
 
 
 def vfs_free(state: State, node: int, resource_class: str) -> int:
@@ -138,10 +148,8 @@ def pooled(state: State, need: Need) -> int:
         return 0
     rooms = [state.free((0, name)) // amount
              for name, amount in need.of_root.items() if amount]
-    share = sum(need.bandwidth.values())
-    if share:
-        rooms.append(sum(bandwidth(state, node)
-                         for node in _nodes(state)) // share)
+    rooms += [sum(counted(state, node, name) for node in _nodes(state))
+              // amount for name, amount in _summed(need).items()]
     counts: dict[str, int] = {}
     for (_node, name), count in need.devices_of.items():
         counts[name] = counts.get(name, 0) + count
@@ -149,6 +157,14 @@ def pooled(state: State, need: Need) -> int:
                   for place in state.host.node_below) // count
               for name, count in counts.items()]
     return min(rooms)
+
+
+def _summed(need: Need) -> Counter[str]:
+    """What is counted of all guest NUMA nodes together."""
+    found: Counter[str] = Counter()
+    for amounts in need.counted.values():
+        found.update(amounts)
+    return found
 
 
 # -- use ----------------------------------------------------------------------
@@ -180,9 +196,7 @@ def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
                                       state.host.node_below.get(place))
         for name in provider.inventories:
             word = lack.WORDS.get(name, name)
-            if name == names.MEM_BW_PCT:
-                word = lack.BANDWIDTH
-            elif name in by_class:
+            if name in by_class:
                 word = f'VFs of {by_class[name]}'
             taken = state.taken.get((place, name), 0)
             before = provider.used.get(name, 0)

@@ -31,6 +31,9 @@ from ghsched_placement import names
 #: Points of percent that a node gets in addition.
 POINTS = 10
 
+#: What a node gets in addition, by resource class; one of everything else.
+_MORE = {names.MEM_BW_PCT: POINTS, names.MEM_BW_BURST_PCT: POINTS}
+
 
 @dataclass(frozen=True)
 class More:
@@ -100,12 +103,13 @@ def _changes(state: State, need: Need) -> Iterator[_Change]:
         yield _Change(None, (0, names.RESCTRL_GROUP), lack.GROUPS, 1)
     nodes: Mapping[int, int | None] = {**host.node_of, **host.node_below}
     classes = {name for _node, name in need.devices_of}
+    counted = {name for amounts in need.counted.values() for name in amounts}
     for place, node in sorted(nodes.items(),
                               key=lambda item: (str(item[1]), item[0])):
         inventories = host.providers[place].inventories
-        if need.bandwidth and names.MEM_BW_PCT in inventories:
-            yield _Change(node, (place, names.MEM_BW_PCT), lack.BANDWIDTH,
-                          POINTS)
+        for name in sorted(counted.intersection(inventories)):
+            yield _Change(node, (place, name), lack.WORDS[name],
+                          _MORE.get(name, 1))
         for name in sorted(classes.intersection(inventories)):
             yield _Change(node, (place, name),
                           limits.vf_words(need, name), 1)

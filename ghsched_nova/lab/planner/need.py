@@ -168,6 +168,14 @@ class Need:
                     if part)}
 
     @property
+    def counted(self) -> dict[int, dict[str, int]]:
+        """What Placement counts on host NUMA nodes, VFs left out.
+
+        Amounts by guest NUMA node and resource class.
+        """
+        return self.policy.resources(self.accounting)
+
+    @property
     def bandwidth(self) -> dict[int, int]:
         """Counted percent by guest NUMA node."""
         return self.policy.demand(self.accounting)

@@ -100,6 +100,11 @@ class PlanDensity(base.Lister):
                  '(simulated; repeat for several)')
         flavors.add_vf_class(parser)
         hosts.add_accounting(parser)
+        parser.add_argument(
+            '--weigher', choices=('fragmentation', 'gradient'),
+            default='fragmentation',
+            help='By which weigher of ghsched the scheduler chooses the '
+                 'hosts of the mix (default: fragmentation)')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -134,7 +139,8 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
            if parsed_args.mix else None)
     settings = planner.Settings(
         accounting=parsed_args.accounting, aliases={
-            **classes(client, wanted), **dict(parsed_args.vf_class)})
+            **classes(client, wanted), **dict(parsed_args.vf_class)},
+        weigher=parsed_args.weigher)
     with PrivatePlacement() as ours:
         found = planner.plan(
             client.placement, wanted, mix, settings,

@@ -25,6 +25,7 @@ import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
 
+from ghsched_nova.lab.planner import choose
 from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner.client import Reader
 from ghsched_nova.lab.planner import cloud
@@ -52,8 +53,11 @@ SHARED = ('hosts share {} by an aggregate; how much there is of it is not '
           'counted')
 NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
              'disk is not counted')
-NO_WEIGHERS = ('in the mix hosts are chosen by their fragmentation score and '
-               'then by name; other weighers are not counted')
+NO_WEIGHERS = ('in the mix hosts are chosen by {} and then by name; other '
+               'weighers are not counted')
+_CHOSEN: Mapping[choose.Weigher, str] = {
+    'fragmentation': 'their fragmentation score',
+    'gradient': 'what a guest leaves that the others of the mix cannot use'}
 
 
 @dataclass(frozen=True)
@@ -134,12 +138,14 @@ class Settings:
     :param aliases: resource class by PCI alias.
     :param more: whether to find out what one more would buy.
     :param without: resource classes that are not counted.
+    :param weigher: chooses the hosts of a mix.
     """
 
     accounting: Accounting = 'min'
     aliases: Mapping[str, str] | None = None
     more: bool = True
     without: tuple[str, ...] = ()
+    weigher: choose.Weigher = 'fragmentation'
 
 
 def plan(client: Reader, flavors: Sequence[Flavor],
@@ -170,8 +176,8 @@ def plan(client: Reader, flavors: Sequence[Flavor],
     if notes and not hosts:
         raise PlannerError('no host is left: ' + '; '.join(notes))
     shared = cloud.shared_classes(hosts, client)
-    settings = Settings(settings.accounting, settings.aliases, settings.more,
-                        (*settings.without, *shared))
+    settings = dataclasses.replace(
+        settings, without=(*settings.without, *shared))
     found = plan_hosts(hosts, flavors, mix, settings,
                        cloud.part(progress, 0.5, 1.0), placement)
     return dataclasses.replace(found, notes=(*notes, *found.notes))
@@ -201,8 +207,11 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
             alone.append(_alone(
                 stage, need, groups, settings, cloud.part(
                     progress, number / parts, (number + 1) / parts)))
-        mixed = mix and _mixed(stage, mix, found, groups, cloud.part(
-            progress, len(found) / parts, 1.0))
+        mixed = mix and _mixed(
+            stage, mix, found, groups, cloud.part(
+                progress, len(found) / parts, 1.0),
+            choose.by_gradient(mix, found)
+            if settings.weigher == 'gradient' else choose.by_score)
     progress(1.0, 'done')
     return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
                 tuple(_notes(hosts, flavors, mix, settings)))
@@ -239,10 +248,10 @@ def _alone(stage: Stage, need: needs.Need, groups: Sequence[Group],
 
 def _mixed(stage: Stage, mix: Mapping[str, int],
            found: Mapping[str, needs.Need], groups: Sequence[Group],
-           progress: Progress) -> MixPlan:
+           progress: Progress, chooses: choose.Choose) -> MixPlan:
     states = [State(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
-    result = fill.together(stage, mix, found, states, progress)
+    result = fill.together(stage, mix, found, states, progress, chooses)
     alike_now: dict[object, list[int]] = {}
     for number, state in enumerate(states):
         key = (id(state.host), frozenset(state.by_flavor.items()),
@@ -281,5 +290,5 @@ def _notes(hosts: Sequence[Host], flavors: Sequence[Flavor],
         if specs:
             notes.append(NOT_SHOWN.format(flavor.name, ', '.join(specs)))
     if mix:
-        notes.append(NO_WEIGHERS)
+        notes.append(NO_WEIGHERS.format(_CHOSEN[settings.weigher]))
     return notes

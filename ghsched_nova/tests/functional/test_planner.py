@@ -47,6 +47,7 @@ from ghsched_nova.lab.planner import private
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
 from ghsched_placement import lack
+from ghsched_placement import tree
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
 ALIASES = {'nic': 'CUSTOM_PCI_19E5_375E'}
@@ -118,6 +119,21 @@ class CountTest(PlacementCase):
             {(None, lack.GROUPS): 0,
              **{(node, lack.BANDWIDTH): 1 for node in range(4)}},
             self.gains())
+
+    def test_bursts_bind_where_they_are_promised_less_often(self):
+        text = f'{ONE_NODE},ghsched:mem_bw_min=5,ghsched:mem_bw_burst=20'
+        self.plan(text)
+        self.assertEqual(0, self.flavor.guests)
+        self.assertEqual({(node, lack.BURSTS, 0, 20) for node in range(4)},
+                         self.lacks())
+        config = tree.Config(bursts=dict.fromkeys(range(4), 40))
+        self.plan(text, [host(tree_config=config)])
+        self.assertEqual(8, self.flavor.guests)
+        self.plan(text, [host(tree_config=config, burst_ratio=1.5)])
+        self.assertEqual(12, self.flavor.guests)
+        self.assertEqual({(None, lack.GROUPS): 0, **{
+            (node, lack.BURSTS): 0 for node in range(4)}, **{
+            (node, lack.BANDWIDTH): 0 for node in range(4)}}, self.gains())
 
     def test_what_is_lost_to_fragmentation(self):
         self.plan(f'{ONE_NODE},ghsched:mem_bw_min=60')
@@ -231,6 +247,21 @@ class MixTest(PlacementCase):
         mix = self.mix(1, big=1, half=1)
         self.assertEqual({'big': 4, 'half': 4}, mix.guests)
         self.assertEqual('big', mix.stopped_by)
+
+    def test_the_gradient_keeps_room_for_what_is_asked_for(self):
+        # Nodes of 100 %: a small one beside each big one leaves room for
+        # nothing else of this mix.
+        small = flavor(f'{ONE_NODE},ghsched:mem_bw_min=35', 'small')
+        big = flavor(f'{ONE_NODE},ghsched:mem_bw_min=65', 'big')
+        found = [self.plan_hosts(
+            [host(number=number) for number in range(2)], [small, big],
+            {'small': 1, 'big': 1}, plan.Settings(
+                more=False, weigher=weigher))
+            for weigher in ('fragmentation', 'gradient')]
+        score, gradient = (sum(one.mix.guests.values()) for one in found)
+        self.assertEqual(16, gradient)
+        self.assertLessEqual(score, gradient)
+        self.assertIn('what a guest leaves', found[1].notes[-1])
 
     def test_the_proportion_is_kept(self):
         mix = self.mix(3, half=3, big=1)

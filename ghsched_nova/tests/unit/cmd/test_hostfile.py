@@ -107,11 +107,14 @@ class LoadTest(LoadTestCase):
         host = self.load(changed(
             {'memorytune_attributes': 'extended', 'reserved_control_groups':
              1, 'reserved_bandwidth': {1: 30},
-             'bandwidth_allocation_ratio': 2}, 'ghsched'))
+             'bandwidth_allocation_ratio': 2, 'bandwidth_bursts': {1: 40},
+             'bandwidth_burst_ratio': 1.5}, 'ghsched'))
         self.assertTrue(host.extended)
         self.assertEqual(1, host.reserved_groups)
         self.assertEqual({1: 30}, host.tree_config.reserved_bandwidth)
         self.assertEqual(2.0, host.tree_config.allocation_ratio)
+        self.assertEqual({1: 40}, host.tree_config.bursts)
+        self.assertEqual(1.5, host.burst_ratio)
 
     def test_hardware_with_fewer_lines(self):
         host = self.load(changed(['MB', 'MBMIN'], 'resctrl', 'lines'))
@@ -191,6 +194,8 @@ class RefusalTest(LoadTestCase):
                  'none of none, basic'),
                 ({7: 1}, ('ghsched', 'reserved_bandwidth'),
                  'reserved_bandwidth.7: the host has no such'),
+                ({0: 101}, ('ghsched', 'bandwidth_bursts'),
+                 'bandwidth_bursts.0: 101 is not between'),
                 ({0: 101}, ('ghsched', 'reserved_bandwidth'),
                  'reserved_bandwidth.0: 101 is not between'),
                 (0, ('ghsched', 'bandwidth_allocation_ratio'), '0 is not')):

@@ -23,18 +23,22 @@ NIC = 'CUSTOM_NIC'
 
 
 def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
-         memory=4096):
+         memory=4096, bursts=None, promised=None):
     """Nodes of 4 CPUs; node N has a PF of ``vfs[N]`` VFs.
 
     :param used: amount by provider's name without the host's, and class.
+    :param bursts: percent kept for them, by node.
+    :param promised: how many of them may be promised on each node.
     """
     root, *numa = tree.desired(
         str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name,
         HostDescription(nodes=tuple(range(nodes)),
                         numa_nodes=tuple(range(nodes)),
                         control_groups=groups,
-                        capabilities=frozenset({'MEM_BW_MIN'})),
-        tree.Config())
+                        capabilities=frozenset({'MEM_BW_MIN'}),
+                        bursts={} if promised is None else dict.fromkeys(
+                            range(nodes), promised)),
+        tree.Config(bursts=bursts or {}))
     of_nova = {'VCPU': tree.inventory(4 * nodes),
                'MEMORY_MB': tree.inventory(memory * nodes),
                'DISK_GB': tree.inventory(100)}

@@ -102,6 +102,29 @@ class LacksTest(testtools.TestCase):
              lack.Lack(1, 'VFs of nic', 0, 2)},
             set(limits.lacks(state, wanted)))
 
+    def test_bursts_and_ways(self):
+        # Nothing is kept for them.
+        self.assertEqual(
+            {lack.Lack(node, lack.BURSTS, 0, 20) for node in (0, 1)},
+            set(limits.lacks(State(base.host()), need(
+                'ghsched:mem_bw_burst=20'))))
+        state = State(base.host(groups=8, bursts={0: 30, 1: 30}))
+        taken = need('ghsched:mem_bw_burst=20')
+        self.assertEqual(6, limits.pooled(state, need(
+            'ghsched:mem_bw_burst=10')))
+        self.assertEqual([lack.Lack(
+            0, f'{lack.BURSTS} for one guest', 30, 31,
+            'at most 30 % of memory bandwidth as bursts for one guest, '
+            '31 needed')], limits.misfits(State(base.host(
+                bursts={0: 30, 1: 30}, promised=60)), need(
+                    'ghsched:mem_bw_burst=31'), 0, 0))
+        self.assertEqual([], limits.misfits(state, taken, 0, 0))
+
+    def test_what_is_promised_of_bursts_is_a_use(self):
+        state = State(base.host(bursts={0: 30, 1: 30}, promised=60))
+        self.assertIn(
+            limits.Use(0, lack.BURSTS, 60, 0, 0), limits.uses(state, {}))
+
     def test_pooled_is_without_nodes(self):
         state = State(base.host(nodes=2))
         self.assertEqual(3, limits.pooled(state, need(
