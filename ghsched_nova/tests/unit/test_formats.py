@@ -20,9 +20,14 @@ and not another value in the test.
 from oslotest import base
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import move_record
+from ghsched_nova.live import move_messages
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import naming
+from ghsched_placement import burst
+from ghsched_placement import burst_record
 from ghsched_placement import names
+from ghsched_placement import node_move
 from ghsched_placement import policy
 
 UUID = '7c0a6f1e-5c2c-4a52-9d0f-0a4f4b2f6f10'
@@ -35,6 +40,19 @@ DOMAIN = '''<domain><metadata>
 <g:node host="0" min="10" max="40" hardlimit="true" priority="3"/>
 </g:policy></metadata></domain>'''
 
+BURSTS = (
+    '{"version": 1, "nodes": {"1": {"hours": [{"number": 490000, '
+    '"periods": 60, "promised": 600, "mean": 6.0, "square": 0.7, '
+    '"own": 0.4, "guests": 90.0, "over": 2, "short": 1}], "pool": 40.0, '
+    '"promised": 10, "offered": 55, "chance": 0.001}}}')
+MOVE = '''<domain><metadata>
+<m:move xmlns:m="https://opendev.org/x/ghsched/move/1.0">[{"before":
+{"host_node": 0, "vcpus": [0], "pins": [[0, 2]], "reserved": [3],
+ "memory": 64, "page_size": 4, "shared": [1]}, "after":
+{"host_node": 1, "vcpus": [0], "pins": [[0, 6]], "reserved": [7],
+ "memory": 64, "page_size": 4, "shared": [5]}}]</m:move>
+</metadata></domain>'''
+
 
 class PlacementTest(base.BaseTestCase):
 
@@ -46,6 +64,7 @@ class PlacementTest(base.BaseTestCase):
 
     def test_resource_classes(self):
         self.assertEqual('CUSTOM_MEM_BW_PCT', names.MEM_BW_PCT)
+        self.assertEqual('CUSTOM_MEM_BW_BURST_PCT', names.MEM_BW_BURST_PCT)
         self.assertEqual('CUSTOM_RESCTRL_GROUP', names.RESCTRL_GROUP)
 
     def test_traits(self):
@@ -95,3 +114,25 @@ class HostTest(base.BaseTestCase):
         self.assertEqual(
             metadata.DomainPolicy(policy.parse(KEYS, 2), (1, 0)),
             metadata.read(DOMAIN))
+
+    def test_a_domain_with_a_burst_is_read(self):
+        self.assertEqual(
+            metadata.DomainPolicy(policy.parse(
+                {**KEYS, 'ghsched:mem_bw_burst.1': '30'}, 2), (1, 0)),
+            metadata.read(DOMAIN.replace('max="40"', 'max="40" burst="30"')))
+
+    def test_bursts_that_were_measured_are_read(self):
+        hour = burst.Hour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
+        records = {1: burst_record.Record((hour,), 40.0, 10, 55, 0.001)}
+        self.assertEqual(records, burst_record.read(BURSTS))
+        self.assertEqual(BURSTS, burst_record.write(records))
+
+    def test_a_move_that_was_begun_is_read(self):
+        def cell(node, cpu):
+            return node_move.GuestCell(
+                node, frozenset({0}), {0: cpu}, frozenset({cpu + 1}), 64, 4)
+        self.assertEqual(
+            move_messages.Request(
+                node_move.Move((cell(0, 2),), (cell(1, 6),)),
+                {0: frozenset({1}), 1: frozenset({5})}),
+            move_messages.unpack(move_record.read(MOVE)))
