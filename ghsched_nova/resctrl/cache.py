@@ -18,7 +18,8 @@ that ask for none have the rest: what is not in use by then, too. Both are
 without gaps, so that they are taken by kernels and processors that have no
 sparse masks (``info/L3/sparse_masks``).
 
-The ways that devices write into (``info/L3/shareable_bits``) stay with the
+The ways that devices write into (``info/L3/shareable_bits``, and with
+``io_alloc`` those of ``info/L3/bit_usage`` that hardware uses) stay with the
 rest, as Documentation/filesystems/resctrl.rst advises.
 """
 
@@ -86,8 +87,11 @@ def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
                 root.line(line) is None for line in lines):
             continue
         least = max(1, _count(info.get(f'{top}/min_cbm_bits', '')))
-        taken = _mask(info.get(f'{top}/shareable_bits', ''))
-        # OLK-5.10 shows all of them as shareable (mpam_resctrl.c).
+        taken = (_mask(info.get(f'{top}/shareable_bits', ''))
+                 | _of_devices(info.get(f'{top}/bit_usage', '')))
+        # OLK-5.10 shows all of them as shareable (mpam_resctrl.c), and so
+        # does io_alloc until its mask is made smaller: the rest can be no
+        # place for devices then.
         region = region_of(mask, 0 if taken == mask else taken,
                            max(least, shared))
         domains = frozenset(domain for domain, _value in found.values)
@@ -96,6 +100,16 @@ def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
             return None
         return Cache(lines, mask, region, least, by_node)
     return None
+
+
+def _of_devices(usage: str) -> int:
+    """The ways that hardware uses on some cache (``H``, ``X``)."""
+    taken = 0
+    for cache in usage.split(';'):
+        for place, letter in enumerate(reversed(
+                cache.partition('=')[2].strip())):
+            taken |= (letter in 'HX') << place
+    return taken
 
 
 def region_of(mask: int, taken: int, shared: int) -> int:

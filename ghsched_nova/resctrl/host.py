@@ -332,7 +332,12 @@ def _closids(info: Mapping[str, str]) -> int:
 def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
     if dialect.monitor is None:
         return 0
-    return _info_number(info, f'{dialect.monitor.info}/num_rmids', lowest=0)
+    # All that is measured of a group has one id, the same in each resource
+    # (resctrl_arch_system_num_rmid_idx()).
+    numbers = [_info_number(info, name, lowest=0) for name in info
+               if name.endswith('_MON/num_rmids')]
+    return min([_info_number(info, f'{dialect.monitor.info}/num_rmids',
+                             lowest=0), *numbers])
 
 
 def _counters(dialect: dialects.Dialect,

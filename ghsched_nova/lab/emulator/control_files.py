@@ -61,7 +61,7 @@ class ControlFiles:
             self._machine, text, group.mode == 'exclusive',
             [
                 staging.Neighbour(x.mode == 'exclusive', x.values)
-                for x in self._groups.controls() if x is not group
+                for x in self._groups.holders() if x is not group
             ],
             group.values if not ignored else None,
         )
@@ -79,10 +79,8 @@ class ControlFiles:
 
         :raises ResctrlError: EINVAL.
         """
-        if not text.endswith('\n'):
-            raise ResctrlError(errno.EINVAL, None)
+        mode = staging.terminated(text)
         self._injector.strike('mode', group.name)
-        mode = text[:-1]
         if mode not in ('shareable', 'exclusive'):
             raise ResctrlError(
                 errno.EINVAL, 'Unknown or unsupported mode\n'
@@ -101,9 +99,7 @@ class ControlFiles:
 
         :raises ResctrlError: EINVAL.
         """
-        if not text.endswith('\n'):
-            raise ResctrlError(errno.EINVAL, None)
-        event = text[:-1]
+        event = staging.terminated(text)
         if not any(event in monitor.bandwidth
                    for monitor in self._machine.monitors):
             raise ResctrlError(
@@ -118,7 +114,7 @@ class ControlFiles:
             )
         if any(
             staging.overlap(group.values[name], other.values[name])
-            for name in caches for other in self._groups.controls()
+            for name in caches for other in self._groups.holders()
             if other is not group
         ):
             raise ResctrlError(errno.EINVAL, 'Schemata overlaps\n')

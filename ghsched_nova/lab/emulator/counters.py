@@ -20,9 +20,10 @@ far as there are any, and gives them back when it is removed.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import errno
-import re
 
+from ghsched_nova.lab.emulator import event_configs
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
 
@@ -38,13 +39,13 @@ class Counters:
 
     :param machine: the machine.
     :param monitor: one of its monitors, with counters.
-    :param traffic: bytes so far of a group, by its number, in a domain; a
-        counter begins at 0 when it is assigned.
+    :param traffic: what of a group, by its number, an event has counted so
+        far in a domain; a counter begins at 0 when it is assigned.
     """
 
     def __init__(
         self, machine: machines.Machine, monitor: machines.Monitor,
-        traffic: Callable[[int, int], float],
+        traffic: Callable[[int, str, int], float],
     ):
         self.monitor = monitor
         self.domains = machine.domains(monitor.scope)
@@ -53,24 +54,52 @@ class Counters:
         self._traffic = traffic
         #: What had been counted when a counter was assigned.
         self._assigned: dict[Pair, float] = {}
+        self.events = event_configs.EventConfigs(monitor, self.domains)
+        #: How often all that a domain had counted was cleared, and for each
+        #: pair how often that was at a read, and what had been counted then.
+        self._clears = dict.fromkeys(self.domains, 0)
+        self._known: dict[Pair, tuple[int, float]] = {}
 
     @property
     def enabled(self) -> bool:
         return self.mode == 'mbm_event'
 
-    def count(self, group: int, event: str, domain: int) -> float | None:
-        """Bytes since a counter was assigned; None without one."""
-        if not self.enabled:
-            return self._traffic(group, domain)
-        before = self._assigned.get((group, event, domain))
-        return None if before is None else (
-            self._traffic(group, domain) - before)
+    @property
+    def configurable(self) -> bool:
+        """Whether there are the files of BMEC."""
+        return bool(self.monitor.transactions) and not self.enabled
+
+    def count(
+        self, groups: Sequence[int], event: str, domain: int
+    ) -> float | str:
+        """Bytes since counters were assigned, or a word without any."""
+        count = self._of_counter if self.enabled else self._of_all
+        counts = [count((group, event, domain)) for group in groups]
+        found = [one for one in counts if one is not None]
+        if found:
+            return sum(found)
+        return 'Unassigned' if self.enabled else 'Unavailable'
+
+    def _of_counter(self, pair: Pair) -> float | None:
+        before = self._assigned.get(pair)
+        return None if before is None else self._traffic(*pair) - before
+
+    def _of_all(self, pair: Pair) -> float | None:
+        """Without a figure once after each clear (resctrl.rst, BMEC)."""
+        clears, before = self._known.get(pair, (0, 0.0))
+        if clears == self._clears[pair[2]]:
+            return self._traffic(*pair) - before
+        self._known[pair] = self._clears[pair[2]], self._traffic(*pair)
+        return None
 
     # A group that comes and goes -----------------------------------------
 
     def made(self, group: int) -> str:
         """Assign what there is; what ``last_cmd_status`` says of the rest."""
         status = ''
+        self._known |= {(group, event, domain): (clears, 0.0)
+                        for event in self.monitor.bandwidth
+                        for domain, clears in self._clears.items()}
         if self.enabled and self._on_mkdir:
             for event in self.monitor.bandwidth:
                 for domain in self.domains:
@@ -83,13 +112,15 @@ class Counters:
             pair: base for pair, base in self._assigned.items()
             if pair[0] != group
         }
+        self._known = {pair: known for pair, known in self._known.items()
+                       if pair[0] != group}
 
     def _assign(self, pair: Pair) -> bool:
         if pair in self._assigned:
             return True
         if not self._free(pair[2]):
             return False
-        self._assigned[pair] = self._traffic(pair[0], pair[2])
+        self._assigned[pair] = self._traffic(*pair)
         return True
 
     def _free(self, domain: int) -> int:
@@ -99,22 +130,46 @@ class Counters:
     # Files ---------------------------------------------------------------
 
     def show_mode(self) -> str:
-        return ''.join(
-            f'[{mode}]\n' if mode == self.mode else f'{mode}\n'
-            for mode in self.monitor.modes
-        )
+        return f'[{self.mode}]\n' + ''.join(
+            f'{mode}\n' for mode in self.monitor.modes if mode != self.mode)
 
     def write_mode(self, text: str) -> None:
         """Change the mode; no group has a counter then."""
-        mode = _line(text)
+        mode = staging.terminated(text)
+        if mode not in ('default', 'mbm_event'):
+            raise staging.ResctrlError(
+                errno.EINVAL, 'Unsupported assign mode\n')
         if mode not in self.monitor.modes:
             raise staging.ResctrlError(
-                errno.EINVAL, f'Unsupported assign mode {mode}\n'
-            )
+                errno.EINVAL, 'Counter assignment mode is not configurable\n'
+                if self.enabled else 'mbm_event mode is not supported\n')
         if mode != self.mode:
             self.mode = mode
             self._assigned = {}
             self._on_mkdir = True
+            self.events.reset_filters()
+
+    def show_filter(self, event: str) -> str:
+        self._check_enabled()
+        return self.events.show_filter(event)
+
+    def write_filter(self, event: str, text: str) -> None:
+        """Counters of an event that counts something else begin at 0."""
+        line = staging.terminated(text)
+        self._check_enabled()
+        if self.events.write_filter(event, line):
+            self._assigned |= {
+                pair: self._traffic(*pair)
+                for pair in self._assigned if pair[1] == event}
+
+    def write_config(self, event: str, text: str) -> None:
+        """All that was counted in domains that change is cleared."""
+        changed: set[int] = set()
+        try:
+            self.events.write_config(event, staging.terminated(text), changed)
+        finally:
+            for domain in changed:
+                self._clears[domain] += 1
 
     def show_all(self) -> str:
         return self._by_domain(lambda _domain: self.monitor.counters)
@@ -131,12 +186,9 @@ class Counters:
         return f'{int(self._on_mkdir)}\n'
 
     def write_on_mkdir(self, text: str) -> None:
-        # kstrtobool() looks at the beginning alone, and comes first.
-        match = re.match('(?i)([ty1]|on)|([fn0]|of)', text)
-        if match is None:
-            raise staging.ResctrlError(errno.EINVAL, None)
+        value = staging.read_bool(text)
         self._check_enabled()
-        self._on_mkdir = match[1] is not None
+        self._on_mkdir = value
 
     def show(self, group: int) -> str:
         """``mbm_L3_assignments`` of a group."""
@@ -155,7 +207,7 @@ class Counters:
 
         What comes before an error is done.
         """
-        rows = _line(text).split('\n')
+        rows = staging.terminated(text).split('\n')
         if not self.enabled:
             raise staging.ResctrlError(
                 errno.EINVAL, 'mbm_event mode is not enabled\n')
@@ -204,9 +256,3 @@ class Counters:
 
 def _none_left(event: str, domain: int) -> str:
     return f'Failed to allocate counter for {event} in domain {domain}\n'
-
-
-def _line(text: str) -> str:
-    if not text.endswith('\n'):
-        raise staging.ResctrlError(errno.EINVAL, None)
-    return text[:-1]

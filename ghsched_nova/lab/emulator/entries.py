@@ -25,6 +25,7 @@ class Entry:
 
     :param operation: name of a read in the fault file.
     :param keeps_status: whether a write leaves last_cmd_status as it is.
+    :param clears_status: whether a read clears it.
     """
 
     mode: int
@@ -35,6 +36,7 @@ class Entry:
     role: Literal['group', 'mon_groups', 'other'] = 'other'
     operation: str = 'read'
     keeps_status: bool = False
+    clears_status: bool = False
 
 
 def directory(children: Callable[[], dict[str, Entry]]) -> Entry:

@@ -74,6 +74,8 @@ class Groups:
         self._limbo: dict[int, float] = {}
         self._numbers = 0
         self.named: dict[str, Group] = {}
+        #: What the traffic of devices holds, where it has a CLOSID (io_alloc).
+        self.io_alloc: Group | None = None
         self.root = Group(
             '', 0, 0, values=staging.defaults(machine), cpus=machine.cpus,
             number=self._number(), looked_at=clock(),
@@ -88,6 +90,12 @@ class Groups:
         yield self.root
         yield from self.named.values()
 
+    def holders(self) -> Iterator[Group]:
+        """All that have a CLOSID: control groups and devices."""
+        yield from self.controls()
+        if self.io_alloc:
+            yield self.io_alloc
+
     def all(self) -> Iterator[Group]:
         """Control groups, each with its MON groups behind it."""
         for control in self.controls():
@@ -99,13 +107,13 @@ class Groups:
 
         :raises ResctrlError: ENOSPC, EBUSY.
         """
-        used = {group.closid for group in self.controls()}
+        used = {group.closid for group in self.holders()}
         free = set(range(self._machine.num_closids)) - used
         if not free:
             raise ResctrlError(errno.ENOSPC, 'Out of CLOSIDs\n')
         closid = min(free)
         group = self.named[name] = Group(
-            name, closid, self._new_rmid(closid), values=self._new_values(),
+            name, closid, self._new_rmid(closid), values=self.new_values(),
             number=self._number(), looked_at=self._clock(),
         )
         return group
@@ -121,19 +129,27 @@ class Groups:
         )
         return group
 
-    def _new_values(self) -> staging.Values:
-        """Defaults, without the cache portions of exclusive groups."""
+    def new_values(self) -> staging.Values:
+        """Defaults, without the cache portions that cannot be shared.
+
+        Those are what only exclusive groups or devices have, see
+        __init_one_rdt_domain().
+
+        :raises ResctrlError: ENOSPC.
+        """
         values = staging.defaults(self._machine)
         for line in self._machine.lines:
             if line.base != 16:
                 continue
             for domain in values[line.name]:
-                taken = 0
-                for group in self.controls():
-                    if group.mode == 'exclusive':
+                taken = shared = 0
+                for group in self.holders():
+                    if group.mode == 'shareable':
+                        shared |= group.values[line.name][domain]
+                    else:
                         taken |= group.values[line.name][domain]
                 # cbm_ensure_valid(): sparse masks are taken as they are.
-                mask = line.default & ~taken
+                mask = line.default & (~taken | shared)
                 if not line.sparse_masks:
                     mask = _lowest_run(mask)
                 if mask < line.minimum:

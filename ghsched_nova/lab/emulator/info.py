@@ -19,6 +19,7 @@ import errno
 from ghsched_nova.lab.emulator import counters as counterlib
 from ghsched_nova.lab.emulator import entries
 from ghsched_nova.lab.emulator import groups as grouplib
+from ghsched_nova.lab.emulator import io_alloc
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
 
@@ -47,6 +48,11 @@ class Info:
         self._counters = counters
         self._status = status
         self._threshold = 65536
+        self._io_alloc = {
+            line.info: io_alloc.IoAlloc(machine, groups, line).files()
+            for line in machine.lines
+            if machine.io_alloc and line.base == 16 and line.info
+        }
 
     def children(self) -> dict[str, Entry]:
         """What is in ``info/``."""
@@ -64,24 +70,41 @@ class Info:
         return found
 
     def _monitor_info(self, monitor: machines.Monitor) -> dict[str, str]:
-        files = {'num_rmids': f'{self._machine.num_rmids}\n'}
+        rmids = monitor.rmids or self._machine.num_rmids
+        files = {'num_rmids': f'{rmids}\n'}
         if self._machine.old_layout:
             return files | {'num_monitors': '8\n'}
-        return files | {
-            'mon_features': ''.join(f'{x}\n' for x in monitor.features)
-        }
+        counters = self._counters.get(monitor.resource)
+        chosen = (monitor.bandwidth if counters and counters.configurable
+                  else ())
+        return files | {'mon_features': ''.join(
+            f'{x}\n{x}_config\n' if x in chosen else f'{x}\n'
+            for x in monitor.features)}
 
     def _counter_info(
         self, counters: counterlib.Counters
     ) -> dict[str, Entry]:
-        return {
+        found = {
             'mbm_assign_mode': Entry(
                 0o644, read=counters.show_mode,
                 write=lambda text, _caller: counters.write_mode(text)),
+        }
+        if counters.configurable:
+            found |= {f'{event}_config': _config(counters, event)
+                      for event in counters.monitor.bandwidth}
+        if not counters.monitor.counters:
+            return found
+        filters = {event: entries.directory(
+            lambda event=event: {  # type: ignore[misc]
+                'event_filter': _filter(counters, event)})
+            for event in counters.monitor.bandwidth}
+        return found | {
+            'event_configs': entries.directory(lambda: filters),
             'num_mbm_cntrs': Entry(0o444, read=counters.show_all),
-            'available_mbm_cntrs': Entry(0o444, read=counters.show_free),
+            'available_mbm_cntrs': Entry(
+                0o444, read=counters.show_free, clears_status=True),
             counterlib.ON_MKDIR: Entry(
-                0o644, read=counters.show_on_mkdir,
+                0o644, read=counters.show_on_mkdir, clears_status=True,
                 write=lambda text, _caller: counters.write_on_mkdir(text)),
         }
 
@@ -97,6 +120,7 @@ class Info:
         counters = self._counters.get(name.removesuffix('_MON'))
         if counters and name.endswith('_MON'):
             found |= self._counter_info(counters)
+        found |= self._io_alloc.get(name, {})
         return entries.directory(lambda: found)
 
     def _line_info(self, line: machines.Line) -> dict[str, str]:
@@ -125,9 +149,11 @@ class Info:
     def _bit_usage(self, line: machines.Line) -> str:
         def letter(domain: int, bit: int) -> str:
             users = {
-                group.mode for group in self._groups.controls()
+                group.mode for group in self._groups.holders()
                 if group.values[line.name][domain] >> bit & 1
             }
+            if '' in users:    # devices
+                return 'X' if 'shareable' in users else 'H'
             return 'S' if 'shareable' in users else 'E' if users else '0'
 
         return ';'.join(
@@ -148,3 +174,16 @@ class Info:
         if value > _THRESHOLD_LIMIT:
             raise staging.ResctrlError(errno.EINVAL, None)
         self._threshold = value
+
+
+def _filter(counters: counterlib.Counters, event: str) -> Entry:
+    return Entry(
+        0o644 if counters.monitor.transactions else 0o444,
+        read=lambda: counters.show_filter(event), clears_status=True,
+        write=lambda text, _caller: counters.write_filter(event, text))
+
+
+def _config(counters: counterlib.Counters, event: str) -> Entry:
+    return Entry(
+        0o644, read=lambda: counters.events.show_config(event),
+        write=lambda text, _caller: counters.write_config(event, text))

@@ -123,7 +123,14 @@ class ResctrlModel:
         entry = self.lookup(path)
         if entry.read is None:
             raise ResctrlError(errno.EISDIR, None)
-        text = entry.read()
+        try:
+            text = entry.read()
+        except ResctrlError as error:
+            if error.status is not None:
+                self.status = error.status
+            raise
+        if entry.clears_status:
+            self.status = ''
         for fault in self._injector.strike(entry.operation, path):
             text = fault.text + '\n' if fault.text else text
         return text

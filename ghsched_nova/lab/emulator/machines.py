@@ -149,6 +149,9 @@ class Monitor:
     :param counters: counters of bandwidth in each domain, where they are
         fewer than the groups and must be assigned; 0 otherwise.
     :param modes: what ``mbm_assign_mode`` offers; the first is on.
+    :param transactions: with memory that an event can count, as bits, where
+        that can be chosen; 0 elsewhere.
+    :param rmids: what ``num_rmids`` says; the machine's otherwise.
     :param nodes: whether there are files of each NUMA node below an L3 cache
         (``mon_sub_L3_NN``).
     """
@@ -159,6 +162,8 @@ class Monitor:
     unit: Literal['bytes', 'MBps'] = 'bytes'
     counters: int = 0
     modes: tuple[str, ...] = ()
+    transactions: int = 0
+    rmids: int | None = None
     nodes: bool = False
 
     @property
@@ -181,6 +186,8 @@ class Machine:
         its own; 0 where all groups share one pool.
     :param limbo_seconds: how long a freed RMID cannot be used again.
     :param iommu_groups: whether ``tasks`` takes ``iommu_group:N``.
+    :param io_alloc: whether the traffic of devices can have portions of the
+        cache of its own.
     :param info_files: constant files below ``info/``, path -> text.
     :param empty_monitors: resources with directories in ``mon_data`` and no
         file in them.
@@ -204,6 +211,7 @@ class Machine:
     rmids_per_closid: int = 0
     limbo_seconds: float = 0.0
     iommu_groups: bool = False
+    io_alloc: bool = False
     info_files: tuple[tuple[str, str], ...] = ()
     empty_monitors: tuple[tuple[str, Scope], ...] = ()
     old_layout: bool = False
@@ -312,7 +320,7 @@ def _mask_line(
 
 
 _L3_FEATURES = ('llc_occupancy', 'mbm_total_bytes', 'mbm_local_bytes')
-_INTEL_MONITOR = Monitor('L3', 'l3', _L3_FEATURES)
+_INTEL_MONITOR = Monitor('L3', 'l3', _L3_FEATURES, modes=('default',))
 #: arch/x86/include/asm/cpufeatures.h
 _X86_FLAGS = ('rdt_a', 'cat_l3', 'cdp_l3', 'mba', 'cqm', 'cqm_llc',
               'cqm_occup_llc', 'cqm_mbm_total', 'cqm_mbm_local')
@@ -352,7 +360,11 @@ def intel_snc_cdp(nodes: str) -> Machine:
             _mask_line('L3DATA', 15, 'L3DATA', 4, closids=7),
             _mask_line('L3CODE', 15, 'L3CODE', 4, closids=7),
         ),
-        monitors=(dataclasses.replace(_INTEL_MONITOR, nodes=True),),
+        monitors=(
+            dataclasses.replace(_INTEL_MONITOR, nodes=True),
+            # Linux 7.0, intel_aet.c: of packages, each of which has one L3.
+            Monitor('PERF_PKG', 'l3', ('core_energy', 'activity'), rmids=576),
+        ),
         num_closids=7,
         num_rmids=160,
         mount_options=('cdp',),
@@ -391,9 +403,11 @@ def amd(nodes: str) -> Machine:
             _mask_line('L3', 16, '    L3', 4, sparse=True, minimum=0),
         ),
         monitors=(dataclasses.replace(
-            _INTEL_MONITOR, counters=32, modes=('mbm_event', 'default')),),
+            _INTEL_MONITOR, counters=32, modes=('mbm_event', 'default'),
+            transactions=0x7f),),
         num_closids=16,
         num_rmids=4096,
+        io_alloc=True,
         cap_unit=10 ** 9 // 8,
         cpu_flags=_X86_FLAGS,
     )
@@ -429,7 +443,8 @@ def mpam71(nodes: str) -> Machine:
                  granularity=4, rounding='fraction71', bits=5),
             machine.lines[1],
         ),
-        monitors=(Monitor('L3', 'l3', ('llc_occupancy',)),),
+        monitors=(Monitor('L3', 'l3', ('llc_occupancy',),
+                          modes=('default',)),),
     )
 
 

@@ -88,6 +88,16 @@ def _size(line: machines.Line, value: int) -> int:
     return value.bit_count() * line.unit_bytes if line.base == 16 else value
 
 
+def terminated(text: str) -> str:
+    """What is written, without the line feed that has to be at its end.
+
+    :raises ResctrlError: EINVAL.
+    """
+    if not text.endswith('\n'):
+        raise ResctrlError(errno.EINVAL, None)
+    return text[:-1]
+
+
 def line_names(text: str) -> list[str]:
     """Names of the lines that a write carries, whether valid or not."""
     return [row.partition(':')[0].strip() for row in text.splitlines()]
@@ -109,10 +119,8 @@ def stage(
         one after the other, whatever comes behind them (parse_bw()).
     :raises ResctrlError: EINVAL; nothing else may be applied then.
     """
-    if not text.endswith('\n'):
-        raise ResctrlError(errno.EINVAL, None)
     staged: Values = {}
-    for row in text[:-1].split('\n'):
+    for row in terminated(text).split('\n'):
         line, rest = _line(machine, row)
         direct = line.rounding == 'raw' and at_once is not None
         target = (at_once[line.name] if direct and at_once
@@ -122,9 +130,8 @@ def stage(
                 raise ResctrlError(
                     errno.EINVAL, 'duplicate domain\n' if machine.old_layout
                     else f'Duplicate domain {domain}\n')
-            target[domain] = _parsed(line, value)
-            _check_overlaps(line, {domain: target[domain]}, exclusive,
-                            neighbours)
+            target[domain] = parse_value(line, value, domain, exclusive,
+                                         neighbours)
     return staged
 
 
@@ -162,6 +169,17 @@ def read_integer(text: str) -> int | None:
     return int(octal, 8) if octal else int(hexadecimal, 16)
 
 
+def read_bool(text: str) -> bool:
+    """As ``kstrtobool()``, which looks at the beginning alone.
+
+    :raises ResctrlError: EINVAL; the status stays.
+    """
+    match = re.match('(?i)([ty1]|on)|([fn0]|of)', text)
+    if match is None:
+        raise ResctrlError(errno.EINVAL, None)
+    return match[1] is not None
+
+
 def _row(machine: machines.Machine, line: machines.Line,
          rest: str) -> Iterator[tuple[int, str]]:
     """Domains and values of one row, up to the first that is wrong."""
@@ -177,8 +195,17 @@ def _row(machine: machines.Machine, line: machines.Line,
         yield int(number), value.strip()
 
 
-def _parsed(line: machines.Line, text: str) -> int:
-    return (_mask if line.base == 16 else _number)(line, text)
+def parse_value(
+    line: machines.Line, text: str, domain: int, exclusive: bool = False,
+    neighbours: Sequence[Neighbour] = (),
+) -> int:
+    """The value that is written for one domain, rounded.
+
+    :raises ResctrlError: EINVAL.
+    """
+    value = (_mask if line.base == 16 else _number)(line, text)
+    _check_overlaps(line, {domain: value}, exclusive, neighbours)
+    return value
 
 
 def _number(line: machines.Line, text: str) -> int:

@@ -41,6 +41,8 @@ FULL_RATE = 4e9
 LOCAL = 0.8
 #: Bytes of L3 per thread (simulated).
 OCCUPANCY = 65536
+#: What PERF_PKG_MON shows for each byte (simulated).
+JOULES = 1e-9
 #: A rate is the mean since the last look, but of no less than this (seconds).
 RATE_WINDOW = 0.05
 
@@ -75,16 +77,16 @@ class Traffic:
             monitor.resource: counterlib.Counters(
                 machine, monitor, functools.partial(self._bytes, monitor)
             )
-            for monitor in machine.monitors if monitor.counters
+            for monitor in machine.monitors if monitor.modes
         }
 
     def _bytes(
-        self, monitor: machines.Monitor, number: int, domain: int
+        self, monitor: machines.Monitor, number: int, event: str, domain: int
     ) -> float:
-        """What a group has moved in a domain so far."""
+        """What of a group an event has counted in a domain so far."""
         return sum(
             amount for group in self._groups.all() if group.number == number
-            for place, amount in self._amounts(group, monitor.unit)
+            for place, amount in self._amounts(group, monitor.unit, event)
             if place[monitor.scope == 'l3'] == domain
         )
 
@@ -164,8 +166,10 @@ class Traffic:
         for one in groups:
             self.account(one)
         figure = self._figure(groups, monitor, feature, domain, here)
-        if figure is None:
-            return 'Unassigned\n'
+        if isinstance(figure, str):
+            return f'{figure}\n'
+        if monitor.resource == 'PERF_PKG':
+            return f'{figure * JOULES:.6f}\n'
         # Hardware counts whole cache lines of 64 bytes.
         whole = int(figure) // 64 * 64
         return f'{int(figure) if monitor.unit == "MBps" else whole}\n'
@@ -173,20 +177,16 @@ class Traffic:
     def _figure(
         self, groups: Sequence[Group], monitor: machines.Monitor,
         feature: str, domain: int, here: Callable[[Place], bool],
-    ) -> float | None:
-        """Bytes, or bytes in a second; None where no group has a counter."""
-        counters = self.counters.get(monitor.resource)
-        if counters is None or not counters.enabled:
-            return sum(
-                amount for one in groups
-                for place, amount in self._amounts(one, monitor.unit, feature)
-                if here(place)
-            )
-        counts = [counters.count(x.number, feature, domain) for x in groups]
-        if all(count is None for count in counts):
-            return None
-        figure = sum(count or 0.0 for count in counts)
-        return figure * LOCAL if feature == 'mbm_local_bytes' else figure
+    ) -> float | str:
+        """Bytes, or bytes in a second; a word where there is no figure."""
+        if monitor.counters:
+            return self.counters[monitor.resource].count(
+                [x.number for x in groups], feature, domain)
+        return sum(
+            amount for one in groups
+            for place, amount in self._amounts(one, monitor.unit, feature)
+            if here(place)
+        )
 
     def _present(self, group: Group, here: Callable[[Place], bool]) -> int:
         """How many threads that count for a group last ran on these places.

@@ -82,8 +82,9 @@ class Tree:
         if self._machine.old_layout:
             found['rmid'] = Entry(0o644, read=lambda: f'{group.rmid}\n')
         for name, counters in self._traffic.counters.items():
-            found[f'mbm_{name}_assignments'] = self._assignments(
-                group, counters)
+            if counters.monitor.counters:
+                found[f'mbm_{name}_assignments'] = self._assignments(
+                    group, counters)
         if group is self._groups.root:
             found['info'] = entries.directory(self._info.children)
             found |= {name: self._group_dir(one)
@@ -149,7 +150,8 @@ class Tree:
             counters.write(group.number, text)
 
         return Entry(
-            0o644, write=write, read=lambda: counters.show(group.number)
+            0o644, write=write, clears_status=True,
+            read=lambda: counters.show(group.number),
         )
 
     def _mon_data(self, group: Group) -> dict[str, Entry]:

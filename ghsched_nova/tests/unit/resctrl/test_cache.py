@@ -140,6 +140,18 @@ class ReadTest(unittest.TestCase):
         self.assertEqual((('L3CODE', 'L3DATA'), 2),
                          (found.lines, found.least))
 
+    def test_ways_of_devices_are_left_to_the_rest(self):
+        # resctrl.rst, bit_usage: X and H are used by hardware.
+        files = {'L3/cbm_mask': 'ffff\n', 'L3/min_cbm_bits': '0\n'}
+        for usage, region in (
+                ('0=SSSSSSSSSSSSSSSS;1=SSSSSSSSSSSSSSSS\n', 0x3fff),
+                ('0=SSSSSSSSSSSSXXXX;1=SSSSSSSSSSSSSHSS\n', 0xfff0),
+                ('0=XXSSSSSSSSSSSSSS;1=SSSSSSSSSSSSSSSS\n', 0x3fff),
+                ('0=XXXXXXXXXXXXXXXX;1=XXXXXXXXXXXXXXXX\n', 0x3fff)):
+            found = self.read({**files, 'L3/bit_usage': usage},
+                              'L3:0=ffff;1=ffff\n', [[0], [1]])
+            self.assertEqual(region, found.region, usage)
+
     def test_portions_of_openeuler_are_of_nodes(self):
         found = self.read({'L3/cbm_mask': '7fff\n',
                            'L3/shareable_bits': '7fff\n'},

@@ -80,6 +80,18 @@ class MachinesTestCase(testtools.TestCase):
             self.assertEqual(before - less, resctrl_host.read_host(
                 top / 'resctrl', top / 'sysfs').num_closids)
 
+    def test_groups_are_measured_by_all_or_none(self):
+        # resctrl_arch_system_num_rmid_idx()
+        for number, usable in ((576, 160), (96, 96)):
+            top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+            shutil.copytree(base.MACHINES / 'intel-2s-snc-cdp', top,
+                            dirs_exist_ok=True)
+            packages = top / 'resctrl/info/PERF_PKG_MON'
+            packages.mkdir(exist_ok=True)
+            (packages / 'num_rmids').write_text(f'{number}\n')
+            self.assertEqual(usable, resctrl_host.read_host(
+                top / 'resctrl', top / 'sysfs').num_rmids)
+
     def test_files_that_clear_the_last_status_are_not_read(self):
         top = Path(self.enterContext(tempfile.TemporaryDirectory()))
         shutil.copytree(base.MACHINES / 'amd-epyc', top, dirs_exist_ok=True)

@@ -155,6 +155,191 @@ class AmdTest(DialectTestCase):
         self.assertEqual('0', self.figure('mon_L3_08/mbm_total_bytes', '/g'))
 
 
+class IoAllocTest(DialectTestCase):
+    """AMD's portions of the cache for devices, ctrlmondata.c of Linux 7.2."""
+
+    dialect = 'amd'
+    SWITCH = '/info/L3/io_alloc'
+    MASKS = '/info/L3/io_alloc_cbm'
+
+    def refusal(self, path, text):
+        return self.assertRaises(
+            kernel.ResctrlError, self.model.write, path, text)
+
+    def test_it_is_off_at_first(self):
+        self.assertEqual('disabled\n', self.model.read(self.SWITCH))
+        for refused in (
+                self.assertRaises(kernel.ResctrlError, self.model.read,
+                                  self.MASKS),
+                self.refusal(self.MASKS, '0=1\n')):
+            self.assertEqual((errno.EINVAL, 'io_alloc is not enabled on L3\n'),
+                             (refused.number, refused.status))
+        self.assertEqual('io_alloc is not enabled on L3', self.status)
+
+    def test_it_takes_the_highest_control_group(self):
+        self.model.write(self.SWITCH, '1\n')
+        self.assertEqual('enabled\n', self.model.read(self.SWITCH))
+        for number in range(13):
+            self.model.mkdir(f'/{number}')
+        full = self.assertRaises(kernel.ResctrlError, self.model.mkdir, '/x')
+        self.assertEqual((errno.ENOSPC, 'Out of CLOSIDs\n'),
+                         (full.number, full.status))
+        self.model.write(self.SWITCH, 'n')
+        self.model.mkdir('/x')
+        taken = self.refusal(self.SWITCH, 'yes')
+        self.assertEqual(
+            (errno.ENOSPC, 'CLOSID (ctrl_hw_id) 15 for io_alloc is used by x '
+             'group\n'), (taken.number, taken.status))
+
+    def test_its_masks_are_all_or_none(self):
+        self.model.write(self.SWITCH, 'on\n')
+        self.assertEqual('0=ffff;1=ffff;8=ffff;9=ffff\n',
+                         self.model.read(self.MASKS))
+        self.model.write(self.MASKS, '*=f0\n')
+        for text, status in (
+                ('0=1;0=2', 'Duplicate domain 0'),
+                ('0=1;5=2', 'Invalid domain 5'),
+                ('*=1;0=2', "Configurations after global '*'"),
+                ('x=1', "Missing '=' or non-numeric domain"),
+                ('0=x', 'Non-hex character in the mask x'),
+                ('0=10000', 'Mask out of range')):
+            self.refusal(self.MASKS, f'{text}\n')
+            self.assertEqual(status, self.status, text)
+        self.assertIsNone(self.refusal(self.MASKS, '0=1').status)
+        self.model.write(self.MASKS, '8=f\n')
+        self.assertEqual('0=00f0;1=00f0;8=000f;9=00f0\n',
+                         self.model.read(self.MASKS))
+
+    def test_devices_are_neighbours(self):
+        self.model.write(self.SWITCH, '1')
+        self.model.write(self.MASKS, '*=f0\n')
+        self.model.write('/schemata', 'L3:0=f;1=f;8=f;9=f\n')
+        self.assertTrue(self.model.read('/info/L3/bit_usage').startswith(
+            '0=SSSSSSSSXXXXSSSS;'))
+        self.model.rmdir('/g')
+        self.assertTrue(self.model.read('/info/L3/bit_usage').startswith(
+            '0=00000000HHHHSSSS;'))
+        self.model.mkdir('/h')
+        self.assertTrue(self.model.read('/h/schemata').splitlines()[-1]
+                        .endswith('L3:0=ff0f;1=ff0f;8=ff0f;9=ff0f'))
+        self.model.write(
+            '/h/schemata', 'L3:0=ff80;1=ff80;8=ff80;9=ff80\n')
+        refused = self.refusal('/h/mode', 'exclusive\n')
+        self.assertEqual('Schemata overlaps\n', refused.status)
+        self.model.write(
+            '/h/schemata', 'L3:0=ff00;1=ff00;8=ff00;9=ff00\n')
+        self.model.write('/h/mode', 'exclusive\n')
+        refused = self.refusal(self.MASKS, '1=f00\n')
+        self.assertEqual('Overlaps with exclusive group\n', refused.status)
+
+
+class EventConfigsTest(DialectTestCase):
+    """What AMD's events count, monitor.c and rdtgroup.c of Linux 7.2."""
+
+    dialect = 'amd'
+    TOP = '/info/L3_MON'
+    FILE = 'mon_L3_00/mbm_total_bytes'
+
+    def refusal(self, name, text):
+        refused = self.assertRaises(
+            kernel.ResctrlError, self.model.write, f'{self.TOP}/{name}', text)
+        return refused.number, refused.status
+
+    def test_filters_of_events(self):
+        filters = {
+            event: self.model.read(
+                f'{self.TOP}/event_configs/{event}/event_filter')
+            for event in self.model.listdir(f'{self.TOP}/event_configs')}
+        self.assertEqual(
+            {'mbm_total_bytes':
+             'local_reads,remote_reads,local_non_temporal_writes,'
+             'remote_non_temporal_writes,local_reads_slow_memory,'
+             'remote_reads_slow_memory,dirty_victim_writes_all\n',
+             'mbm_local_bytes': 'local_reads,local_non_temporal_writes,'
+                                'local_reads_slow_memory\n'}, filters)
+
+    def test_counters_of_a_changed_filter_begin_again(self):
+        path = f'{self.TOP}/event_configs/mbm_total_bytes/event_filter'
+        self.run_thread('/g')
+        held = self.figure(self.FILE, '/g')
+        self.model.write(path, 'local_reads, remote_reads\n')
+        self.assertEqual('local_reads,remote_reads\n', self.model.read(path))
+        self.assertNotEqual('0', held)
+        self.assertEqual('0', self.figure(self.FILE, '/g'))
+        self.assertEqual((errno.EINVAL, 'Invalid memory transaction type x\n'),
+                         self.refusal(
+                             'event_configs/mbm_total_bytes/event_filter',
+                             'local_reads,x\n'))
+
+    def test_the_older_files_are_there_without_assignments(self):
+        names = self.model.listdir(self.TOP)
+        self.assertNotIn('mbm_total_bytes_config', names)
+        self.model.write(f'{self.TOP}/mbm_assign_mode', 'default\n')
+        self.assertIn('mbm_total_bytes\nmbm_total_bytes_config\n',
+                      self.model.read(f'{self.TOP}/mon_features'))
+        self.assertEqual('0=0x15;1=0x15;8=0x15;9=0x15\n', self.model.read(
+            f'{self.TOP}/mbm_local_bytes_config'))
+        self.assertRaises(
+            kernel.ResctrlError, self.model.read,
+            f'{self.TOP}/event_configs/mbm_total_bytes/event_filter')
+
+    def test_a_changed_config_clears_what_was_counted(self):
+        self.model.write(f'{self.TOP}/mbm_assign_mode', 'default\n')
+        name = 'mbm_total_bytes_config'
+        self.run_thread('/g')
+        self.model.write(f'{self.TOP}/{name}', '0=0x7f\n')
+        self.assertNotEqual('Unavailable', self.figure(self.FILE, '/g'))
+        for text, status in (
+                ('0=30;x=1', "Missing '=' or non-numeric domain id\n"),
+                ('0=', 'Non-numeric event configuration value\n'),
+                ('0=80', 'Invalid event configuration: max valid mask is '
+                         '0x7f\n'),
+                ('7=1', '')):
+            self.assertEqual((errno.EINVAL, status),
+                             self.refusal(name, f'{text}\n'), text)
+        self.assertEqual('0=0x30;1=0x7f;8=0x7f;9=0x7f\n',
+                         self.model.read(f'{self.TOP}/{name}'))
+        self.assertEqual('Unavailable', self.figure(self.FILE, '/g'))
+        self.assertEqual('0', self.figure(self.FILE, '/g'))
+        self.model.mkdir('/new')
+        self.assertEqual('0', self.figure(self.FILE, '/new'))
+
+
+class FixedCountersTest(DialectTestCase):
+    """Where neither modes nor events can be chosen."""
+
+    dialect = 'mpam'
+
+    def test_events_cannot_be_chosen(self):
+        path = '/info/L3_MON/event_configs/mbm_total_bytes/event_filter'
+        self.assertEqual('\n', self.model.read(path))
+        self.assertRaises(kernel.ResctrlError, self.model.write, path, '\n')
+        self.assertEqual('event_filter is not configurable', self.status)
+
+
+class PackagesTest(DialectTestCase):
+    """Intel's telemetry of packages, Linux 7.0."""
+
+    dialect = 'intel-snc-cdp'
+
+    def test_energy_has_a_fraction(self):
+        self.assertEqual('576\n', self.model.read(
+            '/info/PERF_PKG_MON/num_rmids'))
+        self.assertEqual('core_energy\nactivity\n', self.model.read(
+            '/info/PERF_PKG_MON/mon_features'))
+        self.run_thread('/g')
+        self.assertRegex(self.figure('mon_PERF_PKG_00/core_energy', '/g'),
+                         r'\A[0-9]+\.[0-9]{6}\Z')
+
+    def test_there_is_one_mode(self):
+        path = '/info/L3_MON/mbm_assign_mode'
+        self.assertEqual('[default]\n', self.model.read(path))
+        self.model.write(path, 'default\n')
+        self.assertRaises(
+            kernel.ResctrlError, self.model.write, path, 'mbm_event\n')
+        self.assertEqual('mbm_event mode is not supported', self.status)
+
+
 class CountersTest(DialectTestCase):
     """Counters that are assigned, on a machine with four a domain."""
 
@@ -171,11 +356,12 @@ class CountersTest(DialectTestCase):
         self.assertEqual('5=2;71=2', self.free())
         for name in 'abc':
             self.model.mkdir(f'/{name}')
-        self.assertEqual('5=0;71=0', self.free())
         self.assertEqual(
             'Failed to allocate counter for mbm_total_bytes in domain 5\n'
             'Failed to allocate counter for mbm_total_bytes in domain 71',
             self.status)
+        self.assertEqual('5=0;71=0', self.free())
+        self.assertEqual('ok', self.status)
         self.assertEqual('mbm_total_bytes:5=_;71=_\n',
                          self.model.read('/c/mbm_L3_assignments'))
         self.assertEqual('Unassigned', self.figure(self.FILE, '/c'))
@@ -254,7 +440,8 @@ class CountersTest(DialectTestCase):
             '/info/L3_MON/mbm_assign_mode'))
         self.assertRaises(kernel.ResctrlError, self.model.write,
                           '/info/L3_MON/mbm_assign_mode', 'default\n')
-        self.assertEqual('Unsupported assign mode default', self.status)
+        self.assertEqual('Counter assignment mode is not configurable',
+                         self.status)
 
 
 class ModesTest(DialectTestCase):
@@ -265,7 +452,7 @@ class ModesTest(DialectTestCase):
         self.assertEqual('[mbm_event]\ndefault\n', self.model.read(path))
         self.model.write('/g/mbm_L3_assignments', 'mbm_local_bytes:*=_\n')
         self.model.write(path, 'default\n')
-        self.assertEqual('mbm_event\n[default]\n', self.model.read(path))
+        self.assertEqual('[default]\nmbm_event\n', self.model.read(path))
         self.assertEqual('0', self.figure('mon_L3_00/mbm_local_bytes', '/g'))
         exc = self.assertRaises(kernel.ResctrlError, self.model.read,
                                 '/g/mbm_L3_assignments')
