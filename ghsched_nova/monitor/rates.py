@@ -156,8 +156,11 @@ def total(parts: Iterable[Figure]) -> Figure:
 
     Where a part is not known, the sum is of the others, and its state tells.
     """
+    known = list(parts)
+    if len(known) == 1:     # as a rule
+        return known[0]
     state, rate = None, None
-    for part in parts:
+    for part in known:
         if state is None or part.state > state:
             state = part.state
         if part.rate is not None:

@@ -499,6 +499,8 @@ def _hardlimit(dialect: dialects.Dialect,
 def _least(found: Iterable[Effective | None]) -> Effective | None:
     """Of several groups of a guest, the one that holds it back most."""
     held = [one for one in found if one is not None]
+    if len(held) == 1:      # as a rule
+        return held[0]
     return min(held, default=None, key=lambda one: (
         100 if one.maximum is None else one.maximum,
         float('inf') if one.rate is None else one.rate))
