@@ -279,6 +279,11 @@ OPTS: list[cfg.Opt] = [
              'finds nothing for, and what it is not for, is searched for in '
              'the whole cloud, so no request is refused by it. Used by '
              'nova-scheduler, when it is started as ghsched-nova-scheduler.'),
+    cfg.IntOpt(
+        'scheduler_index_hosts', default=100, min=0,
+        help='How many hosts a cloud has at least for scheduler_index to have '
+             'an effect. In a smaller one a whole search costs little, and '
+             'weighs all hosts. Used by nova-scheduler.'),
     cfg.StrOpt(
         'scheduler_metrics_directory', default='',
         help='Where each nova-scheduler process writes a file of Prometheus '

@@ -79,12 +79,15 @@ class Need:
     :param groups: control groups.
     :param steered: whether the host has to run our driver.
     :param label: all else that Placement may refuse a host for.
+    :param unreported: whether it takes what a host may offer more of without
+        a report.
     """
 
     nodes: tuple[NodeNeed, ...]
     groups: int = 0
     steered: bool = False
     label: Hashable = None
+    unreported: bool = False
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,9 @@ def need_of(spec: compat.RequestSpec, instances: Sequence[str] | None,
                  devices=devices.get(number, ()))
         for number, cell in enumerate(topology.cells))
     return Need(nodes, int(bool(policy and policy.controlled)),
-                steered=policy is not None, label=_label(spec))
+                steered=policy is not None, label=_label(spec),
+                unreported=policy is not None and any(
+                    node.burst for node in policy.nodes))
 
 
 def _special(spec: compat.RequestSpec) -> bool:

@@ -113,6 +113,9 @@ class IndexedScheduler:
             if need is not None:
                 self.feed.refresh(context, self._manager.enabled_cells,
                                   compat.unavailable_hosts)
+                if len(self.index.hosts) < (
+                        compat.config().ghsched.scheduler_index_hosts):
+                    need = None
         except policies.PolicyError:
             need = None
         except Exception:
@@ -196,13 +199,18 @@ class IndexedScheduler:
             self._count('remembered')
             raise exception.NoValidHost(reason=known.reason)
 
-    def refused(self, spec: Any, gains: int, took: float,
+    def refused(self, spec: Any, need: Need, gains: int, took: float,
                 reason: str) -> None:
         """Keep a refusal of the whole search.
+
+        Not of a guest with bursts, of which hosts offer more when they have
+        measured that they can.
 
         :param gains: of the index when the search began.
         :param took: seconds of the search.
         """
+        if need.unreported:
+            return
         least, most = REFUSAL_AGE
         self._refusals.pop(signature(spec), None)
         self._refusals[signature(spec)] = _Refusal(

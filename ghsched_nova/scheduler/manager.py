@@ -181,7 +181,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             return self._search(context, *args, **kwargs)
         except exception.NoValidHost as error:
             if not self._seen.lost:
-                indexed.refused(spec, gains, time.monotonic() - began,
+                indexed.refused(spec, need, gains, time.monotonic() - began,
                                 error.kwargs.get('reason', ''))
             raise
 

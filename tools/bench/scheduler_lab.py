@@ -189,6 +189,7 @@ def _settings(urls: dict[str, str], mode: str,
                 else 'NUMATopologyFilter'),
             'pci_in_placement': 'True'},
         'ghsched': {'scheduler_index': str(mode == 'index'),
+                    'scheduler_index_hosts': '0',
                     # Hosts have reported their load once and for all.
                     'load_max_age': '999999999'},
         'pci': {'alias': json.dumps(_ALIAS)},

@@ -29,13 +29,17 @@ HOUR = 3600.0
 
 
 class BurstsTest(nova_base.GhschedTestCase):
-    """Each node keeps 40 % for bursts; guests are promised 10 + 20 %."""
+    """Each node keeps 40 % for bursts; guests are promised 10 + 20 %.
+
+    nova-scheduler has an index of hosts, which knows nothing of bursts.
+    """
 
     def setUp(self):
         self.state = self.useFixture(fixtures.TempDir()).path
         self.flags(state_path=self.state)
         self.flags(node_bandwidth={'0': CAPACITY, '1': CAPACITY},
                    bandwidth_bursts={'0': 40, '1': 40}, burst_window=2,
+                   scheduler_index=True, scheduler_index_hosts=0,
                    group='ghsched')
         super().setUp()
         self.now = 0.0

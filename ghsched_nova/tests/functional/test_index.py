@@ -31,13 +31,16 @@ from ghsched_placement import headroom
 class IndexTestCase(nova_base.GhschedTestCase):
     """Hosts of two NUMA nodes, and a scheduler that looks at each request."""
 
+    HOSTS = 0    # from which number on the index is used
+
     def setUp(self):
         self.useFixture(fixtures.MonkeyPatch(
             f'{index_feed.__name__}.REFRESH', 0.0))
         super().setUp()
 
     def _setup_scheduler_service(self):
-        self.flags(scheduler_index=True, group='ghsched')
+        self.flags(scheduler_index=True, scheduler_index_hosts=self.HOSTS,
+                   group='ghsched')
         return super()._setup_scheduler_service()
 
     def ways(self):
@@ -121,6 +124,19 @@ class WayTest(IndexTestCase):
         server = self.api.post_server({
             'server': body, 'os:scheduler_hints': {'group': group}})
         return self._wait_for_state_change(server, 'ACTIVE')
+
+
+class SmallCloudTest(IndexTestCase):
+
+    HOSTS = 2
+
+    def test_the_whole_of_it_is_searched(self):
+        self.start_host('host_a')
+        self.boot(self.flavor(mem_bw_min=60))
+        self.assertEqual((0, 0, 1), self.ways())
+        self.start_host('host_b')
+        self.boot(self.flavor(mem_bw_min=60))
+        self.assertEqual((1, 0, 1), self.ways())
 
 
 class PlacesTest(IndexTestCase):

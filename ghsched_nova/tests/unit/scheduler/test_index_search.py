@@ -112,17 +112,29 @@ class ReadTest(testtools.TestCase):
 class ForIndexTest(testtools.TestCase):
     """Which requests the index is for."""
 
-    def is_for_it(self, instances=('i',), size=1, **values):
+    def need(self, instances=('i',), size=1, specs=(), **values):
         spec = states.spec(size)
-        spec.flavor.extra_specs = {}
+        spec.flavor.extra_specs = dict(specs)
         spec.project_id = 'p'
         for name, value in values.items():
             setattr(spec, name, value)
-        return index_search.need_of(spec, instances, 'hard') is not None
+        return index_search.need_of(spec, instances, 'min')
+
+    def is_for_it(self, *args, **values):
+        return self.need(*args, **values) is not None
 
     def test_a_guest_with_a_numa_topology(self):
         self.assertTrue(self.is_for_it())
         self.assertFalse(self.is_for_it(size=0))
+
+    def test_bursts_are_left_to_placement(self):
+        specs = {'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '30'}
+        with_burst = self.need(
+            specs={**specs, 'ghsched:mem_bw_burst': '20'})
+        without = self.need(specs=specs)
+        self.assertEqual(without.nodes, with_burst.nodes)
+        self.assertEqual((False, True),
+                         (without.unreported, with_burst.unreported))
 
     def test_several_servers_in_one_request(self):
         self.assertFalse(self.is_for_it(('i', 'j')))

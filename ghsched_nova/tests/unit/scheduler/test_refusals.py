@@ -12,6 +12,8 @@
 
 """How long nova-scheduler remembers that it found no host."""
 
+from dataclasses import replace
+
 import fixtures
 from nova import exception
 from nova import objects
@@ -44,8 +46,9 @@ class RefusalsTest(testtools.TestCase):
             'ghsched_nova.compat.cache_host_topologies', lambda _n: None))
         self.indexed = indexed.IndexedScheduler(None)
 
-    def refuse(self, took=0.0):
-        self.indexed.refused(spec(), self.indexed.index.gains, took, 'full')
+    def refuse(self, took=0.0, need=NEED):
+        self.indexed.refused(spec(), need, self.indexed.index.gains, took,
+                             'full')
 
     def is_remembered(self, name='big'):
         try:
@@ -60,6 +63,10 @@ class RefusalsTest(testtools.TestCase):
         self.assertTrue(self.is_remembered())
         self.assertFalse(self.is_remembered('other'))
         self.now += indexed.REFUSAL_AGE[0] + 1
+        self.assertFalse(self.is_remembered())
+
+    def test_hosts_may_offer_more_bursts_without_a_report(self):
+        self.refuse(need=replace(NEED, unreported=True))
         self.assertFalse(self.is_remembered())
 
     def test_a_search_that_took_long_is_not_soon_repeated(self):
