@@ -19,7 +19,8 @@ to open it. But the kernel makes the top directory and ``mon_groups`` below it
 with mode 0555 (``kernfs_create_root`` of Linux), so not even their owner makes
 a control group there without CAP_DAC_OVERRIDE. That is all that the daemon has
 of root's capabilities; it needs none to read the names of QEMU's threads in
-/proc.
+/proc. Files of /proc/irq are root's likewise (kernel/irq/proc.c makes them
+with mode 0644).
 """
 
 from oslo_privsep import capabilities

@@ -136,6 +136,9 @@ REQUIRED = 'required'
 PREFERRED = 'preferred'
 NONE = 'none'
 
+#: Of the CPUs of a host: those that no guest has for itself.
+HOUSEKEEPING = 'housekeeping'
+
 DEVICE_NUMA = Key(
     name='device_numa', kind='enum', per_node=False, default_text='none',
     choices=(REQUIRED, PREFERRED, NONE),
@@ -270,6 +273,17 @@ IRQ_BYPASS = Key(
             'are kept off the CPUs of the vCPUs. Where a host has none for '
             'them, required refuses the guest.')
 
+IRQ_AFFINITY = Key(
+    name='irq_affinity', kind='enum', per_node=False,
+    default_text='wherever the kernel sends them', choices=(HOUSEKEEPING,),
+    summary='Which CPUs of the host handle interrupts of passthrough devices '
+            'that do not bypass the hypervisor.',
+    details='With housekeeping those of the NUMA node of the device that are '
+            'neither in [compute]cpu_dedicated_set nor isolated, so that no '
+            'vCPU with a CPU of its own is interrupted for another guest. '
+            'nova-compute sets it with each report of resources, because the '
+            'driver in the guest makes new interrupts when it likes.')
+
 AFFINITY_GROUP = Key(
     name='affinity_group', kind='name', per_node=False,
     default_text='none; guests that talk to each other are still found by '
@@ -303,7 +317,7 @@ KEYS: tuple[Key, ...] = (
     VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,
     EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
     IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, IRQ_BYPASS,
-    AFFINITY_GROUP, GUEST_TOPOLOGY)
+    IRQ_AFFINITY, AFFINITY_GROUP, GUEST_TOPOLOGY)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 

@@ -96,6 +96,7 @@ class ThreadPolicy:
     :param permille: thousandths of a CPU that each vCPU of a real-time class
         takes of the shared ones; 0 with CPUs of its own, which are counted
         as they are.
+    :param irq_affinity: which host CPUs handle interrupts of its devices.
     """
 
     vcpus: Scheduling | None = None
@@ -105,6 +106,7 @@ class ThreadPolicy:
     lock_memory: bool = False
     irq_bypass: str = keys.NONE
     permille: int = 0
+    irq_affinity: str = keys.NONE
 
     @property
     def kinds(self) -> tuple[Scheduling, ...]:
@@ -153,7 +155,7 @@ _TIMES = (keys.VCPU_RUNTIME_US, keys.VCPU_DEADLINE_US, keys.VCPU_PERIOD_US)
 #: All keys that this module reads.
 KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
                  | {keys.VCPU_SCHEDULER_MASK.name, keys.LOCK_MEMORY.name,
-                    keys.IRQ_BYPASS.name})
+                    keys.IRQ_BYPASS.name, keys.IRQ_AFFINITY.name})
 
 
 def build(values: Mapping[str, object],
@@ -179,7 +181,8 @@ def build(values: Mapping[str, object],
     policy = ThreadPolicy(
         vcpus, str(values.get(keys.VCPU_SCHEDULER_MASK.name, '')), emulator,
         iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)),
-        str(values.get(keys.IRQ_BYPASS.name, keys.NONE)), permille)
+        str(values.get(keys.IRQ_BYPASS.name, keys.NONE)), permille,
+        str(values.get(keys.IRQ_AFFINITY.name, keys.NONE)))
     if policy.mask and vcpus is None:
         raise PolicyError(
             keys.VCPU_SCHEDULER_MASK.extra_spec,

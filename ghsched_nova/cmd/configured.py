@@ -9,14 +9,16 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""``[ghsched]`` of the configuration that nova-compute has."""
+"""The configuration that nova-compute has, as far as it is needed here."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from ghsched_placement import cpulist
+
 
 def section(files: Sequence[str] | None = None) -> Any:
-    """The section.
+    """The section ``[ghsched]``.
 
     :param files: None for those that nova-compute itself would read.
     :raises oslo_config.cfg.Error: they cannot be read, or make no sense.
@@ -27,12 +29,30 @@ def section(files: Sequence[str] | None = None) -> Any:
 
     options = cfg.ConfigOpts()
     conf.register(options)
+    _read(options, files)
+    return options.ghsched
+
+
+def dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
+    """``[compute]cpu_dedicated_set``; empty without one.
+
+    :raises: as :func:`section`, and ValueError for what is no list of CPUs.
+    """
+    from oslo_config import cfg
+
+    options = cfg.ConfigOpts()
+    options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
+                         'compute')
+    _read(options, files)
+    return cpulist.parse(options.compute.cpu_dedicated_set)
+
+
+def _read(options: Any, files: Sequence[str] | None) -> None:
     if files is None:
         options([], project='nova', prog='nova-compute')
     else:
         options([], project='nova', default_config_files=list(files),
                 default_config_dirs=[])
-    return options.ghsched
 
 
 def node_bandwidth() -> dict[int, int]:

@@ -28,15 +28,15 @@ guests
     of those without one that are capped in ``ghsched-default``.
 actions
     ``kind`` (``make group``, ``write line``, ``move threads``, ``remove
-    group``, ``move devices``, ``release devices``, ``set class`` or
-    ``set CPUs``), ``group`` (null for the last two), ``guest`` (UUID, null
-    for a removal, for a release, and for what is done for all guests that
-    share a group),
+    group``, ``move devices``, ``release devices``, ``set class``, ``set
+    CPUs`` or ``steer interrupt``), ``group`` (null for the last three),
+    ``guest`` (UUID, null for a removal, for a release, and for what is done
+    for all guests that share a group),
     ``line`` (for these the scheduling class or the CPUs), ``threads``,
     ``devices`` (IOMMU groups) and ``reason``.
 problems
-    ``guest`` (UUID or null), ``group`` (null for scheduling classes) and
-    ``reason``.
+    ``guest`` (UUID or null), ``group`` (null for scheduling classes and
+    interrupts) and ``reason``.
 """
 
 import argparse
@@ -47,6 +47,7 @@ from pathlib import Path
 import shutil
 import sys
 from typing import Any
+from typing import NamedTuple
 
 from oslo_config import cfg
 import prettytable
@@ -55,6 +56,8 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import retire
+from ghsched_nova.interrupts import engine as interrupts_engine
+from ghsched_nova.interrupts import model as interrupts_model
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
@@ -63,10 +66,19 @@ from ghsched_nova.resctrl import reconcile
 from ghsched_nova.threads import engine as threads
 from ghsched_nova.threads import model as threads_model
 from ghsched_nova.virt import engine
+from ghsched_nova.virt import interrupts
 from ghsched_nova.virt import scheduling
 from ghsched_placement import exits
 
 _URI = 'qemu:///system'
+_PROC = Path('/proc')
+
+
+class _Changed(NamedTuple):
+    """What is to be set, or was, beside control groups."""
+
+    actions: Sequence[threads_model.Action | interrupts_model.Action]
+    problems: Sequence[threads_model.Problem | interrupts_model.Problem]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -124,14 +136,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    groups, changed = _run(arguments, reconcile.look, threads.look)
+    groups, changed = _run(arguments, reconcile.look, threads.look,
+                           interrupts.InterruptKeeper.look)
     found = (groups.problems or changed.problems
              or groups.actions or changed.actions)
     return exits.FOUND if found else exits.DONE
 
 
 def _reconcile(arguments: argparse.Namespace) -> int:
-    groups, changed = _run(arguments, reconcile.reconcile, _set_classes)
+    groups, changed = _run(arguments, reconcile.reconcile, _set_classes,
+                           interrupts.InterruptKeeper.set)
     failed = groups.problems or changed.problems
     return exits.FOUND if failed else exits.DONE
 
@@ -148,7 +162,8 @@ def _set_classes(guests: Sequence[threads_model.Guest],
 def _run(arguments: argparse.Namespace,
          work: Callable[..., reconcile.Report],
          work_threads: Callable[..., threads.Report],
-         ) -> tuple[reconcile.Report, threads.Report]:
+         work_interrupts: Callable[..., interrupts_engine.Report],
+         ) -> tuple[reconcile.Report, _Changed]:
     section = configured.section(arguments.config_file)
     host = engine.HostEngine(section)
     before = host.groups()
@@ -162,11 +177,28 @@ def _run(arguments: argparse.Namespace,
     report = reconcile.Report(
         report.actions, (*refused, *report.problems), report.foreign,
         report.unmeasured)
-    changed = work_threads(scheduling.wanted(running),
-                           Path(section.libvirt_run_path))
+    changed = _joined_reports(
+        work_threads(scheduling.wanted(running),
+                     Path(section.libvirt_run_path)),
+        work_interrupts(interrupts.InterruptKeeper(
+            section, configured.dedicated_cpus(arguments.config_file),
+            _PROC, _steer), running))
     show = _as_json if arguments.format == 'json' else _as_table
     print(show(wanted, report, changed, _host(host, wanted)))
     return report, changed
+
+
+def _joined_reports(of_threads: threads.Report,
+                    of_interrupts: interrupts_engine.Report) -> _Changed:
+    return _Changed((*of_threads.actions, *of_interrupts.actions),
+                    (*of_threads.problems, *of_interrupts.problems))
+
+
+def _steer(action: interrupts_model.Action) -> str:
+    # As for threads.
+    from ghsched_nova.interrupts.privileged import perform
+
+    return perform(action)
 
 
 def _host(host: engine.HostEngine,
@@ -176,7 +208,7 @@ def _host(host: engine.HostEngine,
 
 
 def _as_json(wanted: model.Wanted, report: reconcile.Report,
-             changed: threads.Report,
+             changed: _Changed,
              host: resctrl_host.ResctrlHost | None) -> str:
     return json.dumps({
         'host': {
@@ -194,8 +226,8 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
                      'reason': action.reason}
                     for action in report.actions]
         + [{'kind': action.kind, 'group': None, 'guest': action.uuid,
-            'line': action.line, 'threads': [action.thread.tid],
-            'devices': [], 'reason': f'{action.role}: {action.reason}'}
+            'line': action.line, 'threads': list(action.threads),
+            'devices': [], 'reason': f'{action.subject}: {action.reason}'}
            for action in changed.actions],
         'problems': [{'guest': problem.guest or None,
                       'group': problem.group, 'reason': problem.reason}
@@ -209,7 +241,7 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
 
 
 def _as_table(wanted: model.Wanted, report: reconcile.Report,
-              changed: threads.Report,
+              changed: _Changed,
               _host: resctrl_host.ResctrlHost | None) -> str:
     names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []

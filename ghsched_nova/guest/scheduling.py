@@ -45,6 +45,11 @@ PREFIX = 'ghsched-threads'
 _THREADS = f'{{{NAMESPACE}}}threads'
 _TIMES = ('runtime_us', 'deadline_us', 'period_us')
 
+#: Where interrupts of the domain's devices go, likewise.
+IRQ_NAMESPACE = 'https://opendev.org/x/ghsched/interrupts/1.0'
+IRQ_PREFIX = 'ghsched-interrupts'
+_INTERRUPTS = f'{{{IRQ_NAMESPACE}}}interrupts'
+
 
 @dataclass(frozen=True)
 class DomainThreads:
@@ -74,7 +79,8 @@ def render(xml: str, policy: ThreadPolicy) -> str:
     :raises NotThisDocument: when the document is no domain.
     """
     bypass = policy.irq_bypass != keys.NONE
-    if not policy.kinds and not policy.lock_memory and not bypass:
+    if not (policy.kinds or policy.lock_memory or bypass
+            or _steers(policy)):
         return xml
     root = document.parse(xml)
     if bypass:
@@ -83,6 +89,8 @@ def render(xml: str, policy: ThreadPolicy) -> str:
                               _count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         _set_metadata(root, _times(policy, _count(root, 'vcpu', 1)))
+    if _steers(policy):
+        _set_metadata(root, _affinity(policy))
     if elements:
         cputune = _child(root, 'cputune', 'vcpu')
         document.insert(cputune, elements, len(cputune))
@@ -100,6 +108,8 @@ def fragment(policy: ThreadPolicy, vcpus: int) -> str:
     found = list(_elements(policy, vcpus, 0))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         found.append(_times(policy, vcpus))
+    if _steers(policy):
+        found.append(_affinity(policy))
     if policy.lock_memory:
         backing = etree.Element('memoryBacking')
         found.append(backing)
@@ -124,6 +134,16 @@ def read(root: etree._Element) -> DomainThreads:
         None if emulator is None else _scheduling(emulator),
         _by_number(cputune, 'iothreadsched', 'iothreads'),
         dict(_pins(cputune)))
+
+
+def steers(root: etree._Element) -> bool:
+    """Whether interrupts of a domain's devices go to housekeeping CPUs."""
+    return any(one.get('affinity') == keys.HOUSEKEEPING
+               for one in root.findall(f'metadata/{_INTERRUPTS}'))
+
+
+def _steers(policy: ThreadPolicy) -> bool:
+    return policy.irq_affinity != keys.NONE
 
 
 def _elements(policy: ThreadPolicy, vcpus: int,
@@ -161,9 +181,14 @@ def _times(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     return element
 
 
+def _affinity(policy: ThreadPolicy) -> etree._Element:
+    return etree.Element(_INTERRUPTS, {'affinity': policy.irq_affinity},
+                         nsmap={IRQ_PREFIX: IRQ_NAMESPACE})
+
+
 def _set_metadata(root: etree._Element, element: etree._Element) -> None:
     metadata = _child(root, 'metadata', 'uuid')
-    document.remove(metadata.find(_THREADS))
+    document.remove(metadata.find(element.tag))
     document.insert(metadata, [element], len(metadata))
 
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 import re
 
+from ghsched_nova.interrupts import model as interrupts
 from ghsched_nova.monitor import guests
 from ghsched_nova.monitor import load_meter
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import load_reader
 from ghsched_nova.monitor import reader
-from ghsched_nova.monitor import vfio
 from ghsched_nova.monitor import view
 from ghsched_placement import bottleneck
 from ghsched_placement import load
@@ -82,7 +82,7 @@ class Source:
             text = (self.proc / 'interrupts').read_text(errors='replace')
         except OSError:
             return {}
-        return vfio.interrupts(text)
+        return interrupts.counts(text)
 
     @property
     def problem(self) -> str:

@@ -91,6 +91,14 @@ class Action:
         return 'set CPUs' if self.cpus else 'set class'
 
     @property
+    def threads(self) -> tuple[int, ...]:
+        return (self.thread.tid,)
+
+    @property
+    def subject(self) -> str:
+        return str(self.role)
+
+    @property
     def line(self) -> str:
         """What is set."""
         return (cpulist.render(self.cpus) if self.cpus

@@ -32,6 +32,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
+from ghsched_nova.virt import interrupts
 from ghsched_nova.virt import refusal
 from ghsched_nova.virt import scheduling
 from ghsched_placement import policy as policies
@@ -48,6 +49,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._ghsched.running = self._all_running
         self._threads = scheduling.ThreadKeeper(
             compat.config().ghsched, dedicated=compat.dedicated_cpus())
+        self._interrupts = interrupts.InterruptKeeper(
+            compat.config().ghsched, compat.dedicated_cpus())
         self._last_running: list[desired.Running] = []
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
@@ -90,6 +93,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         with self._changing:
             self._reconcile_resctrl()
         self._threads.reconcile(self._last_running)
+        self._interrupts.reconcile(self._last_running)
 
     def _reconcile_resctrl(self) -> None:
         try:

@@ -98,6 +98,13 @@ def offered(words: Collection[str], found: frozenset[str]) -> frozenset[str]:
     return kinds | {ANY} if kinds else kinds
 
 
+def here(words: Collection[str], sysfs: Path,
+         proc: Path = Path('/proc')) -> frozenset[str]:
+    """Capabilities of this host; see :func:`offered`."""
+    return offered(words, detect(read(sysfs, proc)) if AUTO in words
+                   else frozenset())
+
+
 def read(sysfs: Path, proc: Path) -> Facts:
     """Read the facts; what cannot be read is not there."""
     interrupts = _text(proc / 'interrupts')

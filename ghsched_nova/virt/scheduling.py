@@ -112,12 +112,8 @@ class ThreadKeeper:
     @functools.cached_property
     def _irq_bypass(self) -> frozenset[str]:
         """How interrupts bypass this host; asked once."""
-        words = self._section.irq_bypass
-        detected: frozenset[str] = frozenset()
-        if irq_bypass.AUTO in words:
-            detected = irq_bypass.detect(irq_bypass.read(
-                Path(self._section.sysfs_path), Path('/proc')))
-        return irq_bypass.offered(words, detected)
+        return irq_bypass.here(self._section.irq_bypass,
+                               Path(self._section.sysfs_path))
 
     def render(self, xml: str, policy: GuestPolicy) -> str:
         """The domain XML with the classes that its flavor asks for.

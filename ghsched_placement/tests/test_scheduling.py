@@ -189,6 +189,13 @@ class ParseTest(unittest.TestCase):
         self.assertIn('is not one of required, preferred',
                       self.refused(DEDICATED, irq_bypass='none'))
 
+    def test_interrupts_are_steered_for_any_flavor(self):
+        self.assertEqual(
+            scheduling.ThreadPolicy(irq_affinity='housekeeping'),
+            parsed({}, irq_affinity='housekeeping'))
+        self.assertIn('ghsched:irq_affinity: ',
+                      self.refused({}, irq_affinity='all'))
+
     def test_realtime_asks_the_host_for_it(self):
         def asked(**ours):
             return policy.GuestPolicy(

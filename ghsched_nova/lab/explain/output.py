@@ -146,6 +146,7 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
             'threads': policy.threads.described(),
             'lock_memory': policy.threads.lock_memory,
             'irq_bypass': policy.threads.irq_bypass,
+            'irq_affinity': policy.threads.irq_affinity,
             'affinity_group': policy.affinity_group,
             'guest_topology': policy.guest_topology}
 

@@ -38,8 +38,8 @@ NOVA_SIDE = frozenset(
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('guest', 'icon', 'lab.bench', 'lab.emulator', 'resctrl',
-                 'threads'))
+    for name in ('guest', 'icon', 'interrupts', 'lab.bench', 'lab.emulator',
+                 'resctrl', 'threads'))
 
 #: What joins the pure parts and knows no Nova; they do not know of it.
 JOINING = frozenset({'ghsched_nova.monitor'})

@@ -112,6 +112,15 @@ class RenderTest(base.BaseTestCase):
                          self.render(all_pinned, irq_bypass='preferred'))
         self.assertEqual(BARE, self.render(BARE, irq_bypass='preferred'))
 
+    def test_what_is_to_be_steered_is_in_the_metadata_once(self):
+        text = self.render(PINNED, irq_affinity='housekeeping')
+        self.assertEqual(text, self.render(text,
+                                           irq_affinity='housekeeping'))
+        self.assertTrue(scheduling.steers(etree.fromstring(text)))
+        self.assertFalse(scheduling.steers(etree.fromstring(PINNED)))
+        self.assertIn('interrupts/1.0', scheduling.fragment(
+            ThreadPolicy(irq_affinity='housekeeping'), 2))
+
     @given(st.sets(st.integers(0, 5), min_size=1),
            st.sets(st.integers(0, 5), min_size=1))
     def test_no_thread_of_qemu_is_where_a_vcpu_is(self, vcpus, emulator):

@@ -1,0 +1,209 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Interrupts of passthrough devices are kept on housekeeping CPUs."""
+
+import contextlib
+import errno
+import io
+import json
+from pathlib import Path
+import tempfile
+import types
+from unittest import mock
+
+from oslotest import base
+
+from ghsched_nova.cmd import host
+from ghsched_nova.guest import scheduling
+from ghsched_nova.interrupts import engine
+from ghsched_nova.interrupts import privileged
+from ghsched_nova.resctrl import model as resctrl_model
+from ghsched_nova.tests.unit.interrupts import kernel
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import interrupts
+from ghsched_placement.scheduling import ThreadPolicy
+
+UUID = 'c5a49498-ffaf-47ae-9208-77ea133d3fcf'
+XML = f'''<domain><name>web</name><uuid>{UUID}</uuid><vcpu>2</vcpu><devices>
+<hostdev mode="subsystem" type="pci" managed="yes"><source><address
+domain="0x0000" bus="0x18" slot="0x00" function="0x2"/></source></hostdev>
+</devices></domain>'''
+STEERED = scheduling.render(XML, ThreadPolicy(irq_affinity='housekeeping'))
+VF, OTHER = 'vfio-msix[0](0000:18:00.2)', 'vfio-msix[0](0000:18:00.3)'
+
+
+class KernelTestCase(base.BaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.top / 'proc').mkdir()
+        self.kernel = kernel.Kernel(self.top / 'proc')
+        for node, cpus in ((0, '0-3'), (1, '4-7')):
+            path = self.top / f'sys/devices/system/node/node{node}'
+            path.mkdir(parents=True)
+            (path / 'cpulist').write_text(f'{cpus}\n')
+        cpu = self.top / 'sys/devices/system/cpu'
+        cpu.mkdir()
+        (cpu / 'isolated').write_text('7\n')
+        self.running = [
+            desired.Running(resctrl_model.Domain(UUID, 1, 'web'), STEERED)]
+
+    def keeper(self, words=('none',)):
+        return interrupts.InterruptKeeper(
+            types.SimpleNamespace(irq_bypass=words,
+                                  sysfs_path=str(self.top / 'sys')),
+            {2, 3, 5}, self.top / 'proc', self.kernel.steer)
+
+
+class KeeperTest(KernelTestCase):
+
+    def test_interrupts_go_to_housekeeping_cpus_of_the_node_once(self):
+        self.kernel.add(40, VF, node=1)
+        self.kernel.add(41, OTHER, node=1)
+        self.kernel.add(42, 'nvme0q0', node=1)
+        keeper = self.keeper()
+        action, = keeper.look(self.running).actions
+        self.assertEqual([], self.kernel.writes)
+        self.assertEqual('4,6', action.line)
+        for _ in range(3):
+            keeper.reconcile(self.running)
+        self.assertEqual([(40, '4,6')], self.kernel.writes)
+        self.assertEqual('4,6', self.kernel.cpus(40))
+        self.assertEqual('0-7', self.kernel.cpus(41))
+
+    def test_what_was_moved_by_hand_goes_back(self):
+        self.kernel.add(40, VF, node=0)
+        keeper = self.keeper()
+        keeper.reconcile(self.running)
+        self.kernel.write(40, '2')
+        keeper.reconcile(self.running)
+        self.assertEqual('0-1', self.kernel.cpus(40))
+
+    def test_interrupts_that_the_guest_makes_later_are_steered(self):
+        keeper = self.keeper()
+        keeper.reconcile(self.running)
+        self.kernel.add(40, VF, node=1)
+        keeper.reconcile(self.running)
+        self.assertEqual('4,6', self.kernel.cpus(40))
+
+    def test_what_the_kernel_refuses_is_logged_once_for_as_long(self):
+        self.kernel.add(40, VF, node=1, refused=errno.EIO)
+        keeper = self.keeper()
+        with self.assertLogs(interrupts.LOG, 'WARNING') as log:
+            keeper.reconcile(self.running)
+        self.assertIn('interrupt 40 of 0000:18:00.2: CPUs 4,6: '
+                      'Input/output error', log.output[0])
+        with self.assertNoLogs(interrupts.LOG, 'INFO'):
+            keeper.reconcile(self.running)
+        self.kernel.refused[40] = 0
+        keeper.reconcile(self.running)
+        self.kernel.refused[40] = errno.EPERM
+        self.kernel.write(40, '0-7')
+        self.kernel._set(40, self.kernel.online)
+        with self.assertLogs(interrupts.LOG, 'WARNING') as log:
+            keeper.reconcile(self.running)
+        self.assertIn('Operation not permitted', log.output[0])
+
+    def test_messages_on_a_host_that_they_bypass_are_left(self):
+        self.kernel.add(40, VF, node=1)
+        self.kernel.add(41, 'vfio-intx(0000:18:00.2)', node=1)
+        self.keeper(['posted']).reconcile(self.running)
+        self.assertEqual([(41, '4,6')], self.kernel.writes)
+
+    def test_guests_that_did_not_ask_cost_nothing(self):
+        self.kernel.add(40, VF, node=1)
+        plain = [desired.Running(self.running[0].domain, XML)]
+        with mock.patch.object(engine, 'look') as look:
+            self.keeper().reconcile(plain)
+        look.assert_not_called()
+
+    def test_a_host_that_cannot_be_read_is_logged(self):
+        broken = [desired.Running(self.running[0].domain,
+                                  scheduling.IRQ_NAMESPACE)]
+        with self.assertLogs(interrupts.LOG, 'ERROR'):
+            self.keeper().reconcile(broken)
+
+
+class WriteTest(KernelTestCase):
+    """What writes, on files of the real kernel that refuse as they do."""
+
+    def setUp(self):
+        super().setUp()
+        self.kernel.add(40, VF, node=1)
+        self.path = self.top / 'proc/irq'
+
+    def test_it_is_written(self):
+        self.assertEqual('', privileged.write(40, VF, '4,6', self.path))
+        self.assertEqual('4,6', self.kernel.cpus(40))
+
+    def test_an_interrupt_of_another_device_is_left(self):
+        for number, name in ((40, OTHER), (41, VF), (40, '..'), (40, '')):
+            self.assertEqual('it is not in use any more', privileged.write(
+                number, name, '4', self.path))
+        self.assertEqual('0-7', self.kernel.cpus(40))
+
+    def test_refusals_are_explained(self):
+        affinity = self.path / '40/smp_affinity_list'
+        for target, words in (
+                ('/dev/full', 'No space left on device (these CPUs have no '
+                              'interrupt vector left)'),
+                # Nothing is mapped at address 0.
+                ('/proc/self/mem', 'Input/output error (the kernel keeps it '
+                                   'where it is')):
+            affinity.unlink()
+            affinity.symlink_to(target)
+            self.assertIn(words, privileged.write(40, VF, '4', self.path))
+
+
+class HostCommandTest(KernelTestCase):
+    """``ghsched-host`` shows where interrupts are to go, and sends them."""
+
+    def call(self, command, form='json'):
+        config = self.top / 'nova.conf'
+        config.write_text(
+            f'[ghsched]\nresctrl_path = {self.top}/none\n'
+            f'sysfs_path = {self.top}/sys\nirq_bypass = none\n'
+            '[compute]\ncpu_dedicated_set = 2-3,5\n')
+        out = io.StringIO()
+        with mock.patch.multiple(host, _PROC=self.top / 'proc',
+                                 _steer=self.kernel.steer), \
+                mock.patch.object(host.domains, 'running',
+                                  return_value=self.running), \
+                contextlib.redirect_stdout(out):
+            status = host.main([command, '--format', form,
+                                '--config-file', str(config)])
+        return status, out.getvalue()
+
+    def test_plan_shows_what_reconcile_sets(self):
+        self.kernel.add(40, VF, node=1)
+        status, text = self.call('plan')
+        self.assertEqual(1, status)
+        self.assertEqual([{
+            'kind': 'steer interrupt', 'group': None, 'guest': UUID,
+            'line': '4,6', 'threads': [], 'devices': [],
+            'reason': 'interrupt 40 of 0000:18:00.2: it may go to CPUs 0-7, '
+                      'and goes to 0'}], json.loads(text)['actions'])
+        self.assertEqual([], self.kernel.writes)
+        self.assertIn('steer interrupt', self.call('plan', 'table')[1])
+        self.assertEqual(0, self.call('reconcile')[0])
+        self.assertEqual('4,6', self.kernel.cpus(40))
+        self.assertEqual(0, self.call('plan')[0])
+
+    def test_what_the_kernel_refuses_is_a_problem(self):
+        self.kernel.add(40, VF, node=1, refused=errno.EPERM)
+        status, text = self.call('reconcile')
+        problem, = json.loads(text)['problems']
+        self.assertEqual((1, UUID), (status, problem['guest']))
+        self.assertIn('Operation not permitted', problem['reason'])
