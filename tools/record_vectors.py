@@ -41,6 +41,16 @@ INFO = ('MB/num_closids', 'MB/min_bandwidth', 'MB/bandwidth_gran',
         'MB/delay_linear', 'L3/num_closids', 'L3CODE/num_closids',
         'L3_MON/num_rmids', 'L3_MON/mon_features',
         'L3_MON/max_threshold_occupancy')
+MON = 'info/L3_MON/'
+#: Files of info/ that are written to, where there are any.
+FILES = ('info/L3/io_alloc', 'info/L3/io_alloc_cbm', f'{MON}mbm_assign_mode',
+         f'{MON}mbm_assign_on_mkdir', f'{MON}mbm_total_bytes_config',
+         f'{MON}mbm_local_bytes_config',
+         *(f'{MON}event_configs/{event}/event_filter'
+           for event in ('mbm_total_bytes', 'mbm_local_bytes')))
+#: What has to be read with them.
+SHOWN = ('info/L3/bit_usage', f'{MON}available_mbm_cntrs',
+         f'{MON}mon_features')
 
 
 class Kernel:
@@ -55,6 +65,7 @@ class Kernel:
             thread.start()
             self.threads[f'T{number}'] = thread.native_id
         self.names = {tid: name for name, tid in self.threads.items()}
+        self.files = ()
 
     def read(self, path):
         try:
@@ -98,14 +109,16 @@ class Kernel:
 
     def state(self):
         """Text of the files that operations change, by path."""
-        found = {}
+        found = [*self.files, *(SHOWN if self.files else ())]
+        counters = ('mbm_L3_assignments',) if self.files else ()
         for group in ('', *(f'{name}/' for name in self.groups())):
-            for name in ('schemata', 'mode', 'tasks'):
-                found[group + name] = self.read(group + name)
-            for name in self.groups(f'{group}mon_groups'):
-                path = f'{group}mon_groups/{name}/tasks'
-                found[path] = self.read(path)
-        return found
+            found += [group + name
+                      for name in ('schemata', 'mode', 'tasks', *counters)]
+            found += [f'{group}mon_groups/{name}/{file}'
+                      for name in self.groups(f'{group}mon_groups')
+                      for file in ('tasks', *counters)]
+        # Some clear last_cmd_status: the order counts.
+        return {path: self.read(path) for path in sorted(found)}
 
 
 class Operations:
@@ -124,6 +137,8 @@ class Operations:
             ['schemata'] * 4)]
         if self.monitors:
             what += ['measure', 'forget']
+        if self.kernel.files:
+            what += ['choose', 'choose', 'assign']
         return getattr(self, self.pick(what))()
 
     def group(self):
@@ -158,6 +173,37 @@ class Operations:
         return 'write', f'{self.group()}mode', self.pick((
             'shareable\n', 'exclusive\n', 'exclusive\n', 'x\n', 'shareable'))
 
+    def choose(self):
+        path = self.pick(self.kernel.files)
+        name = path.rpartition('/')[2]
+        line = 'L3' if 'L3' in self.lines else 'L3CODE'
+        first, *others = self.lines.get(line, ['0'])
+        every = ';'.join(f'{domain}={{0}}' for domain in (first, *others))
+        if name == 'io_alloc_cbm':
+            text = self.pick((f'{first}={{0}}', every, '*={0}',
+                              f'*={{0}};{first}=1', '99={0}', f'{first}',
+                              f'{first}=1;{first}={{0}}')).format(
+                                  self.value(line))
+        elif name.endswith('_config'):
+            # Of all domains: those of a made-up machine may have one setting.
+            text = self.pick((every, every, f'x=1;{every}', '99=1')).format(
+                self.pick(('0x15', '7f', '80', '0x7F', 'x', '')))
+        else:
+            text = self.pick({
+                'io_alloc': ('1', '1', '0', 'x'),
+                'mbm_assign_mode': ('default', 'mbm_event', 'mbm_event', 'x'),
+                'mbm_assign_on_mkdir': ('0', '1', 'x'),
+                'event_filter': (
+                    'local_reads', 'local_reads, remote_reads', '', 'x',
+                    'dirty_victim_writes_all,', 'remote_reads,,x')}[name])
+        return 'write', path, text + self.pick(('\n', '\n', '\n', ''))
+
+    def assign(self):
+        event = self.pick(('mbm_total_bytes', 'mbm_local_bytes', 'x'))
+        domain = self.pick(('*', '*', *self.lines.get('MB', ['0']), '99', ''))
+        return ('write', f'{self.group()}mbm_L3_assignments',
+                f'{event}:{domain}={self.pick(("e", "_", "_", "x"))}\n')
+
     def schemata(self):
         rows = []
         for _ in range(self.pick((1, 1, 1, 2))):
@@ -179,9 +225,13 @@ class Operations:
             3000))), '10', '50', '100', '0', 'abc', '-1', '4294967295'))
 
 
-def record(seed, count, monitors):
+def record(seed, count, monitors, files):
     """A sequence, with what it changed. Leaves no group behind."""
     kernel = Kernel(random.Random(seed))  # noqa: S311
+    if files:
+        kernel.files = [path for path in FILES
+                        if kernel.read(path) != 'ENOENT'
+                        or path.endswith('_config')]
     operations = Operations(kernel, monitors)
     before = kernel.state()
     found = {'info': {name: kernel.read(f'info/{name}') for name in INFO},
@@ -189,16 +239,16 @@ def record(seed, count, monitors):
     for _ in range(count):
         what, path, text = operations.draw()
         answer = kernel.do(what, path, text)
+        status = kernel.status()
         after = kernel.state()
         changed = {name: after.get(name) for name in before.keys() | after
                    if after.get(name) != before.get(name)}
-        found['steps'].append([what, path, text, answer, kernel.status(),
-                               changed])
+        found['steps'].append([what, path, text, answer, status, changed])
         before = after
     return found
 
 
-def inside(out, options, count, monitors):
+def inside(out, options, count, monitors, files):
     """As init of the kernel."""
     os.environ['PATH'] = '/usr/sbin:/usr/bin:/sbin:/bin'
     for kind, where in (('proc', '/proc'), ('sysfs', '/sys')):
@@ -207,7 +257,7 @@ def inside(out, options, count, monitors):
              'resctrl', ROOT]
     subprocess.run(mount, check=True)
     found = {'kernel': os.uname().release, 'options': options,
-             **record(Path(out).name, count, monitors)}
+             **record(Path(out).name, count, monitors, files)}
     with gzip.GzipFile(out, 'wb', mtime=0) as stream:
         stream.write(json.dumps(found, sort_keys=True).encode())
     Path('/proc/sysrq-trigger').write_text('o', encoding='utf-8')
@@ -216,7 +266,8 @@ def inside(out, options, count, monitors):
 def main(argv):
     if os.getpid() == 1:
         inside(os.environ['out'], os.environ.get('options', ''),
-               int(os.environ['count']), 'without' not in os.environ)
+               int(os.environ['count']), 'without' not in os.environ,
+               'files' in os.environ)
         threading.Event().wait()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('kernel')
@@ -228,6 +279,9 @@ def main(argv):
         '-w', '--without-monitors', action='store_true',
         help='make no monitoring groups; how long a monitoring id that is '
              'given back cannot be had is a matter of time')
+    parser.add_argument(
+        '-f', '--files', action='store_true',
+        help='write to files of info/, and assign counters')
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as top:
         init = Path(top) / 'init'
@@ -241,6 +295,7 @@ def main(argv):
              'con0=null,fd:1', f'out={args.out}', f'count={args.count}',
              *([f'options={args.options}'] if args.options else []),
              *(['without=1'] if args.without_monitors else []),
+             *(['files=1'] if args.files else []),
              *args.arguments], check=False, stdin=subprocess.DEVNULL,
             timeout=600).returncode
 
