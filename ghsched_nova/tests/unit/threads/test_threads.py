@@ -200,6 +200,23 @@ class HostCommandTest(ThreadsTestCase):
         self.assertEqual(0, status)
         self.assertIn('0 actions, 0 problems', text)
 
+    def test_a_class_taken_away_by_hand_is_shown_and_set_again(self):
+        if privileged._try_here():
+            self.skipTest('the kernel refuses real-time classes here')
+        self.XML = self.XML.replace('"batch"', '"rr" priority="10"')
+        self.assertEqual(0, self.call('reconcile')[0])
+        thread = self.threads()[VCPU0]
+        subprocess.run(['chrt', '-o', '-p', '0', str(thread.tid)], check=True)
+        status, text = self.call('plan')
+        action, = json.loads(text)['actions']
+        self.assertEqual(
+            (1, 'set class', 'rr 10', [thread.tid], 'vCPU 0: it has other'),
+            (status, action['kind'], action['line'], action['threads'],
+             action['reason']))
+        self.assertEqual(0, self.call('reconcile')[0])
+        self.assertEqual(Scheduling('rr', 10),
+                         self.threads()[VCPU0].scheduling)
+
     def test_a_thread_that_is_missing_is_a_problem(self):
         (self.run_path / 'web.pid').unlink()
         status, text = self.call('plan')
