@@ -101,7 +101,8 @@ def _libvirtd(lab: Lab, rng: random.Random) -> Iterator[None]:
 def _qemu(lab: Lab, rng: random.Random) -> Iterator[None]:
     """One guest of a host, or nothing where there is none."""
     host.run(_any_host(lab, rng), (
-        'sh', '-c', 'for f in /run/libvirt/qemu/*.pid; do '
+        # The pid file of libvirt's QEMU driver, beside them, is libvirtd's.
+        'sh', '-c', 'for f in /run/libvirt/qemu/instance-*.pid; do '
                     'kill -9 "$(cat "$f")"; break; done 2>&-; true'))
     yield
 

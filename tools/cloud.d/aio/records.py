@@ -200,10 +200,12 @@ def _of_group(host: _Host, server: Any, shares: Shares) -> Iterator[str]:
 
 
 def _of_host(host: _Host, servers: Sequence[Any]) -> Iterator[str]:
-    # The host that a resize has left keeps the domain until it is confirmed.
+    # The host that a resize has left keeps the domain until it is confirmed,
+    # and Nova keeps it there when that fails; but it does not run.
     known = {one.instance_name for one in servers
              if one.compute_host == host.name
-             or one.status == 'VERIFY_RESIZE'}
+             or one.status in ('VERIFY_RESIZE', 'ERROR')
+             and not host.threads.get(one.instance_name)}
     stray = sorted(set(host.domains) - known)
     if stray:
         yield f'domains of no server here: {stray}'
