@@ -77,6 +77,19 @@ def add_parser(commands: Any) -> None:
         help='NAME:vcpus=N,ram=MB[,disk=GB][,swap=MB][,EXTRA:SPEC=VALUE...], '
              'a file of flavors, or the name of one of the cloud; may be '
              'repeated')
+    _add_counting(parser)
+    _add_density(parser)
+    parser.add_argument('--format', choices=('table', 'json', 'svg'),
+                        default='table')
+    parser.add_argument('--picture', metavar='FILE', type=Path,
+                        help='write the picture (SVG) there as well')
+    parser.add_argument('--progress', action='store_true',
+                        help='show progress even where standard error is no '
+                             'terminal')
+    parser.set_defaults(run=run)
+
+
+def _add_counting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--mix', metavar='NAME=N,...',
                         help='fill the hosts with the flavors in this '
                              'proportion as well')
@@ -91,15 +104,6 @@ def add_parser(commands: Any) -> None:
                              'chooses the hosts of the mix')
     parser.add_argument('--no-more', action='store_false', dest='more',
                         help='do not find out what one more would buy')
-    _add_density(parser)
-    parser.add_argument('--format', choices=('table', 'json', 'svg'),
-                        default='table')
-    parser.add_argument('--picture', metavar='FILE', type=Path,
-                        help='write the picture (SVG) there as well')
-    parser.add_argument('--progress', action='store_true',
-                        help='show progress even where standard error is no '
-                             'terminal')
-    parser.set_defaults(run=run)
 
 
 def _add_density(parser: argparse.ArgumentParser) -> None:
