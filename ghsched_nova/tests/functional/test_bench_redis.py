@@ -235,6 +235,11 @@ class OtherScenariosTest(BenchCase):
         self.assertEqual(
             {('nice -5',), ('nice 5',), ('fifo',), ('beside fifo',)},
             set(self.samples(found, 'share of the CPU')))
+        # One of the CPU stressor, one of the memory stressor and its parent.
+        (waits,) = self.samples(found, 'waiting for a CPU').values()
+        self.assertGreaterEqual(len(waits), 2)
+        self.assertIn('refaults', [one.metric for one
+                                   in found.measured.series])
         self.assertIn('balance',
                       [one.name for one in found.measured.findings])
 

@@ -22,11 +22,13 @@ from collections.abc import Sequence
 import contextlib
 from pathlib import Path
 import re
+import time
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import machine
 from ghsched_nova.lab.bench import needs
 from ghsched_nova.lab.bench.parsers import cyclictest
+from ghsched_nova.lab.bench.parsers import procfs
 from ghsched_nova.lab.bench.parsers import stress_ng
 from ghsched_nova.lab.bench.parsers import sysstat
 from ghsched_nova.lab.bench.record import Finding
@@ -76,7 +78,8 @@ def _mix(bench: Bench) -> list[Series]:
     """The whole machine for some seconds, watched by all three tools."""
     seconds = _seconds(bench.values)
     bench.say(f'mixed load for {seconds} s')
-    with _mixed(bench) as log_of_mix:
+    with _mixed(bench) as (stressors, log_of_mix):
+        before = _moment(bench, stressors)
         watching = [bench.start([*command, '1', str(seconds)])
                     for command in (['mpstat', '-P', 'ALL'],
                                     ['pidstat', '-h', '-u', '-r', '-w',
@@ -86,18 +89,20 @@ def _mix(bench: Bench) -> list[Series]:
         for process, log in watching:
             process.output(seconds + 60)
             texts.append(log.read_text(errors='replace'))
+        after = _moment(bench, stressors)
     mpstat, pidstat, sar = map(sysstat.parse, texts)
     warm_up = bench.values.integer('warm-up')
     return [*utilisation(mpstat, warm_up), *tasks(pidstat, warm_up),
-            *system(sar, warm_up),
+            *system(sar, warm_up), *memory(before, after),
             *work(log_of_mix.read_text(errors='replace'))]
 
 
 @contextlib.contextmanager
-def _mixed(bench: Bench) -> Iterator[Path]:
+def _mixed(bench: Bench) -> Iterator[tuple[tuple[int, ...], Path]]:
     """The mix, while a phase lasts.
 
-    :returns: the file that has its metrics afterwards.
+    :returns: PIDs of the stressors, and the file that has their metrics
+        afterwards.
     """
     values = bench.values
     # stress-ng takes 0 instances for one on each CPU.
@@ -110,11 +115,20 @@ def _mixed(bench: Bench) -> Iterator[Path]:
         machine.wait_until(
             lambda: bool(bench.machine.children(process.pid)), 20,
             'stress-ng starts no stressor')
-        yield log
+        yield bench.machine.children(process.pid), log
         machine.wait_until(process.alive, 0, 'stress-ng ended too early: '
                            + log.read_text(errors='replace')[-200:])
     finally:
         process.stop()
+
+
+def _moment(bench: Bench, stressors: Sequence[int]) -> procfs.Moment:
+    text = bench.machine.text
+    return procfs.Moment(
+        time.monotonic(), procfs.counters(text('proc/vmstat')),
+        procfs.stalls(text('proc/pressure/memory')),
+        procfs.times((pid, text(f'proc/{pid}/schedstat'))
+                     for pid in stressors))
 
 
 def _niceness(bench: Bench) -> list[Series]:
@@ -243,6 +257,23 @@ def system(rows: Sequence[sysstat.Row], warm_up: int) -> list[Series]:
         for metric, column in columns.items()]
 
 
+def memory(before: procfs.Moment, after: procfs.Moment) -> list[Series]:
+    """What the mix made the kernel do for memory, and waits of stressors.
+
+    Over the whole phase, the warm-up in it.
+    """
+    found = [Series(metric, '1/s', 'neither', (value,))
+             for metric, value in procfs.reclaim(before, after).items()]
+    found += [Series('stalled for memory', '%', 'lower', (value,),
+                     (('tasks', kind),))
+              for kind, value in procfs.stalled(before, after).items()]
+    waits = procfs.waiting(before, after)
+    if waits:
+        found.append(Series('waiting for a CPU', '%', 'lower',
+                            tuple(waits[pid] for pid in sorted(waits))))
+    return found
+
+
 def work(text: str) -> list[Series]:
     """What each kind of stressor has done, by its own count."""
     return [Series('bogus operations', '1/s', 'higher', (stressor.rate,),
@@ -269,12 +300,22 @@ def shares(rows: Sequence[sysstat.Row], pids: dict[str, int], warm_up: int
 
 
 def findings(series: Sequence[Series]) -> tuple[Finding, ...]:
-    """Balance over the CPUs, and what priorities are worth."""
+    """Peak and balance of the CPUs, and what priorities are worth."""
     cores = {dict(one.conditions)['CPU']: stats.distribution(
         one.samples).mean for one in series if one.metric == _CORE}
     share = {dict(one.conditions)['task']: stats.distribution(
         one.samples).mean for one in series if one.metric == _SHARE}
-    return (*_balance(cores), *_priorities(share))
+    whole = [one.samples for one in series if one.metric == _ALL]
+    return (*_peak(whole[0] if whole else ()), *_balance(cores),
+            *_priorities(share))
+
+
+def _peak(samples: Sequence[float]) -> list[Finding]:
+    if not samples:
+        return []
+    most, mean = max(samples), stats.distribution(samples).mean
+    return [Finding('peak', f'{most:.1f} % of all CPUs in the busiest second, '
+                            f'{mean:.1f} % on average', most, '%')]
 
 
 def _balance(cores: dict[str, float]) -> list[Finding]:

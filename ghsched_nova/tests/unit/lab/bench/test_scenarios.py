@@ -28,6 +28,7 @@ from ghsched_nova.lab.bench import density
 from ghsched_nova.lab.bench import environment
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.machine import Machine
+from ghsched_nova.lab.bench.parsers import procfs
 from ghsched_nova.lab.bench.parsers import redis
 from ghsched_nova.lab.bench.parsers import sysstat
 from ghsched_nova.lab.bench.record import Measured
@@ -262,6 +263,27 @@ class TestMixedLoad(base.BaseTestCase):
             sysstat.parse(capture('sar-12.6.1.txt')), 1)}
         self.assertEqual((2599.0, 2559.41), found['context switches'])
         self.assertEqual((101291.0, 97257.43), found['faults'])
+
+    def test_what_memory_costs_and_who_waits(self):
+        before = procfs.Moment(10.0, {'pgscan_kswapd': 5, 'pswpin': 1}, {
+            'some': 100, 'full': 0}, {7: (10, 0), 8: (0, 0), 9: (1, 1)})
+        after = procfs.Moment(12.0, {
+            'pgscan_kswapd': 25, 'pgscan_direct': 9, 'pswpin': 1}, {
+                'some': 1000100, 'full': 0}, {7: (40, 10), 8: (0, 0)})
+        self.assertEqual(
+            {('pages scanned for reclaim', ()): (10.0,),
+             ('pages swapped in', ()): (0.0,),
+             ('stalled for memory', (('tasks', 'some'),)): (50.0,),
+             ('stalled for memory', (('tasks', 'full'),)): (0.0,),
+             ('waiting for a CPU', ()): (25.0,)},
+            {(one.metric, one.conditions): one.samples
+             for one in mixed_load.memory(before, after)})
+
+    def test_the_peak_is_beside_the_mean(self):
+        (found,) = mixed_load.findings([Series(
+            'utilisation', '%', 'neither', (10.0, 40.0, 10.0))])
+        self.assertEqual(40.0, found.value)
+        self.assertIn('20.0 % on average', found.text)
 
     def test_shares_by_process(self):
         found = mixed_load.shares(
