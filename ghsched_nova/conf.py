@@ -88,7 +88,9 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt(
         'burst_window', default=24, min=2, max=24 * 35,
         help='Hours over which the use of bursts is measured. Before a node '
-             'has been measured for so long nothing is promised twice there. '
+             'has been measured for twice as long nothing is promised twice '
+             'there, and no more is promised than every hour of the window '
+             'allows. '
              'A day has the hours in it that are busiest every day; take 168 '
              'where they differ from day to day of a week. Used by '
              'nova-compute.'),

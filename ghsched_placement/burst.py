@@ -27,17 +27,22 @@ each other::
 where v is the variance of one guest's share and n the number of guests, that
 of equal ones with the same variance (sum squared over sum of squares).
 
+A window shows few of the times at which many guests are busy together, and
+what it shows varies by chance: nodes that happen to look idle would be filled,
+and their guests stay. So what is offered is the least that was allowed in any
+hour of the last window.
+
 What is allowed is the most that is promised so that the pool is too small in
 no more than the allowed part of the periods. This decides what Placement may
 give to guests that come. What the kernel holds for a guest does not depend on
 it, and nothing follows the load from period to period.
 """
 
+import bisect
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
 import functools
-import itertools
 import math
 import operator
 
@@ -239,9 +244,25 @@ def allowed(hours: Sequence[Hour], pool: float, limits: Limits) -> int:
     growth = _GROWTH if found.over <= chance else 1
     most = math.floor(min(pool * limits.ratio,
                           max(pool, found.promised * growth)))
-    return base + sum(1 for _ in itertools.takewhile(
-        lambda promised: short_chance(found, promised, pool, limits)
-        <= chance, range(base + 1, most + 1)))
+    # The more is promised, the likelier it is too much.
+    return base + bisect.bisect(
+        range(base + 1, most + 1), chance,
+        key=lambda promised: short_chance(found, promised, pool, limits))
+
+
+def lowest(before: Sequence[tuple[int, int]], hour: int, now: int,
+           window: int) -> tuple[tuple[int, int], ...]:
+    """The least that was allowed in each hour of a window, the oldest first.
+
+    :param before: number of the hour and percent, without the last period.
+    :param now: percent that the last period allows.
+    """
+    kept = [one for one in before if hour - window < one[0] <= hour]
+    if kept and kept[-1][0] == hour:
+        kept[-1] = hour, min(kept[-1][1], now)
+    else:
+        kept.append((hour, now))
+    return tuple(kept)
 
 
 def settled(before: int, now: int) -> int:

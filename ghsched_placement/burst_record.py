@@ -39,6 +39,9 @@ class Record:
     :param offered: percent that may be promised.
     :param chance: of the pool being too small in a period, as long as no
         more than this is promised; None while too little is known.
+    :param lowest: the least that was allowed in each hour of the window.
+        What is offered is no more than the least of these: a few quiet
+        hours are no reason, as guests stay when they are over.
     """
 
     hours: tuple[burst.Hour, ...] = ()
@@ -46,6 +49,7 @@ class Record:
     promised: int = 0
     offered: int = 0
     chance: float | None = None
+    lowest: tuple[tuple[int, int], ...] = ()
 
     @property
     def total(self) -> burst.Hour:
@@ -83,12 +87,13 @@ def advance(before: Record, hour: int, now: Period,
     hours = burst.added(before.hours, burst.period(
         hour, shares, now.pool, now.full), limits.window)
     found = burst.measured(hours, limits)
+    lowest = burst.lowest(before.lowest, hour, burst.allowed(
+        hours, now.pool, limits), limits.window)
     return Record(
         hours, now.pool, promised,
-        burst.settled(before.offered,
-                      burst.allowed(hours, now.pool, limits)),
+        burst.settled(before.offered, min(least for _, least in lowest)),
         None if found is None
-        else burst.short_chance(found, promised, now.pool, limits))
+        else burst.short_chance(found, promised, now.pool, limits), lowest)
 
 
 def write(records: Mapping[int, Record]) -> str:
@@ -112,4 +117,6 @@ def read(text: str) -> dict[int, Record]:
 
 def _record(found: Mapping[str, Any]) -> Record:
     hours = tuple(burst.Hour(**hour) for hour in found['hours'])
-    return Record(**{**found, 'hours': hours})
+    lowest = tuple((int(hour), int(least))
+                   for hour, least in found.get('lowest', ()))
+    return Record(**{**found, 'hours': hours, 'lowest': lowest})

@@ -150,6 +150,18 @@ class AllowedTest(unittest.TestCase):
         allowed = burst.allowed(seen(rows, per_hour=4), pool, limits)
         self.assertTrue(pool <= allowed <= math.floor(pool * ratio))
 
+    @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)),
+                    min_size=1).map(sorted), st.integers(1, 4))
+    def test_the_least_of_each_hour_of_a_window(self, periods, window):
+        lowest = ()
+        for hour, allowed in periods:
+            lowest = burst.lowest(lowest, hour, allowed, window)
+        last = periods[-1][0]
+        self.assertEqual(
+            {hour: min(allowed for of, allowed in periods if of == hour)
+             for hour, _ in periods if hour > last - window}, dict(lowest))
+        self.assertEqual(sorted(lowest), list(lowest))
+
     @given(st.integers(0, 300), st.integers(0, 300))
     def test_less_at_once_and_more_only_when_clearly_more(self, before, now):
         found = burst.settled(before, now)

@@ -10,6 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import json
 import unittest
 
 from hypothesis import given
@@ -26,7 +27,9 @@ hours = st.builds(
 records = st.builds(
     burst_record.Record, st.lists(hours, max_size=3).map(tuple),
     st.floats(0, 100), st.integers(0, 300), st.integers(0, 300),
-    st.none() | st.floats(0, 1))
+    st.none() | st.floats(0, 1),
+    st.lists(st.tuples(st.integers(0, 10 ** 6), st.integers(0, 300)),
+             max_size=3).map(tuple))
 
 
 def quiet(promised=40, used=4.0, pool=40):
@@ -50,9 +53,24 @@ class RecordTest(unittest.TestCase):
         for number in range(4):
             record = burst_record.advance(record, number, quiet(), LIMITS)
             offered.append(record.offered)
-        self.assertEqual([40, 60, 60, 60], offered)
+        # Known after two hours, and offered when both allow it.
+        self.assertEqual([40, 40, 60, 60], offered)
         self.assertEqual(0, record.chance)
         self.assertEqual(2, record.total.periods)
+
+    def test_a_quiet_hour_is_no_reason_to_offer_more(self):
+        record = burst_record.Record()
+        for number in range(8):
+            record = burst_record.advance(
+                record, number, quiet(used=0.0 if number == 6 else 40.0),
+                LIMITS)
+            self.assertEqual(40, record.offered, number)
+
+    def test_a_record_of_before_is_read(self):
+        found = burst_record.Record(pool=40, promised=20, offered=60)
+        old = json.loads(burst_record.write({1: found}))
+        del old['nodes']['1']['lowest']
+        self.assertEqual({1: found}, burst_record.read(json.dumps(old)))
 
     def test_what_is_not_known_adds_nothing_and_keeps_what_is_promised(self):
         record = burst_record.advance(

@@ -82,7 +82,7 @@ class BurstsTest(nova_base.GhschedTestCase):
                                 for _domain, _vcpus, desired
                                 in self.kernel.enforced
                                 for node in desired['MBMIN']})
-        for _ in range(3):
+        for _ in range(4):
             self.hour(**dict.fromkeys(guests, 5))
         self.assertEqual([60, 60], self.offered())
         guests += [self.boot(self.wanted)['id'] for _ in range(2)]
