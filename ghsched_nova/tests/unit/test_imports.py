@@ -217,10 +217,11 @@ class TestSchedulerLoads(base.BaseTestCase):
             'from nova.scheduler import manager\n'
             'import nova.service\n'
             'before = set(sys.modules)\n'
-            'from ghsched_nova.scheduler import bandwidth_weigher\n'
-            'from ghsched_nova.scheduler import filters\n'
-            'from ghsched_nova.scheduler import manager\n'
-            'from ghsched_nova.scheduler import weighers\n'
+            'import importlib\n'
+            'import pkgutil\n'
+            'import ghsched_nova.scheduler as room\n'
+            'for module in pkgutil.iter_modules(room.__path__):\n'
+            '    importlib.import_module(f"{room.__name__}.{module.name}")\n'
             'print(*set(sys.modules) - before)\n')
         done = subprocess.run(  # noqa: S603
             [sys.executable, '-c', program], cwd=TOP, check=True,
