@@ -18,9 +18,9 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+import logging
 
 from lxml import etree
-from oslo_log import log as logging
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune

@@ -15,11 +15,10 @@
 Reads only, and knows no Nova object.
 """
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
-
-from oslo_log import log as logging
 
 from ghsched_nova import conf
 from ghsched_nova.resctrl import fs

@@ -249,10 +249,10 @@ class TestCommandLoads(base.BaseTestCase):
         self.assertEqual('', done.stderr)
         return set(done.stdout.split())
 
-    def test_looking_at_a_host_needs_neither_privsep_nor_eventlet(self):
+    def test_looking_at_a_host_loads_little(self):
         found = self.loaded('from ghsched_nova.cmd import host\n'
                             'from ghsched_nova.cmd import top')
-        # oslo.log of OpenStack 2025.1 imports eventlet itself.
-        self.assertEqual(set(), (found & {
-            'eventlet', 'oslo_privsep', 'oslo_utils.strutils', 'nova'
-        }) - self.loaded('from oslo_log import log'))
+        # oslo.log alone takes half as long as all that is needed.
+        self.assertEqual(set(), found & {
+            'eventlet', 'oslo_log.log', 'oslo_privsep',
+            'oslo_utils.strutils', 'nova'})
