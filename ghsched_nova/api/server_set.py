@@ -30,10 +30,12 @@ Whatever else comes goes on to Nova.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import MutableMapping
 import json
 import re
 from typing import Any
 
+import microversion_parse
 from nova import exception
 from oslo_log import log as logging
 import webob
@@ -54,6 +56,7 @@ ACTION = 'ghsched'
 RULE = 'os_compute_api:ghsched:server-set'
 _DEFAULT = 'rule:context_is_admin'
 
+_LEGACY_VERSION = 'X-OpenStack-Nova-API-Version'
 _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
 
 
@@ -79,9 +82,24 @@ class Filter:
             # webob leaves the body to be read again.
             asked = action_of(request.body)
             if asked is not None:
-                return answer(environ.get('nova.context'), found[1], asked)(
-                    environ, start)
+                response = answer(environ.get('nova.context'), found[1], asked)
+                response.headers.update(version_headers(request.headers))
+                return response(environ, start)
         return self._application(environ, start)
+
+
+def version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
+    """The headers of an answer that name its microversion (pure).
+
+    The action is the same in each, so it is the one that was asked for; a
+    client may insist on that. Which is the latest only Nova knows.
+    """
+    version = microversion_parse.get_version(
+        asked, 'compute', legacy_headers=[_LEGACY_VERSION])
+    if version in (None, 'latest'):
+        return {}
+    return {microversion_parse.STANDARD_HEADER: f'compute {version}',
+            _LEGACY_VERSION: version}
 
 
 def action_of(body: bytes) -> Any:

@@ -53,14 +53,16 @@ class FilterTest(testtools.TestCase):
         self.context = nova_context.RequestContext(
             'user', 'project', roles=['admin'])
 
-    def ask(self, body, path=f'/servers/{UUID}/action', method='POST'):
+    def ask(self, body, path=f'/servers/{UUID}/action', method='POST',
+            headers=()):
         """The answer; Nova's own is 202 and the body that it got."""
         def nova(environ, start):
             return webob.Response(
                 status=202, body=webob.Request(environ).body)(environ, start)
 
         request = webob.Request.blank(
-            path, method=method, body=body if isinstance(body, bytes)
+            path, method=method, headers=headers,
+            body=body if isinstance(body, bytes)
             else json.dumps(body).encode())
         request.environ['nova.context'] = self.context
         return request.get_response(server_set.filter_factory({})(nova))
@@ -78,6 +80,19 @@ class FilterTest(testtools.TestCase):
             False)
         self.in_cell.assert_called_once_with(UUID, self.context)
         self.as_action.assert_called_once()
+
+    def test_the_answer_has_the_microversion_that_was_asked_for(self):
+        body = {'ghsched': {'extra_specs': {'ghsched:mem_bw_min': '20'}}}
+        legacy = 'X-OpenStack-Nova-API-Version'
+        for headers, expected in (
+                ({'OpenStack-API-Version': 'volume 3.1, compute 2.86'},
+                 ('compute 2.86', '2.86')),
+                ({legacy: '2.86'}, ('compute 2.86', '2.86')),
+                ({'OpenStack-API-Version': 'compute latest'}, (None, None)),
+                ({}, (None, None))):
+            found = self.ask(body, headers=headers).headers
+            self.assertEqual(expected, (found.get('OpenStack-API-Version'),
+                                        found.get(legacy)))
 
     def test_a_dry_run_is_no_action(self):
         self.assertTrue(self.set({'ghsched:mem_bw_min': '20'},
