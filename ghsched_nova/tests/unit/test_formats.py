@@ -44,7 +44,8 @@ BURSTS = (
     '{"version": 1, "nodes": {"1": {"hours": [{"number": 490000, '
     '"periods": 60, "promised": 600, "mean": 6.0, "square": 0.7, '
     '"own": 0.4, "guests": 90.0, "over": 2, "short": 1}], "pool": 40.0, '
-    '"promised": 10, "offered": 55, "chance": 0.001}}}')
+    '"promised": 10, "offered": 55, "chance": 0.001, '
+    '"lowest": [[490000, 55]]}}}')
 MOVE = '''<domain><metadata>
 <m:move xmlns:m="https://opendev.org/x/ghsched/move/1.0">[{"before":
 {"host_node": 0, "vcpus": [0], "pins": [[0, 2]], "reserved": [3],
@@ -123,7 +124,8 @@ class HostTest(base.BaseTestCase):
 
     def test_bursts_that_were_measured_are_read(self):
         hour = burst.Hour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
-        records = {1: burst_record.Record((hour,), 40.0, 10, 55, 0.001)}
+        records = {1: burst_record.Record(
+            (hour,), 40.0, 10, 55, 0.001, ((490000, 55),))}
         self.assertEqual(records, burst_record.read(BURSTS))
         self.assertEqual(BURSTS, burst_record.write(records))
 
