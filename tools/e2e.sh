@@ -56,7 +56,7 @@ if [ "${1:-}" = --moves ]; then
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py
 check_names "$(printf "${tests%.py}_%s.py " placing policy scheduling \
-    failures groups busy)" "$@"
+    failures groups limits busy)" "$@"
 need_root "$@"
 # A second host would take guests that are looked for on the first.
 [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] || "$GHSCHED_TOP/tools/vnode" down

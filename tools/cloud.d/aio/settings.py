@@ -22,6 +22,7 @@ from pathlib import Path
 import secrets
 import socket
 import sys
+import time
 
 #: Services that listen on TCP (on 127.0.0.1 only), in the order of their
 #: ports, counted from the port base.
@@ -34,6 +35,8 @@ _MIGRATION_PORTS = 40
 _MIGRATION_PORT_COUNT = 20
 
 REGION = 'RegionOne'
+#: Seconds for which a port may be held after its service has ended.
+_LISTENS_ON = 10.0
 
 
 class CloudError(Exception):
@@ -256,12 +259,23 @@ def check_ports(settings: Settings, mine: set[str]) -> None:
         if listener in mine:
             continue
         port = settings.port(listener)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(('127.0.0.1', port))
-            except OSError as error:
-                raise CloudError(
-                    f'port {port}, meant for {listener}, is not free '
-                    f'({error.strerror}); choose other ports with '
-                    f'GHSCHED_PORT_BASE, now {settings.port_base}') from error
+        # A worker of a service that has just ended may listen a moment longer.
+        end = time.monotonic() + _LISTENS_ON
+        while (refused := _unbindable(port)) and time.monotonic() < end:
+            time.sleep(0.2)
+        if refused:
+            raise CloudError(
+                f'port {port}, meant for {listener}, is not free ({refused}); '
+                'choose other ports with GHSCHED_PORT_BASE, now '
+                f'{settings.port_base}')
+
+
+def _unbindable(port: int) -> str:
+    """Why nothing can listen on a port; empty if something can."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(('127.0.0.1', port))
+        except OSError as error:
+            return str(error.strerror)
+    return ''
