@@ -19,6 +19,8 @@
 #        tools/e2e.sh --moves [--sharing] [TEST...]
 #                                        moves between two hosts; with guests
 #                                        that share control groups
+#        tools/e2e.sh --watcher [TEST...]
+#                                        rebalancing between two hosts
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -52,6 +54,15 @@ if [ "${1:-}" = --moves ]; then
     [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
         "$GHSCHED_TOP/tools/vnode" down
     "$GHSCHED_TOP/tools/cloud" up --hosts 2
+    exec "$VENV/bin/python" "$tests" "${@:2}"
+fi
+if [ "${1:-}" = --watcher ]; then
+    tests=$GHSCHED_TOP/tools/cloud.d/e2e_watcher.py
+    check_names "$tests" "${@:2}"
+    need_root "$@"
+    [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
+        "$GHSCHED_TOP/tools/vnode" down
+    "$GHSCHED_TOP/tools/cloud" up --hosts 2 --watcher
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py

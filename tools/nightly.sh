@@ -12,7 +12,8 @@
 # under the License.
 
 # What takes too long for .ci/run: every release of Nova, properties with new
-# examples, random hosts, benchmarks, all moves between two hosts, and a soak.
+# examples, random hosts, benchmarks, all moves between two hosts, Watcher, and
+# a soak.
 # The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES]    of the soak, 180 by default
@@ -41,5 +42,6 @@ done
 stage 'moves between two hosts' 90 bash tools/e2e.sh --moves
 stage 'moves of guests that share groups' 90 \
     bash tools/e2e.sh --moves --sharing
+stage 'rebalancing by Watcher' 30 bash tools/e2e.sh --watcher
 stage 'soak' $((minutes + 30)) bash tools/soak.sh --minutes "$minutes"
 count_stages

@@ -1,0 +1,249 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Checks of rebalancing by Watcher; "tools/e2e.sh --watcher"."""
+
+from collections.abc import Iterator
+import contextlib
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+import time
+from typing import Any
+
+from aio.lab import Lab
+from aio.settings import CloudError
+from aio.settings import read
+from e2e_move_room import MOVE
+from e2e_move_room import MoveRoom
+from e2e_room import main
+
+#: Of the goal and of the strategy.
+_NAME = 'ghsched_numa'
+#: Of the audits: one move for each, whatever was moved before.
+_PARAMETERS = ('-p', 'moves=1', '-p', 'period=1')
+#: Of plans and of their actions.
+_ENDED = ('SUCCEEDED', 'FAILED', 'CANCELLED', 'SUPERSEDED')
+_LOAD = (('ghsched', 'load_period', '5'), ('ghsched', 'load_smoothing', '0'))
+
+
+class Watcher(MoveRoom):
+    """The tests; a method's name without ``test_`` is the test's name."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.lab.flavor('bw20', hw__numa_nodes=1, ghsched__mem_bw_min=20)
+        for audit in self._watcher('audit', 'list'):
+            if audit['State'] in ('PENDING', 'ONGOING'):
+                self._cancel(audit)
+
+    def test_oneshot(self) -> None:
+        """An audit moves one of two busy guests to the other host."""
+        with self._busy_pair() as pair:
+            audit = self._audit('ONESHOT')
+            self._await_moves(audit)
+            self._carried_out(audit, pair)
+
+    def test_continuous(self) -> None:
+        """So does one that goes on, which looks again after that."""
+        with self._busy_pair() as pair:
+            audit = self._audit('CONTINUOUS', '--interval', '10')
+            try:
+                self._await_moves(audit)
+                self.lab.until(lambda: len(self._plans(audit)) > 1, MOVE,
+                               'the audit makes no other plan')
+            finally:
+                self._cancel(audit)
+            self._carried_out(audit, pair)
+
+    def test_two_busy(self) -> None:
+        """Two guests of one CPU get one each, and do twice as much."""
+        there = self._on('there', 'bw75', 2)
+        taken = self.lab.at(there).allocated_nodes(there)
+        # They are to run on the CPU that the second host's guest has.
+        for filler in [self._on(name, 'bw75', 1) for name in ('0', '1')]:
+            if self.lab.allocated_nodes(filler) == taken:
+                self.lab.delete(filler)
+        pair = [self._on(name, 'bw20', 1) for name in ('one', 'other')]
+        self._cpus_differ(pair, False)
+        for server in pair:
+            self.lab.tell(server, 'count')
+        before = self._figures(pair)
+        self.lab.cloud.compute.live_migrate_server(
+            pair[1], host=self._host(2).host.name, block_migration='auto')
+        self._settled(pair[1], 'ACTIVE')
+        self._is_on(pair[1], 2)
+        self._cpus_differ(pair, True)
+        after = self._figures(pair)
+        for one, other in zip(before, after, strict=True):
+            self.checks.holds('waiting before', 0.4 <= one[0] <= 0.6,
+                              f'about one half, is {one[0]:.3f}')
+            self.checks.holds('waiting after', other[0] <= 0.1,
+                              f'about none, is {other[0]:.3f}')
+            self.checks.holds('throughput', 1.6 <= other[1] / one[1] <= 2.4,
+                              f'about twice, is {other[1] / one[1]:.2f}')
+
+    # -- parts of tests -------------------------------------------------------
+
+    def _cpus_differ(self, pair: list[Any], wanted: bool) -> None:
+        seen = [os.sched_getaffinity(thread) for server in pair
+                for thread in self.lab.at(server).vcpu_threads(server)]
+        self.checks.equal('the guests have CPUs of their own',
+                          not seen[0] & seen[1], wanted)
+
+    def _figures(self, pair: list[Any]) -> list[tuple[float, float]]:
+        """Of each guest: part of the time that its vCPU waited for a CPU, by
+        schedstat, and rounds per second, by its own count.
+
+        The threads of both are real-time ones meanwhile, so that nothing
+        else that the machine does is measured.
+        """
+        threads = [next(iter(self.lab.at(server).vcpu_threads(server)))
+                   for server in pair]
+        with contextlib.ExitStack() as stack:
+            for thread in threads:
+                stack.enter_context(_real_time(thread))
+            time.sleep(3)
+            begin = [(_schedstat(thread), len(self._counts(server)))
+                     for thread, server in zip(threads, pair, strict=True)]
+            time.sleep(12)
+            end = [_schedstat(thread) for thread in threads]
+            found = [self._counts(server) for server in pair]
+        return [(
+            (last[1] - first[1]) / (sum(last) - sum(first)),
+            _rate(counts[seen:])) for (first, seen), last, counts
+            in zip(begin, end, found, strict=True)]
+
+    def _counts(self, server: Any) -> list[list[int]]:
+        return [[*map(int, line.split()[1:])]
+                for line in self.lab.printed(server)
+                if line.startswith('GUEST-COUNT')]
+
+    @contextlib.contextmanager
+    def _busy_pair(self) -> Iterator[list[Any]]:
+        """Two guests on one NUMA node of the first host, one too many.
+
+        A third one has the bandwidth of the other node. It is locked: on a
+        busy machine it would be moved, too.
+        """
+        with self._with(self._computes, *_LOAD):
+            self.lab.cloud.compute.lock_server(self._on('filler', 'bw75', 1))
+            pair = [self._on(name, 'bw30', 1) for name in ('one', 'other')]
+            for server in pair:
+                self.lab.tell(server, 'part')
+            self._await_plan(pair)
+            yield pair
+
+    def _await_plan(self, pair: list[Any]) -> None:
+        names = {server.name for server in pair}
+
+        def plan() -> list[Any]:
+            rows = self.lab.openstack('rebalance', 'plan', '--only',
+                                      'between', '--period', '1')
+            return [row for row in rows if row['Name'] in names]
+        for row in self.lab.until(plan, MOVE, 'nothing is to be moved'):
+            print(f'        {row}')
+
+    def _audit(self, kind: str, *options: str) -> Any:
+        return self._watcher(
+            'audit', 'create', '--goal', _NAME, '--strategy', _NAME,
+            '--audit_type', kind, '--auto-trigger', *_PARAMETERS, *options)
+
+    def _cancel(self, audit: Any) -> None:
+        self._watcher('audit', 'update', audit['UUID'], 'replace',
+                      'state=CANCELLED')
+
+    def _plans(self, audit: Any) -> Any:
+        return self._watcher('actionplan', 'list', '--audit', audit['UUID'],
+                             '--detail')
+
+    def _moves(self, audit: Any) -> list[Any]:
+        return [action for plan in self._plans(audit)
+                for action in self._watcher(
+                    'action', 'list', '--action-plan', plan['UUID'],
+                    '--detail') if action['Action'] == 'migrate']
+
+    def _await_moves(self, audit: Any) -> None:
+        """Wait until Watcher has come to an end with a move."""
+        self.lab.until(
+            lambda: any(action['State'] in _ENDED
+                        for action in self._moves(audit)),
+            2 * MOVE, 'Watcher moves nobody')
+
+    def _carried_out(self, audit: Any, pair: list[Any]) -> None:
+        """What the plans of an audit moved is on the other host."""
+        self.lab.until(
+            lambda: all(plan['State'] in _ENDED
+                        for plan in self._plans(audit)),
+            2 * MOVE, 'a plan does not end')
+        moves = self._moves(audit)
+        for action in moves:
+            self.checks.equal(f'{action["Parameters"]}', action['State'],
+                              'SUCCEEDED')
+        gone = [server for server in pair if any(
+            action['Parameters']['resource_id'] == server.id
+            for action in moves)]
+        for server in gone:
+            self._is_on(server, 2)
+            self._goes_on(server)
+        self.checks.holds('guests that were moved', gone, 'one or more')
+
+    def _watcher(self, *arguments: str) -> Any:
+        """What a command of ``openstack optimize`` prints as JSON."""
+        done = subprocess.run(
+            [f'{self.settings.venv}/bin/openstack', 'optimize', *arguments,
+             '-f', 'json'], env={**os.environ, **self.settings.admin},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False)
+        if done.returncode:
+            raise CloudError(f'openstack optimize {" ".join(arguments)}: '
+                             f'{done.stderr.strip()}')
+        return json.loads(done.stdout)
+
+
+def _schedstat(thread: int) -> tuple[int, int]:
+    """Nanoseconds that a thread ran, and that it waited for a CPU."""
+    ran, waited, _slices = map(int, Path(
+        f'/proc/{thread}/schedstat').read_text().split())
+    return ran, waited
+
+
+def _rate(counts: list[list[int]]) -> float:
+    """Rounds per second between the first and the last count of a guest.
+
+    :param counts: hundredths of a second on the clock of the guest, and
+        rounds since the first.
+    """
+    (first, begin), (last, end) = counts[0], counts[-1]
+    return (end - begin) * 100 / (last - first)
+
+
+@contextlib.contextmanager
+def _real_time(thread: int) -> Iterator[None]:
+    """Have all threads of a process run before what else there is."""
+    tasks = [int(task.name) for task in Path(f'/proc/{thread}/task').iterdir()]
+    before = [(task, os.sched_getscheduler(task), os.sched_getparam(task))
+              for task in tasks]
+    try:
+        for task in tasks:
+            os.sched_setscheduler(task, os.SCHED_RR, os.sched_param(1))
+        yield
+    finally:
+        for task, policy, parameter in before:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(task, policy, parameter)
+
+
+if __name__ == '__main__':
+    sys.exit(main((Watcher,), Lab(read(), 'e2e-watcher'), sys.argv[1:]))
