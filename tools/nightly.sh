@@ -12,8 +12,8 @@
 # under the License.
 
 # What takes too long for .ci/run: every release of Nova, properties with new
-# examples, random hosts, benchmarks, all moves between two hosts, Watcher, and
-# a soak.
+# examples, random hosts, a hundred moves that are killed, benchmarks, all moves
+# between two hosts, Watcher, and a soak.
 # The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES]    of the soak, 180 by default
@@ -35,6 +35,10 @@ stage 'properties, new examples' 60 \
     bash tools/test.sh unit
 stage 'host engine, random hosts' 30 \
     "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" tools/fuzz_engine.py
+stage 'moves inside a host, killed' 60 \
+    env GHSCHED_KILLED_MOVES=100 OS_TEST_TIMEOUT=3000 \
+    "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" -m stestr \
+    --test-path ghsched_nova/tests/functional run moves_that_are_killed
 for bench in tools/bench/*_bench.py; do
     stage "$(basename "$bench" .py)" 30 \
         "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" "$bench"

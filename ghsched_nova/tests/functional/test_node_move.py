@@ -12,11 +12,16 @@
 
 """A move between host NUMA nodes, with Nova's records and real Placement."""
 
+import os
+import random
+import time
+
 import fixtures
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
 from oslo_utils import importutils
+from testtools import content
 
 from ghsched_nova.cmd import server_move
 from ghsched_nova.guest import metadata
@@ -25,9 +30,11 @@ from ghsched_nova.guest import node_move as domains
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.threads import pages
 from ghsched_nova.virt import live
 from ghsched_nova.virt import moving
+from ghsched_placement.osc import audit
 
 
 class FakeMemory(fixtures.Fixture):
@@ -168,7 +175,7 @@ class Steps(fixtures.Fixture):
         return step
 
 
-class MoveTest(nova_base.GhschedTestCase):
+class MoveTest(openstack_base.CommandTestCase):
 
     def setUp(self):
         super().setUp()
@@ -295,3 +302,44 @@ class MoveTest(nova_base.GhschedTestCase):
         self.assertEqual([(before | self.pins(), {
             self.provider('host_a', node): 30 for node in (0, 1)})], taken)
         self.assert_on(1 - self.old)
+
+    def crash(self, chosen):
+        """Kill nova-compute somewhere in a move, and start the next one.
+
+        :returns: the step at which it was killed, and whether after it.
+        """
+        start, = self.host_nodes(self.server)
+        steps = Steps(chosen.randint(1, self.steps), fatal=True,
+                      after=chosen.random() < 0.5)
+        with steps:
+            try:
+                self.move(1 - start)
+            except (errors.Refused, errors.LeftOver):
+                pass
+        instance = self.instance(self.server)
+        if instance.task_state:
+            instance.task_state = None
+            instance.save()
+        self.restart_compute_service('host_a')
+        return steps.names[steps.number - 1], steps.after
+
+    def test_moves_that_are_killed_at_random_leave_nothing_to_audit(self):
+        """As many as GHSCHED_KILLED_MOVES says."""
+        with Steps(0, fatal=True) as whole:
+            self.move(1 - self.old)
+        self.steps = len(whole.names)
+        # A failure names it, by which it can be had again.
+        seed = int(os.environ.get('GHSCHED_SEED', time.time()))
+        chosen, seen = random.Random(seed), []  # noqa: S311
+        self.addDetail('seed', content.text_content(str(seed)))
+        for _turn in range(int(os.environ.get('GHSCHED_KILLED_MOVES', 2))):
+            seen.append(self.crash(chosen))
+            self.addDetail('killed', content.text_content(repr(seen)))
+            node, = self.host_nodes(self.server)
+            # Both places may be held in Placement; nothing else is left.
+            _status, rows = self.outcome(
+                audit.Audit, '--no-effective', '--fix', '--yes')
+            self.assertEqual([], rows)
+            self.assert_on(node)
+            self.assertEqual((0, []), self.outcome(audit.Audit,
+                                                   '--no-effective'))
