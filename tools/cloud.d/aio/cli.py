@@ -20,7 +20,6 @@ import configparser
 import contextlib
 import fcntl
 import http.client
-import importlib.metadata
 import os
 import shutil
 import socket
@@ -207,7 +206,7 @@ def _compute_up(settings: Settings, cloud: services.Cloud) -> None:
 
 
 def _watcher_up(settings: Settings, cloud: services.Cloud) -> None:
-    of = importlib.metadata.version('python-watcher')
+    of = (settings.venv / 'ghsched-watcher').read_text()
     if not catalog.is_done(settings, 'watcher', of):
         database.migrate_watcher(settings)
         catalog.done(settings, 'watcher', of)

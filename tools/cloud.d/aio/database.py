@@ -158,8 +158,10 @@ def migrate_watcher(settings: Settings) -> None:
     """Make Watcher's schema, or bring it up to date."""
     query(settings, 'create database if not exists watcher '
                     'character set utf8mb3')
-    run([*_manage(settings, 'watcher-db-manage', 'watcher/watcher.conf'),
-         'upgrade'])
+    packages = settings.watcher_packages
+    run(['env', f'PYTHONPATH={packages}',
+         f'{packages}/bin/watcher-db-manage', '--config-file',
+         str(settings.etc / 'watcher' / 'watcher.conf'), 'upgrade'])
 
 
 def nova_manage(settings: Settings) -> list[str]:

@@ -102,8 +102,9 @@ def _command(settings: Settings, name: str
     if name in _WSGI:
         return _wsgi(settings, name)
     if name in WATCHER:
-        return (f'{settings.venv}/bin/{name}',
-                *_watcher_options(settings)), {}
+        return (f'{settings.watcher_packages}/bin/{name}',
+                *_watcher_options(settings)), {
+                    'PYTHONPATH': str(settings.watcher_packages)}
     return {
         'epmd': _epmd, 'rabbitmq': _rabbitmq, 'mariadb': _mariadb,
         'nova-conductor': _nova_conductor,
@@ -151,7 +152,8 @@ def _wsgi(settings: Settings, name: str
         # use it again gets a reset.
         '--add-header', 'Connection: close',
         # It reads no variable that says where its file is.
-        *(('--pyargv', ' '.join(_watcher_options(settings)))
+        *(('--pyargv', ' '.join(_watcher_options(settings)),
+           '--pythonpath', str(settings.watcher_packages))
           if family == 'watcher' else ()),
     ), env)
 

@@ -141,6 +141,11 @@ class Settings:
         return Path(sys.prefix)
 
     @property
+    def watcher_packages(self) -> Path:
+        """What of Watcher is not in the environment of the rest."""
+        return self.venv / 'watcher'
+
+    @property
     def log(self) -> Path:
         return self.home / 'log'
 
