@@ -140,15 +140,21 @@ def _niceness(bench: Bench) -> list[Series]:
 
 
 def _real_time(bench: Bench) -> list[Series]:
-    """A real-time task that always runs, and another on its CPU.
+    """Real-time tasks that always run, and another on their CPU.
 
     The kernel leaves the others a part of each second
     (sched_rt_runtime_us, or the fair server since Linux 6.12).
     """
-    bench.say(f'a real-time task for {_seconds(bench.values)} s')
-    return _shares(bench, {
-        'beside fifo': [],
-        'fifo': ['chrt', '-f', str(bench.values.integer('priority'))]})
+    count = bench.values.integer('real-time-tasks')
+    bench.say(f'{count} real-time tasks for {_seconds(bench.values)} s')
+    priority = str(bench.values.integer('priority'))
+    if count == 1:
+        return _shares(bench, {'beside fifo': [],
+                               'fifo': ['chrt', '-f', priority]})
+    # With SCHED_FIFO the first of them would never let the others run.
+    return _shares(bench, {'beside rr': [], **{
+        f'rr {number}': ['chrt', '-r', priority]
+        for number in range(1, count + 1)}})
 
 
 def _shares(bench: Bench, kinds: dict[str, list[str]]) -> list[Series]:
@@ -345,6 +351,14 @@ def _priorities(share: dict[str, float]) -> list[Finding]:
         found.append(Finding('share of a real-time task',
                              f'{share["fifo"]:.1f} % of its CPU',
                              share['fifo'], '%'))
+    equals = [value for task, value in share.items()
+              if task.startswith('rr ')]
+    if equals:
+        found.append(Finding(
+            f'share of {len(equals)} real-time tasks',
+            f'{sum(equals):.1f} % of their CPU together, '
+            f'{min(equals):.1f} to {max(equals):.1f} % each', sum(equals),
+            '%'))
     return found
 
 
@@ -410,6 +424,8 @@ SCENARIO = Scenario(
         Parameter('vm-bytes', '4G', 'of all memory stressors'),
         Parameter('cpu-of-tasks', '0', 'that tasks compete for'),
         Parameter('nice', '-5,5', 'values of the tasks that compete'),
+        Parameter('real-time-tasks', 1, 'that compete for one CPU; several '
+                  'have SCHED_RR', minimum=1),
         Parameter('priority', 80, 'of real-time tasks', minimum=1),
         Parameter('wake-up-runs', 10, 'of cyclictest, for each policy',
                   minimum=1),

@@ -325,6 +325,19 @@ class PlaceTest(unittest.TestCase):
         self.assertEqual([3, 1], self.host_nodes(document))
         self.assertEqual('MBMIN:1=0;3=9', document['schemata'][-1])
 
+    def test_bursts_where_something_is_kept_for_them(self):
+        keys = ['hw:numa_nodes=1', 'ghsched:mem_bw_min=5',
+                'ghsched:mem_bw_burst=30']
+        status, document = small(*keys)
+        self.assertEqual(1, status)
+        self.assertIn('% of memory bandwidth as bursts', str(document))
+        with changed({'bandwidth_bursts: {}': 'bandwidth_bursts: {3: 40}'
+                      }) as host:
+            status, document = small(*keys, host=host)
+        self.assertEqual((0, [3]), (status, self.host_nodes(document)))
+        # The part that is left to it when all want theirs, rounded down.
+        self.assertEqual('MBMIN:3=15', document['schemata'][-1])
+
     def test_a_monitor_alone_needs_no_topology(self):
         status, document = small('ghsched:monitor=true')
         self.assertEqual(0, status)

@@ -285,6 +285,15 @@ class TestMixedLoad(base.BaseTestCase):
         self.assertEqual(40.0, found.value)
         self.assertIn('20.0 % on average', found.text)
 
+    def test_equal_real_time_tasks(self):
+        (found,) = mixed_load.findings([Series(
+            'share of the CPU', '%', 'neither', (value,), (('task', task),))
+            for task, value in (('beside rr', 5.0), ('rr 1', 45.0),
+                                ('rr 2', 50.0))])
+        self.assertEqual(('share of 2 real-time tasks', 95.0),
+                         (found.name, found.value))
+        self.assertIn('45.0 to 50.0 % each', found.text)
+
     def test_shares_by_process(self):
         found = mixed_load.shares(
             sysstat.parse(capture('pidstat-12.6.1-h.txt')),
