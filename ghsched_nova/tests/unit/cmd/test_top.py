@@ -239,17 +239,17 @@ class TerminalTestCase(_Case):
         os.write(keys, b'q')
         self.assertTrue(self.until(keys, '\x1b[?1049l').endswith(
             '\x1b[?25h\x1b[?1049l'))
-        self.assertEqual(0, process.wait(10))
+        self.assertEqual(0, process.wait(60))
 
     def test_count_and_signal(self):
         keys, process = self.start('-n', '2', '-d', '0.05')
         self.until(keys, '\x1b[?1049l')
-        self.assertEqual(0, process.wait(10))
+        self.assertEqual(0, process.wait(60))
         keys, process = self.start('-d', '60')
         self.until(keys, 'q quit')
         process.terminate()
         self.until(keys, '\x1b[?1049l')
-        self.assertEqual(0, process.wait(10))
+        self.assertEqual(0, process.wait(60))
 
     def test_resctrl_that_is_gone_for_a_while(self):
         keys, _process = self.start('-d', '0.1')
