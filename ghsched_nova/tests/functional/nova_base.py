@@ -17,6 +17,7 @@ of an openEuler 6.6 resctrl in place of the kernel's. What the driver would
 write there is recorded.
 """
 
+import contextlib
 import copy
 import os
 from pathlib import Path
@@ -362,6 +363,15 @@ class GhschedTestCase(OurParts, base.LibvirtMigrationMixin,
             'nova.compute.manager.ComputeManager.'
             '_live_migration_cleanup_flags',
             lambda *args, **kwargs: (True, True)))
+
+    def _wait_for_migration_status(self, server, expected_statuses):
+        """As Nova's, which gives up after 5 s: a busy machine takes longer.
+        """
+        for _ in range(24):
+            with contextlib.suppress(self.failureException):
+                return super()._wait_for_migration_status(
+                    server, expected_statuses)
+        return super()._wait_for_migration_status(server, expected_statuses)
 
     def track_vfs(self, **aliases):
         """Have VFs tracked in Placement; to be called before setUp().
