@@ -197,7 +197,8 @@ class Watcher(MoveRoom):
         for server in gone:
             self._is_on(server, 2)
             self._goes_on(server)
-        self.checks.holds('guests that were moved', gone, 'one or more')
+        self.checks.holds('guests that were moved',
+                          [server.name for server in gone], 'one or more')
 
     def _watcher(self, *arguments: str) -> Any:
         """What a command of ``openstack optimize`` prints as JSON."""
