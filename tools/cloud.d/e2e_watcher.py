@@ -16,10 +16,8 @@ from collections.abc import Iterator
 import contextlib
 import json
 import os
-from pathlib import Path
 import subprocess
 import sys
-import time
 from typing import Any
 
 from aio.lab import Lab
@@ -43,7 +41,6 @@ class Watcher(MoveRoom):
 
     def prepare(self) -> None:
         super().prepare()
-        self.lab.flavor('bw20', hw__numa_nodes=1, ghsched__mem_bw_min=20)
         for audit in self._watcher('audit', 'list'):
             if audit['State'] in ('PENDING', 'ONGOING'):
                 self._cancel(audit)
@@ -67,68 +64,7 @@ class Watcher(MoveRoom):
                 self._cancel(audit)
             self._carried_out(audit, pair)
 
-    def test_two_busy(self) -> None:
-        """Two guests of one CPU get one each, and do twice as much."""
-        there = self._on('there', 'bw75', 2)
-        taken = self.lab.at(there).allocated_nodes(there)
-        # They are to run on the CPU that the second host's guest has.
-        for filler in [self._on(name, 'bw75', 1) for name in ('0', '1')]:
-            if self.lab.allocated_nodes(filler) == taken:
-                self.lab.delete(filler)
-        pair = [self._on(name, 'bw20', 1) for name in ('one', 'other')]
-        self._cpus_differ(pair, False)
-        for server in pair:
-            self.lab.tell(server, 'count')
-        before = self._figures(pair)
-        self.lab.cloud.compute.live_migrate_server(
-            pair[1], host=self._host(2).host.name, block_migration='auto')
-        self._settled(pair[1], 'ACTIVE')
-        self._is_on(pair[1], 2)
-        self._cpus_differ(pair, True)
-        after = self._figures(pair)
-        for one, other in zip(before, after, strict=True):
-            self.checks.holds('waiting before', 0.4 <= one[0] <= 0.6,
-                              f'about one half, is {one[0]:.3f}')
-            self.checks.holds('waiting after', other[0] <= 0.1,
-                              f'about none, is {other[0]:.3f}')
-            self.checks.holds('throughput', 1.6 <= other[1] / one[1] <= 2.4,
-                              f'about twice, is {other[1] / one[1]:.2f}')
-
     # -- parts of tests -------------------------------------------------------
-
-    def _cpus_differ(self, pair: list[Any], wanted: bool) -> None:
-        seen = [os.sched_getaffinity(thread) for server in pair
-                for thread in self.lab.at(server).vcpu_threads(server)]
-        self.checks.equal('the guests have CPUs of their own',
-                          not seen[0] & seen[1], wanted)
-
-    def _figures(self, pair: list[Any]) -> list[tuple[float, float]]:
-        """Of each guest: part of the time that its vCPU waited for a CPU, by
-        schedstat, and rounds per second, by its own count.
-
-        The threads of both are real-time ones meanwhile, so that nothing
-        else that the machine does is measured.
-        """
-        threads = [next(iter(self.lab.at(server).vcpu_threads(server)))
-                   for server in pair]
-        with contextlib.ExitStack() as stack:
-            for thread in threads:
-                stack.enter_context(_real_time(thread))
-            time.sleep(3)
-            begin = [(_schedstat(thread), len(self._counts(server)))
-                     for thread, server in zip(threads, pair, strict=True)]
-            time.sleep(12)
-            end = [_schedstat(thread) for thread in threads]
-            found = [self._counts(server) for server in pair]
-        return [(
-            (last[1] - first[1]) / (sum(last) - sum(first)),
-            _rate(counts[seen:])) for (first, seen), last, counts
-            in zip(begin, end, found, strict=True)]
-
-    def _counts(self, server: Any) -> list[list[int]]:
-        return [[*map(int, line.split()[1:])]
-                for line in self.lab.printed(server)
-                if line.startswith('GUEST-COUNT')]
 
     @contextlib.contextmanager
     def _busy_pair(self) -> Iterator[list[Any]]:
@@ -211,39 +147,6 @@ class Watcher(MoveRoom):
             raise CloudError(f'openstack optimize {" ".join(arguments)}: '
                              f'{done.stderr.strip()}')
         return json.loads(done.stdout)
-
-
-def _schedstat(thread: int) -> tuple[int, int]:
-    """Nanoseconds that a thread ran, and that it waited for a CPU."""
-    ran, waited, _slices = map(int, Path(
-        f'/proc/{thread}/schedstat').read_text().split())
-    return ran, waited
-
-
-def _rate(counts: list[list[int]]) -> float:
-    """Rounds per second between the first and the last count of a guest.
-
-    :param counts: hundredths of a second on the clock of the guest, and
-        rounds since the first.
-    """
-    (first, begin), (last, end) = counts[0], counts[-1]
-    return (end - begin) * 100 / (last - first)
-
-
-@contextlib.contextmanager
-def _real_time(thread: int) -> Iterator[None]:
-    """Have all threads of a process run before what else there is."""
-    tasks = [int(task.name) for task in Path(f'/proc/{thread}/task').iterdir()]
-    before = [(task, os.sched_getscheduler(task), os.sched_getparam(task))
-              for task in tasks]
-    try:
-        for task in tasks:
-            os.sched_setscheduler(task, os.SCHED_RR, os.sched_param(1))
-        yield
-    finally:
-        for task, policy, parameter in before:
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setscheduler(task, policy, parameter)
 
 
 if __name__ == '__main__':
