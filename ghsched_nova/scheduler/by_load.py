@@ -59,18 +59,16 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
 def steered(state: Any, spec: compat.RequestSpec) -> Any:
     """A host that Nova's own filter has let through, with nodes by load.
 
-    A host whose claim we cannot steer, or about which nothing is known, is
-    given back as it is.
+    A host whose claim we cannot steer, or that has reported no load, is given
+    back as it is.
 
     :param spec: must not change while the host is in use.
     """
-    if not _topology(spec) or not state.numa_topology or not (
+    reported = load.KEY in (getattr(state, 'stats', None) or {})
+    if not reported or not _topology(spec) or not state.numa_topology or not (
             compat.offers_physnets(state.numa_topology, names.node_physnet)):
         return state
-    found = costs(state)
-    if len(set(found.values())) < 2:
-        return state
-    return SteeredView(state, spec, found)
+    return SteeredView(state, spec)
 
 
 def kept(spec: compat.RequestSpec) -> compat.RequestSpec:
@@ -98,17 +96,15 @@ def open_again(state: Any) -> Any:
 class SteeredView(HostStateView):
     """A host whose limits hold the claim to the best nodes with room.
 
-    Which these are takes fits, and most hosts that pass the filters are
-    neither chosen nor alternates: they are made when the limits are read.
-
-    :param costs: of the nodes of the host.
+    Where its nodes are all alike to us, or nothing is known of them, it is as
+    it was. Which nodes are the best takes what the host has reported, and
+    fits, and most hosts that pass the filters are neither chosen nor
+    alternates: it is found out when the limits are read.
     """
 
-    def __init__(self, state: Any, spec: compat.RequestSpec,
-                 costs: dict[int, node_choice.Cost]) -> None:
+    def __init__(self, state: Any, spec: compat.RequestSpec) -> None:
         super().__init__(state)
-        self.allocation_candidates = self.allocation_candidates[:1]
-        self._spec, self._costs = spec, costs
+        self._spec = spec
         self._settled = False
 
     @property
@@ -117,10 +113,17 @@ class SteeredView(HostStateView):
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
             self._settled = True
-            limits = _limits(self, self._spec, self._costs)
-            if limits is not None:
-                found['numa_topology'] = limits
+            self._steer(found)
         return found
+
+    def _steer(self, limits: dict[str, Any]) -> None:
+        known = costs(self)
+        if len(set(known.values())) < 2:
+            return
+        self.allocation_candidates = self.allocation_candidates[:1]
+        best = _limits(self, self._spec, known)
+        if best is not None:
+            limits['numa_topology'] = best
 
 
 def _limits(view: HostStateView, spec: compat.RequestSpec,

@@ -90,9 +90,27 @@ class SteeredTest(testtools.TestCase):
         (state,) = self.passed([host(0, .9, .1, pinned=4)], request())
         self.assertEqual((0,), self.order(state))
 
+    def test_only_hosts_whose_limits_are_read_have_their_load_read(self):
+        reports = []
+        read = load.read
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_placement.load.read',
+            lambda stats: reports.append(stats) or read(stats)))
+        passed = self.passed([host(number, .9, .1) for number in range(20)],
+                             request())
+        self.assertEqual([], reports)
+        self.order(passed[0])
+        self.order(passed[0])
+        self.assertEqual(1, len(reports))
+
     def test_a_host_whose_nodes_are_alike_is_left_as_it_is(self):
         given = host(0, .1, .1)
-        self.assertIs(given, *self.passed([given], request()))
+        given.allocation_candidates *= 2
+        (state,) = self.passed([given], request())
+        self.assertIsNone(self.order(state))
+        self.assertEqual(2, len(state.allocation_candidates))
+        # Nova's own, one a candidate.
+        self.assertEqual(2, len(self.fits))
 
     def test_who_is_placed_changes_nothing_for_the_alternates(self):
         spec = request()
