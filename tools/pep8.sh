@@ -11,7 +11,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-# The static checks: tools/pep8.sh [flake8|ruff|mypy|bashate|english|sizes]...
+# The static checks: tools/pep8.sh [flake8|ruff|mypy|bashate|english|sizes|tests]...
 # All of them when none is named. They run in the environment of $PYTHON
 # (default: python3 of the PATH).
 
@@ -63,6 +63,10 @@ check() {
         # shellcheck disable=SC2046
         "$PYTHON" tools/sizes.py $(files | grep '\.py$')
         ;;
+    tests)
+        # shellcheck disable=SC2046
+        "$PYTHON" tools/test_names.py $(files | grep '^ghsched_.*/tests/.*\.py$')
+        ;;
     *)
         echo "$0: no such check: $1" >&2
         return 2
@@ -71,7 +75,7 @@ check() {
 }
 
 failed=0
-[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes
+[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes tests
 for name in "$@"; do
     check "$name" || failed=1
 done

@@ -12,7 +12,6 @@
 
 
 import random
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from ghsched_placement import affinity
 from ghsched_placement.affinity import Level
 from ghsched_placement.affinity import Member
+from ghsched_placement.tests import base
 
 SETTINGS = affinity.Settings(half_life=60, least=1, delay=120)
 _NAMES = 'abcdefgh'
@@ -49,7 +49,7 @@ def held(found):
     return {group.members for group in found}
 
 
-class TiesTest(unittest.TestCase):
+class TiesTest(base.TestCase):
 
     @given(clouds())
     def test_who_talks_to_whom_does_not_matter(self, cloud):
@@ -103,7 +103,7 @@ class TiesTest(unittest.TestCase):
                                               SETTINGS))
 
 
-class GroupsTest(unittest.TestCase):
+class GroupsTest(base.TestCase):
 
     @given(clouds(), st.randoms(use_true_random=False))
     def test_order_does_not_matter(self, cloud, order: random.Random):
@@ -176,7 +176,7 @@ class GroupsTest(unittest.TestCase):
                 affinity.Bounds())))
 
 
-class ExampleTest(unittest.TestCase):
+class ExampleTest(base.TestCase):
     """The example of numa-icon: how often three threads communicate.
 
     It gives 20 for t1 and t2, 30 for t1 and t3, 40 for t2 and t3, and below
@@ -213,7 +213,7 @@ class ExampleTest(unittest.TestCase):
                                   't2 t3': 40}).values()))
 
 
-class LevelsTest(unittest.TestCase):
+class LevelsTest(base.TestCase):
 
     @given(st.dictionaries(st.text(), st.floats(0, 1e12)))
     def test_the_stronger_is_never_the_weaker(self, strengths):

@@ -12,7 +12,6 @@
 
 """What does not agree about a host."""
 
-import unittest
 
 from ghsched_placement import audit
 from ghsched_placement import audit_host
@@ -23,6 +22,7 @@ from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import Vfs
+from ghsched_placement.tests import base
 from ghsched_placement.tests import clouds
 
 A = '11111111-1111-1111-1111-111111111111'
@@ -45,9 +45,10 @@ def held(groups=1, **shares):
     return found
 
 
-class AuditTestCase(unittest.TestCase):
+class AuditTestCase(base.TestCase):
 
     def setUp(self):
+        super().setUp()
         self.host = clouds.host(clouds.node(0), clouds.node(1))
 
     def kinds(self, host=None, servers=(), holdings=None, **more):

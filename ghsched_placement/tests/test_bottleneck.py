@@ -12,7 +12,6 @@
 
 
 import dataclasses
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from ghsched_placement import bottleneck
 from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
+from ghsched_placement.tests import base
 
 LIMITS = bottleneck.limits({})
 FIGURES = st.none() | st.floats(0, 10)
@@ -37,7 +37,7 @@ def _cpu(value, before=None):
                             LIMITS)
 
 
-class ANode(unittest.TestCase):
+class NodeTest(base.TestCase):
 
     def test_it_is_a_bottleneck_from_the_threshold_on(self):
         self.assertEqual(('cpu_load',), _cpu(0.9).nodes[0].bottlenecks)

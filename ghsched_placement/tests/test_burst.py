@@ -12,13 +12,13 @@
 
 import math
 import random
-import unittest
 
 from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import burst
+from ghsched_placement.tests import base
 
 WINDOW = 24
 LIMITS = burst.Limits(window=WINDOW, correlation=0.0, safety=1.0)
@@ -51,7 +51,7 @@ def coins(guests, duty, common, periods, seed=1):
                for _ in range(guests)]
 
 
-class BetaTest(unittest.TestCase):
+class BetaTest(base.TestCase):
 
     @given(st.floats(.01, 200), st.floats(1e-6, 1 - 1e-6))
     def test_where_there_is_a_closed_form(self, shape, value):
@@ -71,7 +71,7 @@ class BetaTest(unittest.TestCase):
                 duty, duty * (1 - duty), .5))
 
 
-class PeriodTest(unittest.TestCase):
+class PeriodTest(base.TestCase):
 
     @given(shares, st.floats(0, 100), st.booleans())
     def test_no_guest_uses_more_of_its_burst_than_all(self, some, pool, full):
@@ -95,7 +95,7 @@ class PeriodTest(unittest.TestCase):
         self.assertEqual({60}, {one.periods for one in hours})
 
 
-class AllowedTest(unittest.TestCase):
+class AllowedTest(base.TestCase):
 
     def test_nothing_twice_before_a_whole_window_was_seen(self):
         rows = list(coins(8, .1, 0, 60 * WINDOW))

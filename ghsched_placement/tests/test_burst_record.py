@@ -11,13 +11,13 @@
 # under the License.
 
 import json
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import burst
 from ghsched_placement import burst_record
+from ghsched_placement.tests import base
 
 LIMITS = burst.Limits(window=2, correlation=0, safety=1)
 
@@ -36,7 +36,7 @@ def quiet(promised=40, used=4.0, pool=40):
     return burst_record.Period([burst.Share(promised, used)], pool)
 
 
-class RecordTest(unittest.TestCase):
+class RecordTest(base.TestCase):
 
     @given(st.dictionaries(st.integers(0, 63), records, max_size=3))
     def test_what_is_written_is_read_back(self, found):

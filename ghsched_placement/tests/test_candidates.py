@@ -13,10 +13,10 @@
 
 import itertools
 
-import testtools
 
 from ghsched_placement import candidates
 from ghsched_placement import lack
+from ghsched_placement.tests import base
 
 SUFFIXES = {0: 'ghsched_bw0', 1: 'ghsched_bw1'}
 NODES = {'rp0': 0, 'rp1': 1, 'rp2': 2}
@@ -32,7 +32,7 @@ def candidate(first, second, **others):
     return {'allocations': {}, 'mappings': mappings}
 
 
-class PlaceTest(testtools.TestCase):
+class PlaceTest(base.TestCase):
 
     def place(self, *offered):
         return candidates.place(offered, WANTED, HOST)
@@ -65,7 +65,7 @@ class PlaceTest(testtools.TestCase):
         self.assertEqual(2, len(keys))
 
 
-class CostTest(testtools.TestCase):
+class CostTest(base.TestCase):
 
     def test_what_costs_others_least_comes_first(self):
         offered = [candidate(first, second)
@@ -91,7 +91,7 @@ class CostTest(testtools.TestCase):
         self.assertEqual((0, 1), placed[0].order())
 
 
-class ByNodesTest(testtools.TestCase):
+class ByNodesTest(base.TestCase):
 
     def test_every_way_is_tried_once_and_low_nodes_first(self):
         offered = [candidate(first, second)
@@ -109,7 +109,7 @@ class ByNodesTest(testtools.TestCase):
         self.assertEqual(2, len(list(candidates.by_nodes(placed, WANTED))))
 
 
-class OtherNodesTest(testtools.TestCase):
+class OtherNodesTest(base.TestCase):
     """Guest node 1 asks for nothing of ours."""
 
     def place(self, node_of_pf=None):
@@ -128,7 +128,7 @@ class OtherNodesTest(testtools.TestCase):
         self.assertEqual([(0, 1), (0, 3), (0, 2)], self.place({'pf': 2}))
 
 
-class VfsTest(testtools.TestCase):
+class VfsTest(base.TestCase):
     """Four nodes on two sockets, a PF on node 0 and one on node 2."""
 
     HOST = candidates.Host(
@@ -245,7 +245,7 @@ class VfsTest(testtools.TestCase):
         self.assertEqual(2, len(items))
 
 
-class GatheredTest(testtools.TestCase):
+class GatheredTest(base.TestCase):
 
     def test_hosts_refused_for_one_reason_are_one_line(self):
         gathered = lack.Gathered()

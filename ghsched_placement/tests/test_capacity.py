@@ -12,17 +12,17 @@
 
 """What hosts have left."""
 
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import capacity
 from ghsched_placement import names
+from ghsched_placement.tests import base
 from ghsched_placement.tests import clouds
 
 
-class HostsTest(unittest.TestCase):
+class HostsTest(base.TestCase):
 
     def test_each_provider_finds_its_place(self):
         found, = capacity.hosts([
@@ -75,7 +75,7 @@ class HostsTest(unittest.TestCase):
                                       host.largest_guarantee(host.nodes[0])))
 
 
-class FragmentationTest(unittest.TestCase):
+class FragmentationTest(base.TestCase):
 
     def test_whole_nodes_are_not_fragmented(self):
         for used, percent in (((0, 0), 0), ((100, 0), 0), ((50, 0), 33),

@@ -16,13 +16,13 @@ import copy
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement import change
 from ghsched_placement import names
 from ghsched_placement import policy as policies
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
 BEFORE = {'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '20',
@@ -54,7 +54,7 @@ answers = st.fixed_dictionaries({
     'consumer_generation': st.integers(0, 9)})
 
 
-class NameTest(testtools.TestCase):
+class NameTest(base.TestCase):
 
     def test_a_key_may_be_named_in_short(self):
         for name in ('mem_bw_max.0', 'mem-bw-max.0', 'ghsched:mem_bw_max.0'):
@@ -68,7 +68,7 @@ class NameTest(testtools.TestCase):
             self.assertTrue(error.key.startswith('ghsched:'))
 
 
-class DecideTest(testtools.TestCase):
+class DecideTest(base.TestCase):
 
     def refused(self, wish, specs=None, nodes=2):
         return self.assertRaises(policies.PolicyError, change.decide,
@@ -120,7 +120,7 @@ class DecideTest(testtools.TestCase):
             decided.extra_specs, wish, 2).after)
 
 
-class SharesTest(testtools.TestCase):
+class SharesTest(base.TestCase):
 
     def test_each_host_node_has_its_own(self):
         policy = GuestPolicy(nodes=(NodePolicy(minimum=10, maximum=70),
@@ -140,7 +140,7 @@ class SharesTest(testtools.TestCase):
         self.assertEqual({'b'}, change.elsewhere({'a': 1, 'b': 1}, ['a']))
 
 
-class ReallocateTest(testtools.TestCase):
+class ReallocateTest(base.TestCase):
 
     @given(answer=answers, data=st.data())
     def test_all_else_stays(self, answer, data):

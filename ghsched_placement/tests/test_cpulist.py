@@ -12,17 +12,17 @@
 
 
 import itertools
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import cpulist
+from ghsched_placement.tests import base
 
 CPUS = st.frozensets(st.integers(0, cpulist.MAX_CPUS - 1), max_size=40)
 
 
-class RenderTest(unittest.TestCase):
+class RenderTest(base.TestCase):
 
     def test_writes_what_libvirt_writes(self):
         for cpus, text in (((), ''), ((3,), '3'), ((0, 1), '0-1'),
@@ -41,7 +41,7 @@ class RenderTest(unittest.TestCase):
             self.assertGreater(int(after[0]), int(before[-1]) + 1)
 
 
-class ParseTest(unittest.TestCase):
+class ParseTest(base.TestCase):
 
     def test_blanks_overlaps_and_exclusions(self):
         for text, cpus in (('', ()), (' 0 - 3 ', None), ('0-3, 8', (0, 1, 2,

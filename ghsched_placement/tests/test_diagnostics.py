@@ -13,12 +13,12 @@
 """What a host reports about a guest, there and back."""
 
 import json
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import diagnostics
+from ghsched_placement.tests import base
 
 PERCENT = st.none() | st.integers(0, 100)
 RATE = st.none() | st.integers(0, 10 ** 13)
@@ -43,7 +43,7 @@ JSON = st.recursive(
         inner, max_size=3))
 
 
-class ReportTest(unittest.TestCase):
+class ReportTest(base.TestCase):
 
     @given(REPORTS)
     def test_survives_the_way_through_nova(self, report):

@@ -13,7 +13,6 @@
 """Whether a host fits, why not, and how often."""
 
 import itertools
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +23,7 @@ from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import Vfs
+from ghsched_placement.tests import base
 from ghsched_placement.tests import clouds
 
 
@@ -51,7 +51,7 @@ def shared_host(asked, used, backs, groups_free=0, **more):
         groups=3 + groups_free, groups_used=3, **more)
 
 
-class CheckTest(unittest.TestCase):
+class CheckTest(base.TestCase):
 
     def fits(self, host, asked):
         verdict = fitting.check(host, asked)
@@ -196,7 +196,7 @@ class CheckTest(unittest.TestCase):
             host, wish(*[share] * nodes)).guests)
 
 
-class SharingTest(unittest.TestCase):
+class SharingTest(base.TestCase):
     """Guests of equal policy on a host that has no control group left."""
 
     def test_it_goes_where_a_group_can_be_shared(self):

@@ -15,13 +15,13 @@ import dataclasses
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement import fragmentation
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Share
+from ghsched_placement.tests import base
 from ghsched_placement.tests import machines
 
 node = machines.node
@@ -36,7 +36,7 @@ def value(nodes, *taken, guest=SMALL, needs=()):
     return fragmentation.score(nodes, parts, needs, len(taken)).value
 
 
-class WholeNodeTest(testtools.TestCase):
+class WholeNodeTest(base.TestCase):
 
     def test_a_used_node_is_better_than_a_fresh_one(self):
         nodes = [node(0, free=4), node(1)]
@@ -66,7 +66,7 @@ class WholeNodeTest(testtools.TestCase):
                          fragmentation.score([node()], [], (), 1))
 
 
-class DevicesTest(testtools.TestCase):
+class DevicesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -120,7 +120,7 @@ def placed(draw):
     return nodes, parts, draw(machines.device_needs)
 
 
-class PropertyTest(testtools.TestCase):
+class PropertyTest(base.TestCase):
 
     @given(placed())
     def test_a_score_is_between_0_and_1(self, case):

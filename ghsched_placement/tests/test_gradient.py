@@ -12,13 +12,13 @@
 
 """Where a guest leaves least that the next guests cannot use."""
 
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import gradient
 from ghsched_placement.gradient import Kind
+from ghsched_placement.tests import base
 
 TOTAL = (16, 0, 32768, 100, 8)
 SMALL = Kind(((2, 0, 4096, 10, 0),), True)
@@ -40,7 +40,7 @@ rooms = st.builds(lambda free, groups: room(*free, groups=groups),
                   st.none() | st.integers(0, 3))
 
 
-class FragmentedTest(unittest.TestCase):
+class FragmentedTest(base.TestCase):
 
     def test_nothing_of_an_empty_host(self):
         self.assertEqual(0, gradient.fragmented(room(TOTAL, TOTAL), WIDE))
@@ -71,7 +71,7 @@ class FragmentedTest(unittest.TestCase):
                                gradient.fragmented(turned, kind))
 
 
-class GradientTest(unittest.TestCase):
+class GradientTest(base.TestCase):
 
     def cost(self, before, order, mix, kind=SMALL):
         return gradient.gradient(before, before.without(kind, order), mix)
@@ -90,7 +90,7 @@ class GradientTest(unittest.TestCase):
                         self.cost(pair, [1], mix))
 
 
-class MixTest(unittest.TestCase):
+class MixTest(base.TestCase):
 
     def test_parts_of_what_came(self):
         mix = gradient.Mix()

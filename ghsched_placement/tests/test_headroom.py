@@ -12,12 +12,12 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement import headroom
+from ghsched_placement.tests import base
 
 
-class HeadroomTest(testtools.TestCase):
+class HeadroomTest(base.TestCase):
 
     @given(st.builds(
         headroom.Headroom,

@@ -14,11 +14,11 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement import held
 from ghsched_placement import names
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 
 HOST = '7c0a6f1e-5c2c-4a52-9d0f-0a4f4b2f6f10'
 
@@ -34,7 +34,7 @@ def ways(guest, guest_nodes, nodes, found, accounting='min'):
                             found))
 
 
-class HeldTest(testtools.TestCase):
+class HeldTest(base.TestCase):
 
     def test_an_allocation_is_read_by_host_node(self):
         allocations = {
@@ -54,7 +54,7 @@ class HeldTest(testtools.TestCase):
             {'pf': None}))
 
 
-class OrdersTest(testtools.TestCase):
+class OrdersTest(base.TestCase):
 
     def test_bandwidth_names_the_node(self):
         self.assertEqual([(1,)], ways(parsed(mem_bw_min=60), 1, 2,

@@ -12,12 +12,12 @@
 
 
 import re
-import unittest
 
 from ghsched_placement import keys
+from ghsched_placement.tests import base
 
 
-class KeysTest(unittest.TestCase):
+class KeysTest(base.TestCase):
 
     def test_names_are_words_and_unique(self):
         for key in keys.KEYS:

@@ -11,10 +11,9 @@
 # under the License.
 
 
-import testtools
-
 from ghsched_placement import lack
 from ghsched_placement.policy import parse
+from ghsched_placement.tests import base
 from ghsched_placement.vfs import Pf
 
 
@@ -46,7 +45,7 @@ class Cloud:
 MIN = 'CUSTOM_GHSCHED_MEM_BW_MIN'
 
 
-class FindTest(testtools.TestCase):
+class FindTest(base.TestCase):
 
     def find(self, cloud, nodes=(), joins=False, **keys):
         policy = parse({f'ghsched:{key}': str(value)
@@ -167,7 +166,7 @@ class FindTest(testtools.TestCase):
         self.assertLess(cloud.asked, 12)
 
 
-class VfsTest(testtools.TestCase):
+class VfsTest(base.TestCase):
 
     traits = frozenset({'CUSTOM_GHSCHED_DEVICE_NUMA'})
 
@@ -231,7 +230,7 @@ ASKED = [('resources', 'MEMORY_MB:1000000,VCPU:2'),
          ('group_policy', 'none'), ('limit', '1000')]
 
 
-class NotOursTest(testtools.TestCase):
+class NotOursTest(base.TestCase):
 
     def find(self, *refused):
         """What is lacking where Placement refuses queries with a word."""
@@ -284,7 +283,7 @@ class NotOursTest(testtools.TestCase):
         self.assertIn('where the request may go (availability zone', found)
 
 
-class FiltersTest(testtools.TestCase):
+class FiltersTest(base.TestCase):
 
     def find(self, *filtered, hosts=3, ours=()):
         return str(*lack.of_filters(

@@ -13,12 +13,12 @@
 
 import dataclasses
 import json
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import load
+from ghsched_placement.tests import base
 
 COUNTS = st.none() | st.integers(0, 2 ** 40)
 SHARES = st.none() | st.integers(0, 10 ** 9).map(lambda ten: ten / 10 ** 4)
@@ -49,7 +49,7 @@ JSON = st.recursive(
              'guest']), some, max_size=5), max_leaves=20)
 
 
-class TheRecord(unittest.TestCase):
+class RecordTest(base.TestCase):
 
     @given(LOADS)
     def test_it_is_read_as_it_was_written(self, written):

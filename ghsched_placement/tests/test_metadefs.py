@@ -16,10 +16,10 @@
 import json
 import os
 import pathlib
-import unittest
 
 from ghsched_placement import keys
 from ghsched_placement import metadefs
+from ghsched_placement.tests import base
 
 FILE = (pathlib.Path(__file__).parents[2] / 'etc' / 'ghsched' / 'metadefs'
         / 'compute-ghsched.json')
@@ -28,7 +28,7 @@ FILE = (pathlib.Path(__file__).parents[2] / 'etc' / 'ghsched' / 'metadefs'
 UPDATE = 'GHSCHED_UPDATE_GOLDEN'
 
 
-class MetadefsTest(unittest.TestCase):
+class MetadefsTest(base.TestCase):
 
     def test_the_file_is_what_the_keys_say(self):
         text = json.dumps(metadefs.document(), indent=2) + '\n'

@@ -13,12 +13,12 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement import names
+from ghsched_placement.tests import base
 
 
-class OrderTest(testtools.TestCase):
+class OrderTest(base.TestCase):
 
     @given(st.lists(st.integers(0, 4095), min_size=1, max_size=16))
     def test_the_order_is_read_as_written(self, nodes):

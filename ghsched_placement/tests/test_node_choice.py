@@ -11,8 +11,6 @@
 # under the License.
 
 
-import unittest
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +19,7 @@ from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
 from ghsched_placement import node_choice
 from ghsched_placement.node_choice import Taken
+from ghsched_placement.tests import base
 
 LIMITS = bottleneck.limits({})
 SHARES = st.none() | st.floats(0, 1)
@@ -33,7 +32,7 @@ def _costs(*nodes, taken=(0, 0), pack=False):
          for node, vcpus in zip(nodes, taken, strict=True)}, LIMITS, pack)
 
 
-class TheChoice(unittest.TestCase):
+class ChoiceTest(base.TestCase):
 
     def _best(self, *nodes, **more):
         costs = _costs(*nodes, **more)

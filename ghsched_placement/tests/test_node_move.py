@@ -12,7 +12,6 @@
 
 
 import dataclasses
-import unittest
 
 from hypothesis import assume
 from hypothesis import given
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from ghsched_placement import node_move
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import HostCell
+from ghsched_placement.tests import base
 
 
 def _host(node, free, threads=2, **more):
@@ -54,7 +54,7 @@ def _clouds(draw):
     return guest, host, wish
 
 
-class AMove(unittest.TestCase):
+class MoveTest(base.TestCase):
 
     GUEST = (GuestCell(0, pins={0: 2, 1: 3}, memory=1024),)
 

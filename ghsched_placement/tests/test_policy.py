@@ -12,7 +12,6 @@
 
 
 import time
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 
 
 def _texts(key):
@@ -62,7 +62,7 @@ def parsed(specs, nodes):
     return result
 
 
-class RefusalTestCase(unittest.TestCase):
+class RefusalTestCase(base.TestCase):
 
     def refused(self, specs, nodes, key, reason):
         with self.assertRaises(policy.PolicyError) as raised:
@@ -87,7 +87,7 @@ class AffinityGroupTest(RefusalTestCase):
                          'ghsched:affinity_group', 'is not a name of 1 to 63')
 
 
-class ParseTest(unittest.TestCase):
+class ParseTest(base.TestCase):
 
     def test_a_flavor_without_our_keys_has_no_policy(self):
         specs = {'hw:numa_nodes': '2', 'ghsched': 'x', 'x:ghsched:a': 'y'}
@@ -261,7 +261,7 @@ class TopologyOfTheFlavorTest(RefusalTestCase):
                                'other:mem_bw_min': '1', 'ghsched:x': '1'})
 
 
-class CheckTest(unittest.TestCase):
+class CheckTest(base.TestCase):
 
     def test_needs_no_knowledge_of_the_flavor(self):
         policy.check('ghsched:mem_bw_min.9', '60')
@@ -276,7 +276,7 @@ class CheckTest(unittest.TestCase):
             self.assertEqual(key, raised.exception.key)
 
 
-class CheckFlavorTest(unittest.TestCase):
+class CheckFlavorTest(base.TestCase):
 
     @given(flavors())
     def test_refuses_what_parse_does(self, flavor):
@@ -315,7 +315,7 @@ class CheckFlavorTest(unittest.TestCase):
                                  'hw:numa_nodes': nodes}, {'hw:numa_nodes'})
 
 
-class DemandTest(unittest.TestCase):
+class DemandTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -332,7 +332,7 @@ class DemandTest(unittest.TestCase):
                 {}, policy.GuestPolicy((), True).demand(accounting))
 
 
-class CapabilitiesTest(unittest.TestCase):
+class CapabilitiesTest(base.TestCase):
 
     def needs(self, *nodes, monitor=False):
         return set(policy.GuestPolicy(nodes, monitor).capabilities())
@@ -368,7 +368,7 @@ class CapabilitiesTest(unittest.TestCase):
                                  names.CAPABILITY_TRAITS.keys())
 
 
-class VfsTest(unittest.TestCase):
+class VfsTest(base.TestCase):
 
     def vfs(self, nodes, **specs):
         return [(vf.guest_node, vf.alias, vf.count) for vf in parsed(
@@ -452,7 +452,7 @@ class VfsTest(unittest.TestCase):
         self.assertLessEqual(max(counts.values()) - min(counts.values()), 1)
 
 
-class ProblemsTest(unittest.TestCase):
+class ProblemsTest(base.TestCase):
 
     def problems(self, nodes, **specs):
         return [str(error) for error in policy.problems(

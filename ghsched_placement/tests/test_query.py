@@ -11,11 +11,10 @@
 # under the License.
 
 
-import unittest
-
 from ghsched_placement import policy
 from ghsched_placement import query
 from ghsched_placement import request
+from ghsched_placement.tests import base
 
 ROOT = ('root_required', 'OWNER_NOVA,!COMPUTE_STATUS_DISABLED')
 
@@ -30,7 +29,7 @@ def flavor(**extra_specs):
                                      for key, value in extra_specs.items()})
 
 
-class BaseTest(unittest.TestCase):
+class BaseTest(base.TestCase):
 
     def test_a_plain_flavor(self):
         self.assertEqual(
@@ -53,7 +52,7 @@ class BaseTest(unittest.TestCase):
             self.assertEqual(f'MEMORY_MB:512,{cpus}', got['resources'])
 
 
-class FlavorTest(unittest.TestCase):
+class FlavorTest(base.TestCase):
 
     def test_resources_and_traits(self):
         got = told(flavor(resources__VCPU='0', resources__MEMORY_MB='7',
@@ -72,7 +71,7 @@ class FlavorTest(unittest.TestCase):
                              'hw:mem_encryption': '1', 'hw:numa_nodes': '1'}))
 
 
-class GhschedTest(unittest.TestCase):
+class GhschedTest(base.TestCase):
 
     def wanted(self, nodes=1):
         parsed = policy.parse({'ghsched:mem_bw_min': '60'}, nodes)

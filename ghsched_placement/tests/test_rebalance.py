@@ -12,7 +12,6 @@
 
 import dataclasses
 import math
-import unittest
 
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -25,6 +24,7 @@ from ghsched_placement.rebalance import Guest
 from ghsched_placement.rebalance import Moved
 from ghsched_placement.rebalance import Node
 from ghsched_placement.rebalance import Spot
+from ghsched_placement.tests import base
 
 SETTINGS = rebalance.Settings()
 POLICY = rebalance.Affinity()
@@ -86,7 +86,7 @@ def excess(state):
                if not math.isnan(state.pressure(spot)))
 
 
-class RulesTest(unittest.TestCase):
+class RulesTest(base.TestCase):
 
     @given(clouds())
     def test_every_move_is_allowed_and_pays(self, cloud):
@@ -166,7 +166,7 @@ class RulesTest(unittest.TestCase):
         self.assertEqual((), POLICY.plan(cloud, SETTINGS, history, 599))
 
 
-class DecisionTest(unittest.TestCase):
+class DecisionTest(base.TestCase):
 
     def plan(self, nodes, guests, ties=None, **changed):
         moves = POLICY.plan(made(nodes, guests, ties),

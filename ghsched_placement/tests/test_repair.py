@@ -12,7 +12,6 @@
 
 """What is put right of allocations, and what stays."""
 
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +23,7 @@ from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement import repair
+from ghsched_placement.tests import base
 from ghsched_placement.tests import clouds
 
 A = '11111111-1111-1111-1111-111111111111'
@@ -64,7 +64,7 @@ def guest(share=30, node=0):
                   nodes=(node,))
 
 
-class HealTest(unittest.TestCase):
+class HealTest(base.TestCase):
 
     @given(SERVERS, AMOUNTS)
     def test_what_was_healed_agrees(self, server, held):
@@ -108,7 +108,7 @@ class HealTest(unittest.TestCase):
                                   {NODE0: {names.MEM_BW_PCT: 5}}))
 
 
-class GiveBackTest(unittest.TestCase):
+class GiveBackTest(base.TestCase):
 
     def test_all_of_the_host_that_nobody_owns(self):
         held = {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
@@ -133,7 +133,7 @@ class GiveBackTest(unittest.TestCase):
         self.assertEqual(1, len(plan(None, held, others=others)))
 
 
-class BodyTest(unittest.TestCase):
+class BodyTest(base.TestCase):
 
     @given(AMOUNTS, AMOUNTS)
     def test_the_second_time_there_is_nothing_to_do(self, now, wanted):

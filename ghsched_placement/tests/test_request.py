@@ -15,16 +15,16 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import parse
 from ghsched_placement import request
+from ghsched_placement.tests import base
 
 
-class BuildTest(testtools.TestCase):
+class BuildTest(base.TestCase):
 
     def test_each_guest_node_asks_for_its_guarantee_on_one_host_node(self):
         policy = parse({'ghsched:mem_bw_min.0': '30',
@@ -103,7 +103,7 @@ class BuildTest(testtools.TestCase):
                          request.node_suffixes(policy, 'min'))
 
 
-class JoiningTest(testtools.TestCase):
+class JoiningTest(base.TestCase):
     """A guest that is to share a control group that is there."""
 
     POLICY = GuestPolicy((NodePolicy(minimum=20), NodePolicy(maximum=50)))
@@ -139,7 +139,7 @@ class JoiningTest(testtools.TestCase):
         self.assertNotEqual(self.POLICY.fingerprint, other.fingerprint)
 
 
-class DevicesTest(testtools.TestCase):
+class DevicesTest(base.TestCase):
 
     def build(self, locality='node', sizes=(20,), **specs):
         policy = parse({'ghsched:vfs': 'nic:40', **specs}, 2)

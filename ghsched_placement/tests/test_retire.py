@@ -13,13 +13,13 @@
 
 """What a host gives back, over a Placement of dictionaries."""
 
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import names
 from ghsched_placement import retire
+from ghsched_placement.tests import base
 
 ROOT = 'root'
 OURS = [names.MEM_BW_PCT, names.RESCTRL_GROUP]
@@ -69,7 +69,7 @@ def after(providers, steps):
     return list(found.values())
 
 
-class StepsTest(unittest.TestCase):
+class StepsTest(base.TestCase):
 
     @given(trees())
     def test_nothing_of_ours_is_left_and_nothing_else_is_lost(self, before):

@@ -14,7 +14,6 @@
 """Scheduling classes of a guest's threads."""
 
 import random
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +23,7 @@ from ghsched_placement import names
 from ghsched_placement import policy
 from ghsched_placement import scheduling
 from ghsched_placement.scheduling import Scheduling
+from ghsched_placement.tests import base
 
 SHARED = {'hw:cpu_policy': 'shared', 'hw:numa_nodes': '1'}
 DEDICATED = {'hw:cpu_policy': 'dedicated',
@@ -41,7 +41,7 @@ def problems(specs, **ours):
         f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)]
 
 
-class ParseTest(unittest.TestCase):
+class ParseTest(base.TestCase):
 
     def refused(self, specs, **ours):
         with self.assertRaises(policy.PolicyError) as caught:
@@ -207,7 +207,7 @@ class ParseTest(unittest.TestCase):
         self.assertEqual(set(), asked(vcpu_scheduler='idle'))
 
 
-class MaskTest(unittest.TestCase):
+class MaskTest(base.TestCase):
 
     def chosen(self, mask, count=4, name='batch'):
         return set(scheduling.vcpus_of(scheduling.ThreadPolicy(
@@ -242,7 +242,7 @@ class MaskTest(unittest.TestCase):
         self.assertTrue(vcpus)
 
 
-class AdmissionTest(unittest.TestCase):
+class AdmissionTest(base.TestCase):
     """What dedicated CPUs admit, the kernel's own test admits.
 
     The rule is that of ``__dl_overflow`` in kernel/sched/sched.h and

@@ -11,8 +11,7 @@
 # under the License.
 
 
-import unittest
-
+from ghsched_placement.tests import base
 from ghsched_placement import topology
 
 
@@ -22,7 +21,7 @@ def split(vcpus=4, memory_mb=1024, **specs):
         for key, value in specs.items()})
 
 
-class SplitTest(unittest.TestCase):
+class SplitTest(base.TestCase):
 
     def test_no_topology_unless_asked_for(self):
         guest = split()
@@ -56,7 +55,7 @@ class SplitTest(unittest.TestCase):
             self.assertEqual(counts, (guest.pcpus, guest.shared))
 
 
-class RefusalTest(unittest.TestCase):
+class RefusalTest(base.TestCase):
 
     def check(self, *cases):
         for specs, reason in cases:

@@ -11,12 +11,12 @@
 # under the License.
 
 import json
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import affinity
+from ghsched_placement.tests import base
 from ghsched_placement import traffic
 from ghsched_placement.traffic import Port
 from ghsched_placement.traffic import Talk
@@ -28,7 +28,7 @@ SERVER = {
         {'addr': 'fd00:0::5', 'version': 6, 'OS-EXT-IPS:type': 'fixed'}]}}
 
 
-class RecordTest(unittest.TestCase):
+class RecordTest(base.TestCase):
 
     def test_what_is_written_is_read(self):
         ties = affinity.Ties(0, {
@@ -52,7 +52,7 @@ class RecordTest(unittest.TestCase):
         traffic.read({traffic.KEY: [found, ['::1', '::2', found]]})
 
 
-class BetweenTest(unittest.TestCase):
+class BetweenTest(base.TestCase):
 
     def ties(self, talks, *known):
         return {pair: tie.strength for pair, tie in traffic.between(

@@ -16,10 +16,10 @@ import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
+from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
@@ -27,7 +27,7 @@ HOST = HostDescription(nodes=(1, 0), control_groups=31,
                        capabilities=frozenset({'MEM_BW_MIN', 'MEM_BW_MAX'}))
 
 
-class DesiredTreeTest(testtools.TestCase):
+class DesiredTreeTest(base.TestCase):
 
     def desired(self, host=HOST, config=None, current=None):
         return tree.desired(ROOT, 'node1', host, config or tree.Config(),
@@ -312,7 +312,7 @@ class DesiredTreeTest(testtools.TestCase):
         self.assertEqual(self.desired(), self.desired())
 
 
-class FreeTest(testtools.TestCase):
+class FreeTest(base.TestCase):
 
     def test_overcommit_is_rounded_down_as_placement_does(self):
         record = tree.inventory(100, reserved=10, allocation_ratio=1.05)

@@ -13,15 +13,15 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 from ghsched_placement import vfs
 
 VFS = 'CUSTOM_VF', frozenset({'CUSTOM_A'})
 
 
-class ReadTest(testtools.TestCase):
+class ReadTest(base.TestCase):
 
     def summary(self, capacity=8, used=3, traits=('CUSTOM_A', 'CUSTOM_B'),
                 resource_class='CUSTOM_VF'):
@@ -44,7 +44,7 @@ class ReadTest(testtools.TestCase):
                           ('required_vf', 'CUSTOM_A')], vfs.query(*VFS))
 
 
-class SplitsTest(testtools.TestCase):
+class SplitsTest(base.TestCase):
 
     def test_places_are_nodes_or_hosts(self):
         pfs = [vfs.Pf('a', 'a0', 3), vfs.Pf('a', 'a1', 4),
@@ -111,7 +111,7 @@ class SplitsTest(testtools.TestCase):
             [policy.Vfs(0, 'nic', count)], {'nic': pfs}, 'node', most)]
 
 
-class TriesTest(testtools.TestCase):
+class TriesTest(base.TestCase):
 
     PFS = {'nic': [vfs.Pf('a', 'a0', 5), vfs.Pf('a', 'a0', 3)]}
 

@@ -31,7 +31,7 @@ from nova.scheduler import request_filter as nova_request_filter
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client
 from nova.tests.functional import integrated_helpers
-from nova.tests.functional.libvirt import base
+from nova.tests.functional.libvirt import base as libvirt_base
 from nova import version
 from oslo_serialization import jsonutils
 
@@ -45,6 +45,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_placement import cpulist
 from ghsched_placement import names
+from ghsched_placement.tests import base
 
 ghsched_import_hook.install()
 compat.config()
@@ -303,8 +304,8 @@ class FakeKernel(fixtures.Fixture):
             raise self.error
 
 
-class OurParts:
-    """Mixin over a functional test class of Nova's."""
+class NovaTestCase(base.TestCase):
+    """Goes before a functional test class of Nova's."""
 
     FILTER_NAME = 'GhschedNUMATopologyFilter'
 
@@ -345,11 +346,11 @@ class OurParts:
         return self.start_service('scheduler', manager=MANAGER)
 
     def base_filters(self):
-        return base.CONF.filter_scheduler.enabled_filters
+        return libvirt_base.CONF.filter_scheduler.enabled_filters
 
 
-class GhschedTestCase(OurParts, base.LibvirtMigrationMixin,
-                      base.ServersTestBase,
+class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
+                      libvirt_base.ServersTestBase,
                       integrated_helpers.InstanceHelperMixin):
     """Hosts with two NUMA nodes of four CPUs, all for pinned guests."""
 

@@ -17,13 +17,14 @@ import pathlib
 import subprocess
 import sys
 
-import testtools
+from ghsched_placement.tests import base
+
 
 ROOT = pathlib.Path(__file__).parents[3]
 BENCH = ROOT / 'tools' / 'bench'
 
 
-class BenchTest(testtools.TestCase):
+class BenchTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -24,7 +24,6 @@ import socket
 import subprocess
 
 import fixtures
-import testtools
 
 from ghsched_nova.cmd import bench
 from ghsched_nova.lab.bench import machine
@@ -33,6 +32,7 @@ from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench import scenarios
 from ghsched_nova.lab.bench.scenarios import cloud
 from ghsched_nova.tests.unit.lab.bench.guests import Guests
+from ghsched_placement.tests import base
 
 SSHD = '/usr/sbin/sshd'
 
@@ -94,7 +94,7 @@ class PrivateSshd(fixtures.Fixture):
             return not client.connect_ex(('127.0.0.1', port))
 
 
-class BenchCase(testtools.TestCase):
+class BenchTestCase(base.TestCase):
 
     def result(self, name, **given):
         """Run a scenario; it is skipped where a tool is not installed."""
@@ -114,7 +114,7 @@ class BenchCase(testtools.TestCase):
                 for one in found.measured.series if one.metric == metric}
 
 
-class RedisDensityTest(BenchCase):
+class RedisDensityTest(BenchTestCase):
 
     TINY = {'requests': 2000, 'threads': 2, 'connections': 4, 'runs': 2,
             'up_to': 2, 'go_on': True, 'keyspace': 1000}
@@ -217,7 +217,7 @@ class RedisDensityTest(BenchCase):
                            'a load generator over ssh lives on')
 
 
-class OtherScenariosTest(BenchCase):
+class OtherScenariosTest(BenchTestCase):
 
     def test_wake_ups(self):
         found = self.result('rt-latency', runs=2, loops=50)

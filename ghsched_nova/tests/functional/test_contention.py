@@ -24,18 +24,18 @@ import shutil
 import tempfile
 import time
 
-import testtools
 
 from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova.monitor import reader
+from ghsched_placement.tests import base
 
 LOAD = {'capacity_mb': 100000,
         'groups': {'noisy': {'0': 400000}, 'victim': {'0': 20000}}}
 
 
-class NoisyNeighbourTest(testtools.TestCase):
+class NoisyNeighbourTest(base.TestCase):
 
     def mount(self, dialect):
         cpus = sorted(os.sched_getaffinity(0))

@@ -29,7 +29,6 @@ import time
 import unittest
 
 from lxml import etree
-import testtools
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import host_topology
@@ -37,6 +36,7 @@ from ghsched_nova.guest import pci_topology
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import nova_guest
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 
 REASON = testhost.missing()
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '../../..'))
@@ -129,7 +129,7 @@ def image(script, directory):
 
 
 @unittest.skipIf(REASON, REASON)
-class LibvirtTestCase(testtools.TestCase):
+class LibvirtTestCase(base.TestCase):
 
     @classmethod
     def setUpClass(cls):

@@ -16,7 +16,6 @@
 from pathlib import Path
 import tempfile
 
-import testtools
 
 from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
@@ -30,13 +29,14 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.functional import test_host_engine
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 NODES = '0=0-1;1=2-3;2='
 UUID = 'a6f2c1de-5b1f-4a43-9d0c-0f6f9d3b2c11'
 VCPUS = {0, 1}
 
 
-class OwnGroupTestCase(testtools.TestCase):
+class OwnGroupTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -21,16 +21,16 @@ import sys
 import time
 import unittest
 
-import testtools
 
 from ghsched_nova.lab.emulator import fixtures as ghsched_fixtures
 from ghsched_nova.lab.emulator import machines
+from ghsched_placement.tests import base
 
 REASON = ghsched_fixtures.missing()
 
 
 @unittest.skipIf(REASON, REASON)
-class EmulatorTestCase(testtools.TestCase):
+class EmulatorTestCase(base.TestCase):
     dialect = 'openeuler66'
     closids = 3
 
@@ -179,7 +179,7 @@ class FaultsTest(EmulatorTestCase):
 
 
 @unittest.skipIf(REASON, REASON)
-class FixtureTest(testtools.TestCase):
+class FixtureTest(base.TestCase):
     def test_nothing_is_left(self):
         fixture = ghsched_fixtures.ResctrlFixture(
             machines.build('intel', '0=0')

@@ -76,7 +76,7 @@ def questions():
                     'hw:numa_nodes': str(nodes), **ours, **parts[-1]})
 
 
-class ExplainedPlaceTest(test_planner.PlacementCase):
+class ExplainedPlaceTest(test_planner.PlacementTestCase):
 
     def taken(self, need, host):
         """The host nodes and the locality, as the planner finds them."""

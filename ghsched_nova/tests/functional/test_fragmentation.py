@@ -22,7 +22,7 @@ WEIGHER = 'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'
 PRODUCT = fakelibvirt.VF_PROD_ID
 
 
-class FragmentationCase(nova_base.GhschedTestCase):
+class FragmentationTestCase(nova_base.GhschedTestCase):
     """Hosts of two nodes, with four CPUs and 8 GiB each."""
 
     #: More than Nova's weighers of RAM, CPUs and disk add up to, which would
@@ -58,7 +58,7 @@ class FragmentationCase(nova_base.GhschedTestCase):
         return self.boot(flavor, host=name)
 
 
-class WholeNodesTest(FragmentationCase):
+class WholeNodesTest(FragmentationTestCase):
 
     def small_then_big(self, flavor):
         """The small guests' hosts, and where a guest of two nodes goes."""
@@ -101,7 +101,7 @@ class WholeNodesTest(FragmentationCase):
             'guest would take 0 % are whole')
 
 
-class PackedNodesTest(FragmentationCase):
+class PackedNodesTest(FragmentationTestCase):
     """Nova's own option makes the claim fill nodes that are in use."""
 
     PACK = True
@@ -115,7 +115,7 @@ class PackedNodesTest(FragmentationCase):
         self.assertEqual(self.host_nodes(first), self.host_nodes(second))
 
 
-class FloatingGuestsTest(FragmentationCase):
+class FloatingGuestsTest(FragmentationTestCase):
     """Guests without a NUMA topology, on hosts with shared CPUs."""
 
     def test_they_stay_together_and_leave_a_host_to_a_big_guest(self):
@@ -131,7 +131,7 @@ class FloatingGuestsTest(FragmentationCase):
         self.assertNotIn(self.host(big), hosts)
 
 
-class NovasWeighersTest(FragmentationCase):
+class NovasWeighersTest(FragmentationTestCase):
     """What the documentation says of the multipliers."""
 
     MULTIPLIER = 0.0
@@ -157,7 +157,7 @@ class NovasWeighersTest(FragmentationCase):
         self.assertEqual(1, len(hosts))
 
 
-class DevicesTest(FragmentationCase):
+class DevicesTest(FragmentationTestCase):
 
     def setUp(self):
         self.track_vfs(vf=PRODUCT)

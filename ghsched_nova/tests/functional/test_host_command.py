@@ -40,7 +40,7 @@ def tearDownModule():
     test_testhost.tearDownModule()
 
 
-class _HostTestCase(test_testhost.HostTestCase):
+class CommandTestCase(test_testhost.HostTestCase):
 
     policy = POLICY
 
@@ -104,7 +104,7 @@ print(engine.HostEngine(options.ghsched).domain_xml.render(
 """
 
 
-class MeasuredTest(_HostTestCase):
+class MeasuredTest(CommandTestCase):
     """Guests with ghsched:monitor alone, where libvirt has no resctrl."""
 
     settings = testhost.Settings(dialect='openeuler510', closids=4, rmids=4)
@@ -144,7 +144,7 @@ class MeasuredTest(_HostTestCase):
         self.assertIn('there is no monitoring group left', problem['reason'])
 
 
-class HostCommandTest(_HostTestCase):
+class HostCommandTest(CommandTestCase):
     settings = testhost.Settings(dialect='intel', closids=4)
 
     def test_what_libvirt_has_made_is_in_order(self):
@@ -239,7 +239,7 @@ class HostCommandTest(_HostTestCase):
             self.host.mount_resctrl()
 
 
-class SharingTest(_HostTestCase):
+class SharingTest(CommandTestCase):
     """Three guests, and two control groups beside the kernel's."""
 
     settings = testhost.Settings(dialect='openeuler66', closids=3, rmids=16)
@@ -279,7 +279,7 @@ class SharingTest(_HostTestCase):
         return re.sub(r'=0+(?=[0-9])', '=', self.read(f'{group}/schemata'))
 
 
-class DefaultClassTest(_HostTestCase):
+class DefaultClassTest(CommandTestCase):
     """A cap for guests without a policy."""
 
     settings = testhost.Settings(dialect='openeuler66', closids=4, rmids=16)

@@ -31,7 +31,6 @@ import time
 
 from fixtures import FakeLogger
 from oslo_config import cfg
-import testtools
 
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
@@ -52,6 +51,7 @@ from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 NODES = '0=0-1;1=2-3'
 DOMAIN = 7
@@ -100,7 +100,7 @@ class VcpuThreads:
             self._process.communicate()
 
 
-class _OnEmulator(testtools.TestCase):
+class EmulatedTestCase(base.TestCase):
 
     DIALECT = 'openeuler66'
 
@@ -172,7 +172,7 @@ class _OnEmulator(testtools.TestCase):
                 and entry['path'] == f'/{GROUP}/schemata']
 
 
-class OpenEulerTestCase(_OnEmulator):
+class OpenEulerTest(EmulatedTestCase):
 
     def test_the_host_is_read(self):
         self.assertEqual(dialects.OPENEULER_66, self.host.dialect)
@@ -282,7 +282,7 @@ class OpenEulerTestCase(_OnEmulator):
         self.assertEqual([], list(self.root.iterdir()))
 
 
-class ReconcileTestCase(_OnEmulator):
+class ReconcileTest(EmulatedTestCase):
     """A guest of libvirt's, and one with a group made here."""
 
     def setUp(self):
@@ -405,7 +405,7 @@ class ReconcileTestCase(_OnEmulator):
             self.assertEqual(5, self.held(group).values('MBPRI')[0])
 
 
-class LockTestCase(_OnEmulator):
+class LockTest(EmulatedTestCase):
 
     def _hold(self):
         holder = os.open(self.root, os.O_RDONLY)
@@ -450,7 +450,7 @@ class LockTestCase(_OnEmulator):
         fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-class IntelTestCase(_OnEmulator):
+class IntelTest(EmulatedTestCase):
 
     DIALECT = 'intel'
 
@@ -473,7 +473,7 @@ class IntelTestCase(_OnEmulator):
 FUSE = 0x65735546
 
 
-class EngineTestCase(_OnEmulator):
+class EngineTest(EmulatedTestCase):
     """What nova-compute does after a fault, and what its log says of it."""
 
     def setUp(self):
@@ -545,7 +545,7 @@ class EngineTestCase(_OnEmulator):
         self.assertEqual(UUID, problem.guest)
 
 
-class PrivsepTestCase(_OnEmulator):
+class PrivsepTest(EmulatedTestCase):
     """Through a real daemon, which has one capability."""
 
     def setUp(self):

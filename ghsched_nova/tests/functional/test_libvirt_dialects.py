@@ -31,7 +31,7 @@ def tearDownModule():
     test_testhost.tearDownModule()
 
 
-class _Monitors:
+class MonitorMixin:
     """A monitor alone, for which libvirt reads no line."""
 
     def test_a_monitor_alone_is_made(self):
@@ -39,7 +39,7 @@ class _Monitors:
         self.assertEqual(1, len(self.groups('mon_groups')))
 
 
-class AmdTest(_Monitors, test_testhost.HostTestCase):
+class AmdTest(MonitorMixin, test_testhost.HostTestCase):
     settings = testhost.Settings(dialect='amd')
 
     def test_a_lowest_cap_of_0_is_a_broken_host(self):
@@ -63,7 +63,7 @@ class SoftwareControllerTest(test_testhost.HostTestCase):
         return tuple(map(int, words[:2]))
 
 
-class MpamTest(_Monitors, test_testhost.HostTestCase):
+class MpamTest(MonitorMixin, test_testhost.HostTestCase):
     settings = testhost.Settings(dialect='mpam')
 
     def test_ids_must_be_dense(self):
@@ -72,7 +72,7 @@ class MpamTest(_Monitors, test_testhost.HostTestCase):
             "'5'", self.start('a', TUNE.format(5, 60)))
 
 
-class NvidiaTest(_Monitors, test_testhost.HostTestCase):
+class NvidiaTest(MonitorMixin, test_testhost.HostTestCase):
     settings = testhost.Settings(dialect='nvidia')
 
     def test_mb_hlim_is_taken_for_mb(self):

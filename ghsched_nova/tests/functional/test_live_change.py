@@ -43,7 +43,7 @@ REFUSED = fs.GroupError(
     errno.EINVAL, 'MBMIN value out of range')
 
 
-class LiveChangeBase(nova_base.GhschedTestCase):
+class LiveChangeTestCase(nova_base.GhschedTestCase):
 
     MEMORYTUNE = 'basic'
     SHARING = False
@@ -124,7 +124,7 @@ class LiveChangeBase(nova_base.GhschedTestCase):
                 for line, values in self.kernel.enforced[-1][2].items()}
 
 
-class SuccessTest(LiveChangeBase):
+class SuccessTest(LiveChangeTestCase):
 
     def test_all_four_keys(self):
         plan = self.change(mem_bw_min=40, mem_bw_max=70,
@@ -263,7 +263,7 @@ class SuccessTest(LiveChangeBase):
         self.assert_changed(40, 70)
 
 
-class EvacuatedTest(LiveChangeBase):
+class EvacuatedTest(LiveChangeTestCase):
 
     def test_what_its_old_host_still_counts_stays(self):
         """Nova removes it when that host is back."""
@@ -287,7 +287,7 @@ class EvacuatedTest(LiveChangeBase):
         return dict(self.instance(self.server).flavor.extra_specs)
 
 
-class OwnGroupTest(LiveChangeBase):
+class OwnGroupTest(LiveChangeTestCase):
     """nova-compute makes the group, and the XML has no memorytune."""
 
     MEMORYTUNE = 'none'
@@ -299,7 +299,7 @@ class OwnGroupTest(LiveChangeBase):
         self.assertEqual({}, self.stored(self.fake_domain())[1])
 
 
-class SharedGroupTest(LiveChangeBase):
+class SharedGroupTest(LiveChangeTestCase):
     """Two guests of one policy in one group."""
 
     SHARING = True
@@ -404,7 +404,7 @@ class SharedGroupTest(LiveChangeBase):
         self.assertEqual([self.group], self.kernel.own_groups())
 
 
-class RefusedTest(LiveChangeBase):
+class RefusedTest(LiveChangeTestCase):
     """Whoever refuses: all is as it was."""
 
     def test_placement_has_too_little_left(self):
@@ -600,7 +600,7 @@ class RefusedTest(LiveChangeBase):
         self.assertIn('Nova knows no server', str(error))
 
 
-class ConcurrencyTest(LiveChangeBase):
+class ConcurrencyTest(LiveChangeTestCase):
 
     def test_another_change_of_the_allocation(self):
         """Somebody writes it between our reading and writing: once more."""
@@ -649,7 +649,7 @@ class ConcurrencyTest(LiveChangeBase):
         self.assertEqual({}, self.bandwidth(self.server['id']))
 
 
-class SilentHostTest(LiveChangeBase):
+class SilentHostTest(LiveChangeTestCase):
     """The host does not answer in time."""
 
     def silence(self, *methods, does=False):

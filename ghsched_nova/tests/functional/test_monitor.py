@@ -24,7 +24,6 @@ import sys
 import tempfile
 import time
 
-import testtools
 
 from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
@@ -32,6 +31,7 @@ from ghsched_nova.lab.emulator import topology
 from ghsched_nova.lab.emulator import traffic
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import view
+from ghsched_placement.tests import base
 
 GROUP = 'qemu-7-instance-00000001-vcpus_0'
 _BUSY = """
@@ -43,7 +43,7 @@ while True:
 """
 
 
-class BusyGuestTest(testtools.TestCase):
+class BusyGuestTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

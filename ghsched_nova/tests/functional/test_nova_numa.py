@@ -46,7 +46,7 @@ class Usages:
         self.body = body
 
 
-class NUMAServersTest(nova_base.OurParts,
+class NUMAServersTest(nova_base.NovaTestCase,
                       test_numa_servers.NUMAServersTest):
     """A guest without ``ghsched:`` keys gets exactly what Nova gives it."""
 

@@ -20,7 +20,7 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
 
 
-class _Ours(nova_base.OurParts):
+class PciTestCase(nova_base.NovaTestCase):
 
     def base_filters(self):
         enabled = base.CONF.filter_scheduler.enabled_filters
@@ -35,25 +35,25 @@ class _Ours(nova_base.OurParts):
                 if provider['uuid'] not in ours]
 
 
-class InventoryReportingTests(
-        _Ours, nova_tests.PlacementPCIInventoryReportingTests):
+class InventoryReportingTest(
+        PciTestCase, nova_tests.PlacementPCIInventoryReportingTests):
     """Providers and inventories, whatever their parent."""
 
 
-class AllocationHealingTests(
-        _Ours, nova_tests.PlacementPCIAllocationHealingTests):
+class AllocationHealingTest(
+        PciTestCase, nova_tests.PlacementPCIAllocationHealingTests):
     """Allocations of guests that are older than the providers."""
 
 
-class SimpleRCAndTraitBasedPCIAliasTests(
-        _Ours, nova_tests.SimpleRCAndTraitBasedPCIAliasTests):
+class SimpleRCAndTraitBasedPCIAliasTest(
+        PciTestCase, nova_tests.SimpleRCAndTraitBasedPCIAliasTests):
     """Aliases alone."""
 
 
-class RCAndTraitBasedPCIAliasTests(
-        _Ours, nova_tests.RCAndTraitBasedPCIAliasTests):
+class RCAndTraitBasedPCIAliasTest(
+        PciTestCase, nova_tests.RCAndTraitBasedPCIAliasTests):
     """Devices asked for by resource class and traits."""
 
 
-class SRIOVAttachDetachTest(_Ours, sriov.SRIOVAttachDetachTest):
+class SRIOVAttachDetachTest(PciTestCase, sriov.SRIOVAttachDetachTest):
     """Passthrough ports of Neutron, attached to a running guest."""

@@ -18,14 +18,15 @@ from nova.tests.unit.virt.libvirt import test_driver
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import driver
+from ghsched_placement.tests import base
 
 
-class RealTimeServersTest(nova_base.OurParts,
+class RealTimeServersTest(nova_base.NovaTestCase,
                           test_rt_servers.RealTimeServersTest):
     """Guests with ``hw:cpu_realtime``, from the API to the host."""
 
 
-class RealTimeConfigTest(test_driver.LibvirtConnTestCase):
+class RealTimeConfigTest(base.TestCase, test_driver.LibvirtConnTestCase):
     """What the driver makes of ``hw:cpu_realtime``."""
 
     def setUp(self):

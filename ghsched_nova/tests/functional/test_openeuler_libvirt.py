@@ -82,7 +82,7 @@ def tearDownModule():
 
 
 @unittest.skipUnless(BUILD, 'no build of openEuler\'s libvirt is named')
-class _OpenEulerTestCase(test_host_command._HostTestCase):
+class OpenEulerTestCase(test_host_command.CommandTestCase):
 
     specs = ALL
 
@@ -115,7 +115,7 @@ class _OpenEulerTestCase(test_host_command._HostTestCase):
             for line in text.splitlines() if 'MB' in line}
 
 
-class OpenEulerLibvirtTest(_OpenEulerTestCase):
+class OpenEulerLibvirtTest(OpenEulerTestCase):
     """OLK-6.6: all that a guest can ask for."""
 
     settings = testhost.Settings(dialect='openeuler66')
@@ -152,7 +152,7 @@ class OpenEulerLibvirtTest(_OpenEulerTestCase):
             stream.write(text)
 
 
-class WithoutPriorityTest(_OpenEulerTestCase):
+class WithoutPriorityTest(OpenEulerTestCase):
     """Hardware without priorities: libvirt starts no guest that names one."""
 
     settings = testhost.Settings(dialect='openeuler66', without=('MBPRI',))

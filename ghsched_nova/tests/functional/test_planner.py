@@ -29,7 +29,6 @@ import fixtures
 from keystoneauth1 import noauth
 from keystoneauth1 import session
 from openstack import connection
-import testtools
 
 from ghsched_nova.cmd import main
 from ghsched_nova.lab import described
@@ -47,6 +46,7 @@ from ghsched_nova.lab.planner import private
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
 from ghsched_placement import lack
+from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
@@ -80,7 +80,7 @@ def place_of(one, node):
                 if number == node)
 
 
-class PlacementCase(testtools.TestCase):
+class PlacementTestCase(base.TestCase):
     """With one Placement for all tests: each loads its own hosts."""
 
     @classmethod
@@ -92,7 +92,7 @@ class PlacementCase(testtools.TestCase):
         return plan.plan_hosts(*args, placement=self.placement, **kwargs)
 
 
-class CountTest(PlacementCase):
+class CountTest(PlacementTestCase):
     """Each number can be found by hand; see kunpeng920.yaml."""
 
     def plan(self, text, hosts=None, **settings):
@@ -229,7 +229,7 @@ class CountTest(PlacementCase):
         self.assertEqual({(None, 'memory', 0, 8192)}, self.lacks())
 
 
-class MixTest(PlacementCase):
+class MixTest(PlacementTestCase):
 
     BIG = flavor(f'{ONE_NODE},ghsched:mem_bw_min=60', 'big')
     HALF = flavor(f'{ONE_NODE},ghsched:mem_bw_min=30', 'half')
@@ -280,7 +280,7 @@ class MixTest(PlacementCase):
                 for kind in mix.hosts))
 
 
-class ExactTest(PlacementCase):
+class ExactTest(PlacementTestCase):
     """The shortcuts against Placement asked for each guest by itself."""
 
     FLAVORS = (
@@ -342,7 +342,7 @@ class ExactTest(PlacementCase):
         self.assertEqual(counts[1].guests - counts[0].guests, more.guests)
 
 
-class LoadTest(PlacementCase):
+class LoadTest(PlacementTestCase):
     """What is put into Placement's tables is what its API tells."""
 
     def test_hosts_are_read_as_they_were_loaded(self):
@@ -388,7 +388,7 @@ class ReadOnly:
     put = post = delete = patch = _refused
 
 
-class CloudTest(PlacementCase):
+class CloudTest(PlacementTestCase):
 
     def setUp(self):
         super().setUp()
@@ -522,7 +522,7 @@ class Service(fixtures.Fixture):
         self.addCleanup(self._server.shutdown)
 
 
-class SdkTest(PlacementCase):
+class SdkTest(PlacementTestCase):
     """A cloud through openstacksdk, with its own sessions and threads."""
 
     def setUp(self):
@@ -596,7 +596,7 @@ class SdkTest(PlacementCase):
         self.assertIn('ghsched plan: Placement: ', err.getvalue())
 
 
-class CommandTest(testtools.TestCase):
+class CommandTest(base.TestCase):
 
     FLAVORS = ['--flavor', 'bw60:vcpus=2,ram=8192,hw:numa_nodes=1,'
                'ghsched:mem_bw_min=60',

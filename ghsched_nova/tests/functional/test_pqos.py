@@ -29,11 +29,11 @@ import sys
 import tempfile
 import unittest
 
-import testtools
 
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import as_cpu
 from ghsched_nova.tests.functional import test_testhost
+from ghsched_placement.tests import base
 
 REASON = test_testhost.REASON
 if not REASON and not shutil.which('pqos'):
@@ -79,7 +79,7 @@ def tearDownModule():
 
 
 @unittest.skipIf(REASON, REASON)
-class PqosTestCase(testtools.TestCase):
+class PqosTestCase(base.TestCase):
 
     #: Of the processor that pqos finds.
     make = 'intel'

@@ -28,7 +28,7 @@ from ghsched_nova.tests.functional import test_lifecycle
 from ghsched_nova.tests.functional import test_vfs
 
 
-class RolledBack:
+class RolledBackMixin:
     """Mixin: nova-compute cannot reach the other host with a disk."""
 
     CAST_AS_CALL = False
@@ -68,7 +68,7 @@ class RolledBack:
         self.api.put_service_force_down(service.service_ref.uuid, True)
 
 
-class BandwidthTest(RolledBack, nova_base.GhschedTestCase):
+class BandwidthTest(RolledBackMixin, nova_base.GhschedTestCase):
 
     def setUp(self):
         super().setUp()
@@ -107,7 +107,7 @@ class BandwidthTest(RolledBack, nova_base.GhschedTestCase):
             self.provider('host_b', node)])
 
 
-class OtherKeysTest(RolledBack, nova_base.GhschedTestCase):
+class OtherKeysTest(RolledBackMixin, nova_base.GhschedTestCase):
 
     def test_a_guest_that_was_to_lose_its_guarantee_keeps_it(self):
         for name in ('host_a', 'host_b'):
@@ -119,7 +119,7 @@ class OtherKeysTest(RolledBack, nova_base.GhschedTestCase):
         self.assert_agreement(self.server, 'host_b', [30])
 
 
-class VfsTest(RolledBack, test_vfs.VfsTestCase):
+class VfsTest(RolledBackMixin, test_vfs.VfsTestCase):
 
     def setUp(self):
         super().setUp()

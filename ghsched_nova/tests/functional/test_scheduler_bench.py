@@ -17,7 +17,8 @@ from pathlib import Path
 import subprocess
 import sys
 
-import testtools
+from ghsched_placement.tests import base
+
 
 BENCH = Path(__file__).resolve().parents[3] / 'tools' / 'bench'
 
@@ -29,7 +30,7 @@ def run(name, *arguments):
         capture_output=True, timeout=1200)
 
 
-class CountsTest(testtools.TestCase):
+class CountsTest(base.TestCase):
 
     def test_a_request_costs_the_same_in_a_cloud_of_any_size(self):
         done = run('scheduler_bench.py', '--hosts', '100', '400', '--kinds',
@@ -47,7 +48,7 @@ class CountsTest(testtools.TestCase):
         self.assertGreater(rows[400, 'whole']['rows'], 10 * large['rows'])
 
 
-class SameTest(testtools.TestCase):
+class SameTest(base.TestCase):
 
     def test_the_index_finds_what_the_whole_search_finds(self):
         done = run('scheduler_same.py', '--clouds', '3', '--requests', '6',

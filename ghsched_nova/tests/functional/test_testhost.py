@@ -28,11 +28,11 @@ import unittest
 
 import fixtures
 from lxml import etree
-import testtools
 
 from ghsched_nova.lab.emulator import daemons
 from ghsched_nova.lab.emulator import resctrl
 from ghsched_nova.lab.emulator import testhost
+from ghsched_placement.tests import base
 
 REASON = testhost.missing()
 if not REASON and len(os.sched_getaffinity(0)) < 2:
@@ -81,7 +81,7 @@ def tearDownModule():
 
 
 @unittest.skipIf(REASON, REASON)
-class HostTestCase(testtools.TestCase):
+class HostTestCase(base.TestCase):
     settings = testhost.Settings()
 
     @classmethod
@@ -402,7 +402,7 @@ class OpenEulerWithoutL3PRITest(HostTestCase):
 
 
 @unittest.skipIf(REASON, REASON)
-class DownTest(testtools.TestCase):
+class DownTest(base.TestCase):
     def test_nothing_is_left(self):
         host = testhost.Host(STATE)
         self.addCleanup(host.down)

@@ -17,8 +17,9 @@ from pathlib import Path
 import random
 import statistics
 import sys
-import unittest
 from unittest import mock
+
+from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[3]
 with mock.patch('sys.path', [str(TOP / 'tools/bench'), *sys.path]):
@@ -37,7 +38,7 @@ def most(duty, peak):
     return peak * (1 - 0.5 * 0.05 / duty) if duty > 0.05 else 0.0
 
 
-class VariedTest(unittest.TestCase):
+class VariedTest(base.TestCase):
 
     def test_as_many_use_little_as_in_the_trace(self):
         sorts = crowd(20000, correlation=0.0).sorts

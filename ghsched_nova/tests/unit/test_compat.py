@@ -18,13 +18,13 @@ import types
 from nova import objects
 from nova import version
 from oslo_utils import importutils
-import testtools
 
 from ghsched_nova import compat
 from ghsched_placement import node_move
+from ghsched_placement.tests import base
 
 
-class ReliedOnTest(testtools.TestCase):
+class ReliedOnTest(base.TestCase):
     """Fails when Nova changes what we rely on without a contract."""
 
     def test_signatures_of_nova_are_those_we_were_written_for(self):
@@ -140,7 +140,7 @@ class ReliedOnTest(testtools.TestCase):
                       inspect.getsource(rpc.ClientRouter.client))
 
 
-class PlaceTest(testtools.TestCase):
+class PlaceTest(base.TestCase):
     """What a move is planned from, of Nova's own objects."""
 
     def setUp(self):
@@ -200,7 +200,7 @@ class PlaceTest(testtools.TestCase):
         self.assertEqual((), compat.guest_cells(None))
 
 
-class HostTopologyTest(testtools.TestCase):
+class HostTopologyTest(base.TestCase):
     """Of a host, parsed when its nodes are asked for."""
 
     def setUp(self):

@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 from oslo_config import cfg
-from oslotest import base
 
 from ghsched_nova import conf
 from ghsched_nova import privsep
+from ghsched_placement.tests import base
 
 
-class TestListedOptions(base.BaseTestCase):
+class ListedOptionsTest(base.TestCase):
 
     def test_privsep_section_is_that_of_our_context(self):
         listed = {group.name: {opt.name: opt.default for opt in opts}
@@ -26,7 +26,7 @@ class TestListedOptions(base.BaseTestCase):
         self.assertEqual(['CAP_DAC_OVERRIDE'], section['capabilities'])
 
 
-class TestRegistered(base.BaseTestCase):
+class RegisteredTest(base.TestCase):
 
     def test_what_is_set_in_one_does_not_reach_another(self):
         one, other = cfg.ConfigOpts(), cfg.ConfigOpts()
@@ -40,7 +40,7 @@ class TestRegistered(base.BaseTestCase):
                                             other.ghsched.control_threads))
 
 
-class TestChecked(base.BaseTestCase):
+class CheckedTest(base.TestCase):
 
     def section(self, text):
         path = self.create_tempfiles([('nova', text)])[0]

@@ -14,13 +14,14 @@ import pathlib
 import pkgutil
 import re
 
-from oslotest import base
+from ghsched_placement.tests import base
+
 
 DESIGN = (pathlib.Path(__file__).parents[3]
           / 'doc/source/contributor/design.rst')
 
 
-class WalkTest(base.BaseTestCase):
+class WalkTest(base.TestCase):
     """The functions that the design guide names exist under that name."""
 
     def test_every_step_can_be_imported(self):

@@ -21,7 +21,8 @@ import shlex
 import subprocess
 
 import fixtures
-from oslotest import base
+
+from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[3]
 DEVSTACK = TOP / 'devstack'
@@ -71,7 +72,7 @@ WEIGHERS = ('ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher,'
             'ghsched_nova.scheduler.bandwidth_weigher.GhschedBandwidthWeigher')
 
 
-class TestDevstackPlugin(base.BaseTestCase):
+class DevstackPluginTest(base.TestCase):
 
     def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
         """What sourcing the plugin in a phase prints, line by line."""
@@ -233,7 +234,7 @@ class TestDevstackPlugin(base.BaseTestCase):
         self.assertEqual('sudo umount /sys/fs/resctrl', lines[1])
 
 
-class SimulatedHostTest(TestDevstackPlugin):
+class SimulatedHostTest(DevstackPluginTest):
     """The same with GHSCHED_SIMULATED_HOST, and what is different."""
 
     def phase(self, *words, **variables):

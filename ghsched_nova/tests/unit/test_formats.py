@@ -17,7 +17,6 @@ hosts of two releases read each other's. A change here needs an upgrade path,
 and not another value in the test.
 """
 
-from oslotest import base
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
@@ -29,6 +28,7 @@ from ghsched_placement import burst_record
 from ghsched_placement import names
 from ghsched_placement import node_move
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 
 UUID = '7c0a6f1e-5c2c-4a52-9d0f-0a4f4b2f6f10'
 KEYS = {'ghsched:mem_bw_min': '10', 'ghsched:mem_bw_max.1': '40',
@@ -55,7 +55,7 @@ MOVE = '''<domain><metadata>
 </metadata></domain>'''
 
 
-class PlacementTest(base.BaseTestCase):
+class PlacementTest(base.TestCase):
 
     def test_providers(self):
         self.assertEqual('bd31e006-a656-5694-aa04-fec4813f1bb7',
@@ -92,7 +92,7 @@ class PlacementTest(base.BaseTestCase):
                          (names.node_physnet(1), names.order_physnet([2, 0])))
 
 
-class NovaTest(base.BaseTestCase):
+class NovaTest(base.TestCase):
 
     def test_requests_for_vfs_are_known_by_their_requester(self):
         class Request:
@@ -101,7 +101,7 @@ class NovaTest(base.BaseTestCase):
         self.assertEqual(1, pci_requests.guest_node_of(Request))
 
 
-class HostTest(base.BaseTestCase):
+class HostTest(base.TestCase):
 
     def test_control_groups(self):
         guest = policy.parse(KEYS, 2)

@@ -18,9 +18,9 @@ import subprocess
 import sys
 
 import fixtures
-from oslotest import base
 
 import ghsched_import_hook
+from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[3]
 PTH = TOP / 'ghsched.pth'
@@ -33,7 +33,7 @@ def bare_python(code: str) -> subprocess.CompletedProcess[str]:
         capture_output=True, text=True, check=False)
 
 
-class TestFinder(base.BaseTestCase):
+class FinderTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -76,7 +76,7 @@ class TestFinder(base.BaseTestCase):
             ghsched_import_hook.GhschedFinder.find_spec('nova.virt.ghsched'))
 
 
-class TestPth(base.BaseTestCase):
+class PthTest(base.TestCase):
 
     def test_is_one_import_line(self):
         # The site module runs lines that start with "import " and takes

@@ -25,7 +25,8 @@ import subprocess
 import sys
 
 import ddt
-from oslotest import base
+
+from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[3]
 
@@ -116,7 +117,7 @@ def offences(module: str, path: pathlib.Path) -> list[str]:
 
 
 @ddt.ddt
-class TestImportRules(base.BaseTestCase):
+class ImportRulesTest(base.TestCase):
 
     @ddt.data('ghsched_nova', 'ghsched_placement', 'tempest_plugin')
     def test_package_keeps_to_the_rules(self, package):
@@ -151,7 +152,7 @@ class TestImportRules(base.BaseTestCase):
 
 
 @ddt.ddt
-class TestRuleMachinery(base.BaseTestCase):
+class RuleMachineryTest(base.TestCase):
 
     @ddt.data(
         ('import nova.virt', {'nova.virt'}),
@@ -207,7 +208,7 @@ SCHEDULER_LOADS = frozenset(
         '.scheduler'))
 
 
-class TestSchedulerLoads(base.BaseTestCase):
+class SchedulerLoadsTest(base.TestCase):
     """In a fresh interpreter, since this one has loaded far more."""
 
     def loaded(self):
@@ -238,7 +239,7 @@ class TestSchedulerLoads(base.BaseTestCase):
         self.assertEqual(set(), ours - SCHEDULER_LOADS)
 
 
-class TestCommandLoads(base.BaseTestCase):
+class CommandLoadsTest(base.TestCase):
     """A command that cron calls starts fast, and warns of nothing."""
 
     def loaded(self, statements):

@@ -18,10 +18,10 @@ from unittest import mock
 from nova.compute import resource_tracker
 from nova import exception
 from nova import objects
-import testtools
 
 from ghsched_nova import compat
 from ghsched_placement.node_move import GuestCell
+from ghsched_placement.tests import base
 
 compat.config()
 objects.register_all()
@@ -42,7 +42,7 @@ def _cell(number, pinned=()):
             size_kb=4, total=262144, used=0, reserved=0)])
 
 
-class ClaimTest(testtools.TestCase):
+class ClaimTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -24,8 +24,9 @@ import subprocess
 import zipfile
 
 import fixtures
-from oslotest import base
 import yaml
+
+from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[3]
 
@@ -38,7 +39,7 @@ def load_backend():
     return module
 
 
-class TestBuildBackend(base.BaseTestCase):
+class BuildBackendTest(base.TestCase):
 
     RECORD = 'ghsched-1.dist-info/RECORD'
 
@@ -94,7 +95,7 @@ tempest_plugin/tests/base.py,sha256=x,0
             self.assertEqual(self.RECORD, wheel.namelist()[-1])
 
 
-class TestNovaIsNoRequirement(base.BaseTestCase):
+class NovaIsNoRequirementTest(base.TestCase):
     """A package takes the Nova that is there, or none."""
 
     def setUp(self):
@@ -121,7 +122,7 @@ class TestNovaIsNoRequirement(base.BaseTestCase):
                       parser['extras']['nova'].splitlines())
 
 
-class TestEntryPoints(base.BaseTestCase):
+class EntryPointsTest(base.TestCase):
 
     def test_every_entry_point_names_a_module_of_the_tree(self):
         parser = configparser.ConfigParser()
@@ -156,7 +157,7 @@ def expand(name):
         for index, piece in enumerate(pieces)))}
 
 
-class TestToxEnvironments(base.BaseTestCase):
+class ToxEnvironmentsTest(base.TestCase):
     """tox takes an environment without commands for one that has passed."""
 
     def setUp(self):
@@ -209,7 +210,7 @@ class TestToxEnvironments(base.BaseTestCase):
                 self.assertIn('stestr run', self._commands(name), name)
 
 
-class TestRequirements(base.BaseTestCase):
+class RequirementsTest(base.TestCase):
 
     def test_a_controller_needs_no_libvirt(self):
         self.assertNotIn('libvirt-python',
@@ -221,7 +222,7 @@ class TestRequirements(base.BaseTestCase):
         self.assertIn('libvirt-python', parser['extras']['libvirt'])
 
 
-class TestTree(base.BaseTestCase):
+class TreeTest(base.TestCase):
 
     def _tracked(self):
         try:

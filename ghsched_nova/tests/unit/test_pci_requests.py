@@ -16,16 +16,16 @@ from nova import objects
 from nova.pci import request as nova_request
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel
-from oslotest import base
 
 from ghsched_nova import compat
 from ghsched_nova import pci_requests
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 
 objects.register_all()
 
 
-class WithVfsTest(base.BaseTestCase):
+class WithVfsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -107,7 +107,7 @@ class WithVfsTest(base.BaseTestCase):
         self.assertEqual(1, len(self.requests(ghsched__vfs='nic:1')))
 
 
-class DevicesLeftBehindTest(base.BaseTestCase):
+class DevicesLeftBehindTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

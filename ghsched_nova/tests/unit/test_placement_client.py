@@ -13,9 +13,9 @@
 import types
 
 from keystoneauth1 import exceptions
-from oslotest import base
 
 from ghsched_nova import placement_client
+from ghsched_placement.tests import base
 
 
 def answer(code, **document):
@@ -26,7 +26,7 @@ def refusal(code, detail, name=''):
     return answer(code, errors=[{'detail': detail, 'code': name}])
 
 
-class ErrorsTest(base.BaseTestCase):
+class ErrorsTest(base.TestCase):
     """Placement's answers as its API reference has them."""
 
     def client(self, response):

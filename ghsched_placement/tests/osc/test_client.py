@@ -14,13 +14,13 @@
 
 import json
 import types
-import unittest
 
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
-from ghsched_placement.osc import base
+from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import client
+from ghsched_placement.tests import base
 
 
 class Response:
@@ -51,7 +51,7 @@ def of(placement=None, compute=None):
         placement=placement, compute=compute), workers=1)
 
 
-class SetBandwidthTest(unittest.TestCase):
+class SetBandwidthTest(base.TestCase):
 
     move = False
 
@@ -84,7 +84,7 @@ class SetBandwidthTest(unittest.TestCase):
         for status in (400, 404, 409):
             self.assertEqual('refused: full', self.refused(Response(
                 status, {'ghsched': {'code': status, 'message': 'full'}}),
-                base.Refused))
+                osc_base.Refused))
 
     def test_a_cloud_without_the_filter_is_explained(self):
         told = self.refused(Response(
@@ -105,7 +105,7 @@ class SetBandwidthTest(unittest.TestCase):
             500, {'ghsched': {'code': 500, 'message': '- reboot it'}})))
 
 
-class RefusalTest(unittest.TestCase):
+class RefusalTest(base.TestCase):
 
     def refused(self, response):
         with self.assertRaises(exceptions.CommandError) as raised:
@@ -143,7 +143,7 @@ class RefusalTest(unittest.TestCase):
                     find_server=find)).find_server('x')
 
 
-class FindTest(unittest.TestCase):
+class FindTest(base.TestCase):
 
     def found(self, own, all_projects):
         """What is found; the second is of the server's other projects."""
@@ -174,7 +174,7 @@ class FindTest(unittest.TestCase):
             self.found(None, sdk_exceptions.ForbiddenException())
 
 
-class ReadTest(unittest.TestCase):
+class ReadTest(base.TestCase):
 
     def test_all_pages_are_read(self):
         nova = Adapter(servers=[
@@ -202,7 +202,7 @@ class ReadTest(unittest.TestCase):
                 servers=response)).diagnostics('u'))
 
 
-class OwnedTest(unittest.TestCase):
+class OwnedTest(base.TestCase):
     """Whether nova-scheduler asks for OWNER_NOVA."""
 
     def owned(self, traits, without):

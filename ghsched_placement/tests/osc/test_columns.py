@@ -12,17 +12,17 @@
 
 """How values are shown."""
 
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.osc import columns
+from ghsched_placement.tests import base
 
 VALUES = st.lists(st.none() | st.integers(-5, 5), max_size=8)
 
 
-class KnownTest(unittest.TestCase):
+class KnownTest(base.TestCase):
 
     @given(VALUES)
     def test_what_is_not_known_is_sorted_before_the_rest(self, values):
@@ -42,7 +42,7 @@ class KnownTest(unittest.TestCase):
                                           for value in (0, False, '')])
 
 
-class LinesTest(unittest.TestCase):
+class LinesTest(base.TestCase):
 
     def test_people_see_lines_and_programs_a_list(self):
         for kind, text in ((columns.Lines, '1\n2'), (columns.Words, '1, 2')):

@@ -15,7 +15,6 @@
 import argparse
 import json
 import types
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +33,7 @@ from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
 from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
 from ghsched_placement.tests import clouds
 from ghsched_placement.tests.osc import test_client
 
@@ -52,7 +52,7 @@ def record(status='ACTIVE', task=None, **specs):
                 f'ghsched:{key}': value for key, value in specs.items()}}}
 
 
-class CapacityTest(unittest.TestCase):
+class CapacityTest(base.TestCase):
 
     def test_a_row_for_each_node_and_one_for_the_rest(self):
         found = clouds.host(
@@ -72,7 +72,7 @@ class CapacityTest(unittest.TestCase):
         self.assertEqual(len(capacity.COLUMNS), len(rows[0]))
 
 
-class ServersTest(unittest.TestCase):
+class ServersTest(base.TestCase):
 
     def test_a_server_of_the_api(self):
         found = observe.read_server(record(mem_bw_min='30'), (1, None))
@@ -155,7 +155,7 @@ class ServersTest(unittest.TestCase):
         self.assertEqual(len(server.COLUMNS), len(rows[0]))
 
 
-class LoadsTest(unittest.TestCase):
+class LoadsTest(base.TestCase):
 
     def test_a_node_says_what_is_known_and_where_it_is_a_bottleneck(self):
         found = host.Loads([{
@@ -167,7 +167,7 @@ class LoadsTest(unittest.TestCase):
             'node 2: nothing is known', found.human_readable())
 
 
-class HostTest(unittest.TestCase):
+class HostTest(base.TestCase):
 
     def seen(self, **more):
         found = clouds.host(clouds.node(0, used=30), clouds.node(1),
@@ -212,7 +212,7 @@ class HostTest(unittest.TestCase):
             'allocation-differs: u: web holds'))
 
 
-class SharedGroupTest(unittest.TestCase):
+class SharedGroupTest(base.TestCase):
 
     def seen(self, *groups):
         """Guests of 10 % that are told to be in groups of 30 %."""
@@ -243,7 +243,7 @@ class SharedGroupTest(unittest.TestCase):
             guests.human_readable())
 
 
-class FlavorTest(unittest.TestCase):
+class FlavorTest(base.TestCase):
 
     SIZE = flavor.Size(4, 2048, 10)
 
@@ -324,7 +324,7 @@ class FlavorTest(unittest.TestCase):
                 flavor.vf_class(text)
 
 
-class PlainTest(unittest.TestCase):
+class PlainTest(base.TestCase):
     """Cells of CSV and of bare values."""
 
     @given(st.none() | st.integers() | st.lists(st.text(

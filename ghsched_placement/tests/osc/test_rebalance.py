@@ -13,7 +13,6 @@
 """From what Nova, Placement and hosts say to a plan, and to moves."""
 
 import argparse
-import unittest
 from unittest import mock
 
 from hypothesis import given
@@ -24,12 +23,13 @@ from ghsched_placement import affinity
 from ghsched_placement import capacity
 from ghsched_placement.findings import Server
 from ghsched_placement import load
-from ghsched_placement.osc import base
+from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
 from ghsched_placement import policy as policies
 from ghsched_placement import rebalance
 from ghsched_placement.rebalance import Spot
+from ghsched_placement.tests import base
 from ghsched_placement.tests import clouds
 from ghsched_placement import traffic
 
@@ -56,7 +56,7 @@ def said(uuid='u', time=10.0, node=0, talks=None, **figures):
     return found if talks is None else found | {traffic.KEY: talks}
 
 
-class GuestTest(unittest.TestCase):
+class GuestTest(base.TestCase):
 
     def test_what_it_waits_for_is_wanted_too(self):
         found = measured.guest(server(mem_bw_min='20'), said(bandwidth=5e9))
@@ -76,7 +76,7 @@ class GuestTest(unittest.TestCase):
         self.assertIsNone(measured.guest(server(nodes=(0, 1)), said()))
 
 
-class NodeTest(unittest.TestCase):
+class NodeTest(base.TestCase):
 
     def of(self, *guests, **figures):
         return measured.of_node(Spot('a', 0), load.HostNode(0, **figures),
@@ -161,7 +161,7 @@ class Cloud:
         return self.refused
 
 
-class ReadTest(unittest.TestCase):
+class ReadTest(base.TestCase):
 
     def test_a_host_without_guests_is_idle_and_one_that_is_silent_is_not(self):
         found, _records = measured.read(Cloud(('u', {}, '')),
@@ -207,7 +207,7 @@ class ReadTest(unittest.TestCase):
 MOVE = rebalance.Move('u', Spot('a', 0), Spot('b', 1), 'why', 100.0, 2.0)
 
 
-class CommandTest(unittest.TestCase):
+class CommandTest(base.TestCase):
 
     def arguments(self, *words):
         parser = argparse.ArgumentParser()
@@ -267,7 +267,7 @@ class CommandTest(unittest.TestCase):
         cloud = mock.Mock()
         self.assertEqual('', command.inside(cloud, inside))
         cloud.move_nodes.assert_called_once_with('u', {0: 1}, dry_run=False)
-        for error in (base.Refused('refused: pinned'),
+        for error in (osc_base.Refused('refused: pinned'),
                       exceptions.CommandError('HTTP 500')):
             cloud.move_nodes.side_effect = error
             self.assertEqual(str(error), command.inside(cloud, inside))

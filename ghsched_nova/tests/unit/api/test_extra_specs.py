@@ -12,7 +12,6 @@
 
 
 from typing import Any
-import unittest
 from unittest import mock
 
 from hypothesis import given
@@ -27,6 +26,7 @@ from stevedore import extension
 from ghsched_nova.api import extra_specs
 from ghsched_placement import keys
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 
 NAMES = [name for key in keys.KEYS
          for name in ([key.extra_spec, key.for_node(0), key.for_node(17)]
@@ -36,7 +36,7 @@ TEXT = (st.text(max_size=6) | st.integers(-5, 130).map(str)
                            '٣', '60.5', '', 'tru e', '0x10']))
 
 
-class LoadedTestCase(unittest.TestCase):
+class LoadedTestCase(base.TestCase):
     """Nova's registry as it is when our entry point is installed."""
 
     def setUp(self) -> None:
@@ -126,7 +126,7 @@ class ValidateTest(LoadedTestCase):
             policy.check(name, text)
 
 
-class RegisterTest(unittest.TestCase):
+class RegisterTest(base.TestCase):
 
     def test_every_key_has_a_validator_with_a_description(self):
         by_name = {v.name: v for v in extra_specs.register()}

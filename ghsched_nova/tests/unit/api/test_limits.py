@@ -13,18 +13,18 @@
 from nova import objects
 from nova.pci import request as pci_request
 from oslo_serialization import jsonutils
-from oslotest import base
 
 from ghsched_nova.api import limits
 from ghsched_nova import compat
 from ghsched_nova import pci_requests
+from ghsched_placement.tests import base
 
 objects.register_all()
 
 BANDWIDTH = {'CUSTOM_MEM_BW_PCT': 30, 'CUSTOM_RESCTRL_GROUP': 1}
 
 
-class AmountsTest(base.BaseTestCase):
+class AmountsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

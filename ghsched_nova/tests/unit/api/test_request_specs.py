@@ -12,9 +12,9 @@
 
 from nova import objects
 from oslo_utils.fixture import uuidsentinel
-from oslotest import base
 
 from ghsched_nova.api import request_specs
+from ghsched_placement.tests import base
 
 objects.register_all()
 
@@ -48,7 +48,7 @@ def spec(its_flavor, its_requests):
                                pci_requests=its_requests)
 
 
-class AgreeTest(base.BaseTestCase):
+class AgreeTest(base.TestCase):
 
     def test_one_that_agrees_is_left_alone(self):
         guest = instance(flavor('a', mem_bw_min='30'), requests(2))

@@ -21,7 +21,6 @@ from nova import conf
 from nova import context as nova_context
 from nova import policy
 from oslo_policy import policy as oslo_policy
-import testtools
 import webob
 
 from ghsched_nova.api import server_set
@@ -30,11 +29,12 @@ from ghsched_nova.live import records
 from ghsched_nova.tests.unit.cmd import test_server_move
 from ghsched_nova.tests.unit.cmd import test_server_set
 from ghsched_placement import errors as placement_errors
+from ghsched_placement.tests import base
 
 UUID = test_server_set.UUID
 
 
-class FilterTest(testtools.TestCase):
+class FilterTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -180,7 +180,7 @@ class FilterTest(testtools.TestCase):
             ours, f'/project/servers/{UUID}/action').status_int)
 
 
-class BodyTest(testtools.TestCase):
+class BodyTest(base.TestCase):
 
     @given(st.binary())
     def test_any_body_is_read(self, body):

@@ -20,7 +20,6 @@ from unittest import mock
 import fixtures
 import lxml.etree
 import lxml.html
-from oslotest import base
 
 from ghsched_nova.cmd import bench
 from ghsched_nova.lab.bench import plots
@@ -28,6 +27,7 @@ from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench.record import Finding
 from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.tests.unit.lab.bench import samples
+from ghsched_placement.tests import base
 
 
 def curve(n, *values):
@@ -41,7 +41,7 @@ REPORT = record.Report((samples.result(
         Finding('rule', 'passes: ...', 1.21, 'ms')]),))
 
 
-class TestCommand(base.BaseTestCase):
+class CommandTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

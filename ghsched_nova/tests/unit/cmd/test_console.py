@@ -18,9 +18,9 @@ import subprocess
 import sys
 from unittest import mock
 
-import testtools
 
 from ghsched_nova.cmd import console
+from ghsched_placement.tests import base
 
 #: A command.
 DO = ('import sys; from ghsched_nova.cmd import console; '
@@ -33,7 +33,7 @@ FAILS = DO.format('print("begun") or open("/absent/file")')
 SILENT = DO.format('print(end="") or 5')
 
 
-class CarryOutTest(testtools.TestCase):
+class CarryOutTest(base.TestCase):
 
     def carry_out(self, work):
         with contextlib.redirect_stderr(io.StringIO()) as told:

@@ -12,15 +12,15 @@
 
 import dataclasses
 from pathlib import Path
-import unittest
 
 from ghsched_nova.lab import described
 from ghsched_nova.lab import hostfile
+from ghsched_placement.tests import base
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 
 
-class PlannedTest(unittest.TestCase):
+class PlannedTest(base.TestCase):
 
     def host(self, **compute):
         file = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))

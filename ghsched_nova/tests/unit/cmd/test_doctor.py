@@ -24,7 +24,6 @@ import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 from oslo_upgradecheck import upgradecheck
-import testtools
 
 import ghsched_import_hook
 from ghsched_nova.cmd import checks
@@ -32,6 +31,7 @@ from ghsched_nova.cmd import console
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
+from ghsched_placement.tests import base
 
 #: A node with all services, and nothing wrong.
 GOOD = checks.Facts(
@@ -65,7 +65,7 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
 )
 
 
-class ChecksTest(testtools.TestCase):
+class ChecksTest(base.TestCase):
 
     def test_a_node_that_is_set_up(self):
         self.assertEqual({'ok'}, {one.status for one
@@ -95,7 +95,7 @@ class ChecksTest(testtools.TestCase):
             found).code == upgradecheck.Code.FAILURE)
 
 
-class CommandTest(testtools.TestCase):
+class CommandTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -189,7 +189,7 @@ class CommandTest(testtools.TestCase):
         self.assertIn('compute_driver is', out.getvalue())
 
 
-class VersionTest(testtools.TestCase):
+class VersionTest(base.TestCase):
 
     def test_every_command_has_one(self):
         for name in ('bench', 'exporter', 'host', 'main', 'top'):
@@ -203,7 +203,7 @@ class VersionTest(testtools.TestCase):
             self.assertEqual(console.version(), out.getvalue().split()[1])
 
 
-class UsageTest(testtools.TestCase):
+class UsageTest(base.TestCase):
 
     def test_wrong_usage_ends_as_the_help_says(self):
         for arguments in (['--format', 'x'], ['--x']):

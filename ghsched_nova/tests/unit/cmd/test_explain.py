@@ -19,10 +19,10 @@ from pathlib import Path
 import subprocess
 import sys
 import tempfile
-import unittest
 
 from ghsched_nova.cmd import main
 from ghsched_nova.guest import memorytune
+from ghsched_placement.tests import base
 
 ROOT = Path(__file__).parents[4]
 HOSTS = ROOT / 'etc' / 'ghsched' / 'hosts'
@@ -85,7 +85,7 @@ def changed(changes):
     return host_file(text)
 
 
-class GoldenTest(unittest.TestCase):
+class GoldenTest(base.TestCase):
     """The whole output, for two of the hosts that are shipped."""
 
     maxDiff = None
@@ -114,7 +114,7 @@ class GoldenTest(unittest.TestCase):
         self.assertEqual(text, memorytune.fragment(tune, True) + '\n')
 
 
-class VfsTest(unittest.TestCase):
+class VfsTest(base.TestCase):
     """The reference guest, its VFs on guest NUMA node 0 or on both."""
 
     GUEST = ('--vcpus', '160', '--ram', '245760', '--property',
@@ -226,7 +226,7 @@ class VfsTest(unittest.TestCase):
         self.assertEqual(0, status)
 
 
-class AliasTest(unittest.TestCase):
+class AliasTest(base.TestCase):
     """Two aliases in one flavor."""
 
     def explain(self, *properties, alias='nic2'):
@@ -255,7 +255,7 @@ class AliasTest(unittest.TestCase):
                       document['refusal'])
 
 
-class QueryTest(unittest.TestCase):
+class QueryTest(base.TestCase):
 
     def parameters(self, *properties, extra=()):
         _, document = small(*properties, extra=extra)
@@ -295,7 +295,7 @@ class QueryTest(unittest.TestCase):
                          document['placement_query']['not_shown'])
 
 
-class PlaceTest(unittest.TestCase):
+class PlaceTest(base.TestCase):
 
     def host_nodes(self, document):
         return [node['host_node'] for node in document['guest']['nodes']]
@@ -366,7 +366,7 @@ class PlaceTest(unittest.TestCase):
         self.assertEqual((0, '', ''), (status, text, err))
 
 
-class RefusalTest(unittest.TestCase):
+class RefusalTest(base.TestCase):
 
     def refused(self, pattern, *properties, host='kunpeng920', extra=()):
         status, document = small(*properties, host=host, extra=extra)
@@ -455,7 +455,7 @@ class RefusalTest(unittest.TestCase):
         self.assertIn('refused: ghsched:x: unknown key', err)
 
 
-class UsageTest(unittest.TestCase):
+class UsageTest(base.TestCase):
 
     def test_wrong_usage_is_not_a_refusal(self):
         for arguments, reason in (
@@ -486,7 +486,7 @@ class UsageTest(unittest.TestCase):
         self.assertEqual('[]', done.stdout.strip())
 
 
-class ThreadsTest(unittest.TestCase):
+class ThreadsTest(base.TestCase):
 
     GUEST = ('--vcpus', '4', '--ram', '4096', '--property', 'hw:numa_nodes=1',
              '--property', 'ghsched:vcpu_scheduler=fifo',

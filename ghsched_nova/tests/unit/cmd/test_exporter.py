@@ -30,7 +30,6 @@ import time
 
 from prometheus_client import parser as prometheus_parser
 import requests
-import testtools
 
 from ghsched_nova.cmd import exporter
 from ghsched_nova.guest import metadata
@@ -43,13 +42,14 @@ from ghsched_nova.tests.unit.monitor import test_view
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
 GUEST = {'guest_uuid': trees.UUID, 'guest_name': 'instance-00000001'}
 DASHBOARDS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'grafana'
 
 
-class _Case(testtools.TestCase):
+class ExporterTestCase(base.TestCase):
 
     def host(self, dialect, *groups):
         host = trees.Host(dialect)
@@ -61,7 +61,7 @@ class _Case(testtools.TestCase):
         host.run(1.0)
         return host
 
-    def serve(self, host, element=test_view.LibvirtTestCase.ELEMENT):
+    def serve(self, host, element=test_view.LibvirtTest.ELEMENT):
         self.module = test_view.Module(test_view.Domain(7, element))
         self.source = top_source.Source(
             host.reader, guests.Libvirt('test:///', self.module))
@@ -93,7 +93,7 @@ class _Case(testtools.TestCase):
                         node=node, **(guest or GUEST))
 
 
-class ScrapeTestCase(_Case):
+class ScrapeTest(ExporterTestCase):
 
     def test_counters_are_counters(self):
         host = self.host('intel', QEMU)
@@ -311,7 +311,7 @@ class ScrapeTestCase(_Case):
                                what='libvirt')])
 
 
-class CommandTestCase(_Case):
+class CommandTest(ExporterTestCase):
 
     def test_listens_on_loopback_until_it_is_ended(self):
         host = self.host('openeuler66', QEMU)
@@ -352,7 +352,7 @@ class CommandTestCase(_Case):
                                   [f'--port={port}'])
 
 
-class DashboardTestCase(_Case):
+class DashboardTest(ExporterTestCase):
 
     def exported(self):
         found = set()
@@ -363,7 +363,7 @@ class DashboardTestCase(_Case):
             host.sync()
             source = top_source.Source(host.reader, guests.Libvirt(
                 'test:///', test_view.Module(test_view.Domain(
-                    7, test_view.LibvirtTestCase.ELEMENT))))
+                    7, test_view.LibvirtTest.ELEMENT))))
             for family in metrics.Collector(source).collect():
                 found |= {sample.name for sample in family.samples}
         return found

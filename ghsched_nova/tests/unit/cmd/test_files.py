@@ -20,15 +20,15 @@ import tempfile
 from unittest import mock
 
 import fixtures
-import testtools
 
 from ghsched_nova.cmd import files
+from ghsched_placement.tests import base
 
 #: Of nobody, where the tests are run by root.
 NOBODY = 65534
 
 
-class FilesTest(testtools.TestCase):
+class FilesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -45,6 +45,7 @@ class FilesTest(testtools.TestCase):
         """Permissions count for root too, until the test ends."""
         if os.geteuid() == 0:
             self.addCleanup(os.seteuid, 0)
+            self.top.parent.chmod(0o755)
             os.seteuid(NOBODY)
 
     def can_not_rename(self, number):

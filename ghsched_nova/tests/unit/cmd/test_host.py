@@ -21,7 +21,6 @@ import tempfile
 import types
 from unittest import mock
 
-import testtools
 
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
@@ -33,12 +32,13 @@ from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.unit.resctrl import emulated
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_nova.virt import desired
+from ghsched_placement.tests import base
 
 XML = ('<domain><name>{0.name}</name><uuid>{0.uuid}</uuid><vcpu>2</vcpu>'
        '</domain>')
 
 
-class HostCommandTestCase(testtools.TestCase):
+class HostCommandTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -187,7 +187,7 @@ class HostCommandTestCase(testtools.TestCase):
         self.assertEqual(2, host_status([]))
 
 
-class RetireTestCase(testtools.TestCase):
+class RetireTest(base.TestCase):
 
     def test_a_host_that_would_report_it_all_again_is_left_alone(self):
         options = types.SimpleNamespace(
@@ -202,7 +202,7 @@ class RetireTestCase(testtools.TestCase):
                       err.getvalue())
 
 
-class LibvirtTestCase(testtools.TestCase):
+class LibvirtTest(base.TestCase):
 
     def test_a_libvirt_that_does_not_answer_is_told(self):
         try:

@@ -13,7 +13,6 @@
 
 import os
 import tempfile
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ import yaml
 
 from ghsched_nova.lab import host_pfs
 from ghsched_nova.lab import hostfile
+from ghsched_placement.tests import base
 
 GOOD = {
     'name': 'h',
@@ -51,7 +51,7 @@ def changed(value, *path):
     return yaml.safe_dump(document)
 
 
-class LoadTestCase(unittest.TestCase):
+class LoadTestCase(base.TestCase):
 
     def load(self, text):
         with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:

@@ -13,14 +13,14 @@
 import pathlib
 
 import ddt
-from oslotest import base
 import yaml
 
 from ghsched_nova.lab.contention import calibrate
 from ghsched_nova.lab.contention import tables
 from ghsched_nova.lab import hostfile
 from ghsched_nova.tests.unit.cmd import test_hostfile
-from ghsched_nova.tests.unit.lab.contention import base as contention
+from ghsched_nova.tests.unit.lab.contention import samples as contention
+from ghsched_placement.tests import base
 
 HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 
@@ -55,7 +55,7 @@ class SectionTest(test_hostfile.LoadTestCase):
 
 
 @ddt.ddt
-class ShippedTest(base.BaseTestCase):
+class ShippedTest(base.TestCase):
 
     @ddt.data('kunpeng920', 'amd-epyc9755')
     def test_the_fitted_demand_is_that_of_the_fit(self, name):

@@ -13,7 +13,6 @@
 
 """What the dry run tells again of Nova, against Nova itself."""
 
-import unittest
 from urllib import parse
 
 from hypothesis import given
@@ -30,6 +29,7 @@ from ghsched_placement import images
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
+from ghsched_placement.tests import base
 from ghsched_placement import topology
 
 objects.register_all()
@@ -118,7 +118,7 @@ def fits(numa):
         for cell in numa.cells)
 
 
-class TopologyTest(unittest.TestCase):
+class TopologyTest(base.TestCase):
 
     @settings(max_examples=150, deadline=None)
     @given(EXTRA_SPECS)
@@ -178,7 +178,7 @@ IMAGE = some({
     'hw_mem_page_size': ['small', 'any', '2048']})
 
 
-class ImageTest(unittest.TestCase):
+class ImageTest(base.TestCase):
 
     def of_nova(self, extra_specs, properties):
         return hardware.numa_get_constraints(
@@ -217,7 +217,7 @@ class ImageTest(unittest.TestCase):
                 self.of_nova(extra_specs, properties)
 
 
-class QueryTest(unittest.TestCase):
+class QueryTest(base.TestCase):
 
     def novas(self, flavor, numa):
         """The query of nova-scheduler with our filter and its own."""

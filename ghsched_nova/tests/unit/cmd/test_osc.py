@@ -14,19 +14,19 @@
 
 from unittest import mock
 
-import testtools
 
 from ghsched_nova.cmd import osc
 from ghsched_nova.cmd import server_move
 from ghsched_nova.cmd import server_set
 from ghsched_nova.tests.unit.cmd import test_server_move
 from ghsched_nova.tests.unit.cmd import test_server_set
-from ghsched_placement.osc import base
+from ghsched_placement.osc import base as osc_base
+from ghsched_placement.tests import base
 
 UUID = test_server_set.UUID
 
 
-class SetServerTest(testtools.TestCase):
+class SetServerTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -52,11 +52,11 @@ class SetServerTest(testtools.TestCase):
 
     def test_a_bad_value_is_refused_before_anybody_is_asked(self):
         for arguments in ((), ('--mem-bw-min', '300')):
-            self.assertRaises(base.Refused, self.call, 'web', *arguments)
+            self.assertRaises(osc_base.Refused, self.call, 'web', *arguments)
         self.client.set_bandwidth.assert_not_called()
 
 
-class MoveServerNodesTest(testtools.TestCase):
+class MoveServerNodesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -82,5 +82,6 @@ class MoveServerNodesTest(testtools.TestCase):
 
     def test_what_is_wrong_is_refused_before_anybody_is_asked(self):
         for node in ('1', '0=a'):
-            self.assertRaises(base.Refused, self.call, 'web', '--node', node)
+            self.assertRaises(osc_base.Refused, self.call,
+                              'web', '--node', node)
         self.client.move_nodes.assert_not_called()

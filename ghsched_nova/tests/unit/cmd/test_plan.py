@@ -16,7 +16,6 @@ import io
 import json
 from pathlib import Path
 import tempfile
-import unittest
 from unittest import mock
 
 from hypothesis import given
@@ -38,6 +37,7 @@ from ghsched_nova.lab.planner import plan_picture
 from ghsched_nova.lab.planner import private
 from ghsched_nova.lab.planner import progress
 from ghsched_placement import lack
+from ghsched_placement.tests import base
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 KUNPENG = str(HOSTS / 'kunpeng920.yaml')
@@ -73,7 +73,7 @@ def example(kinds=1):
         ('a note',))
 
 
-class InputTest(unittest.TestCase):
+class InputTest(base.TestCase):
 
     def test_copies_of_a_host(self):
         found = inputs.described([f'{KUNPENG}*2', EPYC])
@@ -169,7 +169,7 @@ class InputTest(unittest.TestCase):
             inputs.wanted(['m1'], connection)
 
 
-class DensityTest(unittest.TestCase):
+class DensityTest(base.TestCase):
 
     def test_the_published_test_and_what_the_model_gives(self):
         found = density.published(machine(KUNPENG), machine(EPYC))
@@ -263,7 +263,7 @@ class DensityTest(unittest.TestCase):
         self.assertEqual(policy, again)
 
 
-class OutputTest(unittest.TestCase):
+class OutputTest(base.TestCase):
 
     def test_nodes_that_lack_the_same_are_on_one_line(self):
         text = output.as_table(example(), ())
@@ -344,7 +344,7 @@ class OutputTest(unittest.TestCase):
             self.assertNotIn('goal', text)
 
 
-class PictureTest(unittest.TestCase):
+class PictureTest(base.TestCase):
 
     def test_it_is_svg_with_all_parts(self):
         found = density.published(machine(KUNPENG))
@@ -380,7 +380,7 @@ class PictureTest(unittest.TestCase):
             plan_picture.draw(odd, [])).itertext()))
 
 
-class ProgressTest(unittest.TestCase):
+class ProgressTest(base.TestCase):
 
     def drawn(self, began, shown=True):
         stream = io.StringIO()
@@ -404,7 +404,7 @@ class ProgressTest(unittest.TestCase):
         self.assertEqual(len(progress.bar(0, what)), len(line))
 
 
-class UsageTest(unittest.TestCase):
+class UsageTest(base.TestCase):
 
     def run_plan(self, *arguments):
         out, err = io.StringIO(), io.StringIO()

@@ -14,18 +14,18 @@ import types
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.cmd import server_move
 from ghsched_nova.tests.unit.live import test_wire
 from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
 
 PLAN = types.SimpleNamespace(
     guest=types.SimpleNamespace(uuid='u', name='web', host='host_a'),
     request=test_wire.REQUEST, needed=True)
 
 
-class WishTest(testtools.TestCase):
+class WishTest(base.TestCase):
 
     def test_guest_nodes_and_their_host_nodes(self):
         self.assertEqual({0: 2, 1: 0}, server_move.wish(['0=2', '1=0']))
@@ -47,7 +47,7 @@ class WishTest(testtools.TestCase):
             pass
 
 
-class OutputTest(testtools.TestCase):
+class OutputTest(base.TestCase):
 
     def test_a_row_for_each_vcpu(self):
         shown = server_move.document(PLAN, True)

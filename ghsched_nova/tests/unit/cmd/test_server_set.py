@@ -19,7 +19,6 @@ from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import server_set
@@ -27,6 +26,7 @@ from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_placement import change as changes
 from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
 
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
 SPECS = {'ghsched:mem_bw_min': '10', 'ghsched:mem_bw_max.1': '50'}
@@ -45,7 +45,7 @@ def plan(needed=True, running=True, guests=1):
         {}, None, effective, needed, guests)
 
 
-class CommandTest(testtools.TestCase):
+class CommandTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -167,7 +167,7 @@ class CommandTest(testtools.TestCase):
         changes.merge({}, wish)
 
 
-class ConfigurationTest(testtools.TestCase):
+class ConfigurationTest(base.TestCase):
 
     def test_a_host_without_novas_api_database_is_told_so(self):
         from nova import config

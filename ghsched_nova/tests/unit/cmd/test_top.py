@@ -34,7 +34,6 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 import pyte
-import testtools
 
 from ghsched_nova.cmd import top
 from ghsched_nova.monitor import rates
@@ -42,6 +41,7 @@ from ghsched_nova.monitor import top_output
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.unit.monitor import trees
+from ghsched_placement.tests import base
 
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
 OWN = f'ghsched-{trees.UUID}'
@@ -52,7 +52,7 @@ def as_lines(*args, **kwargs):
     return [line.text for line in top_output.page(*args, **kwargs).lines()]
 
 
-class _Case(testtools.TestCase):
+class TopTestCase(base.TestCase):
 
     def host(self, dialect):
         host = trees.Host(dialect)
@@ -71,7 +71,7 @@ class _Case(testtools.TestCase):
         return status, output.getvalue(), errors.getvalue()
 
 
-class BatchTestCase(_Case):
+class BatchTest(TopTestCase):
 
     def setUp(self):
         super().setUp()
@@ -198,7 +198,7 @@ class BatchTestCase(_Case):
         self.assertRegex(text, r'(?m)^0 +4000\.0  50\.0 ')
 
 
-class TerminalTestCase(_Case):
+class TerminalTest(TopTestCase):
 
     def setUp(self):
         super().setUp()
@@ -261,7 +261,7 @@ class TerminalTestCase(_Case):
         self.until(keys, 'instance-00000001')
 
 
-class RealTerminalTestCase(_Case):
+class RealTerminalTest(TopTestCase):
     """What a terminal shows, by pyte, which is one."""
 
     GUESTS = 40
@@ -371,7 +371,7 @@ class RealTerminalTestCase(_Case):
             raw += os.read(self.keys, 65536)
 
 
-class ScreenTestCase(testtools.TestCase):
+class ScreenTest(base.TestCase):
 
     @given(st.text(), st.integers(0, 20), st.integers(0, 20))
     def test_clipped_text_fits(self, text, first, columns):
@@ -413,7 +413,7 @@ class ScreenTestCase(testtools.TestCase):
         self.assertEqual('a?[2J??', top_output.printable('a\x1b[2J\x07\n'))
 
 
-class TotalsTestCase(testtools.TestCase):
+class TotalsTest(base.TestCase):
 
     def lines(self, *capacities):
         """The table of nodes that use 3, 4, ... MB/s."""
@@ -441,7 +441,7 @@ def _mb(rate):
     return rates.Figure(rates.State.OK, rate * 1e6)
 
 
-class OrderTestCase(testtools.TestCase):
+class OrderTest(base.TestCase):
 
     def usage(self, name, rate, minimum, maximum):
         guest = trees.guest(name, name, minimum=minimum, maximum=maximum)

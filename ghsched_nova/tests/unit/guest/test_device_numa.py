@@ -11,8 +11,6 @@
 # under the License.
 
 
-import unittest
-
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
@@ -20,6 +18,7 @@ from lxml import etree
 from ghsched_nova.guest import device_numa as dn
 from ghsched_nova.guest import locked_memory
 from ghsched_nova.guest import pci_topology as pci
+from ghsched_placement.tests import base
 
 #: Elements of Nova's domains that libvirt puts on a root port.
 ON_A_PORT = (
@@ -138,7 +137,7 @@ def place_as_libvirt(found, count):
     return ports[:count]
 
 
-class DecideTest(unittest.TestCase):
+class DecideTest(base.TestCase):
     DEVICE = dn.Device('0000:81:00.1', 3)
 
     def test_a_device_is_on_the_guest_node_of_its_host_node(self):
@@ -223,7 +222,7 @@ class DecideTest(unittest.TestCase):
                 self.assertTrue(nearest)
 
 
-class ExpanderTest(unittest.TestCase):
+class ExpanderTest(base.TestCase):
 
     def test_two_nodes_with_a_device_each(self):
         xml = domain([hostdev(1), interface(2), BALLOON, NO_USB], ports=3)
@@ -385,7 +384,7 @@ class ExpanderTest(unittest.TestCase):
             self.assertEqual(xml, bare)
 
 
-class SparePortsTest(unittest.TestCase):
+class SparePortsTest(base.TestCase):
     DEVICES = (hostdev(1), BALLOON, NO_USB, ON_A_PORT[0], ON_A_PORT[1])
 
     def test_not_while_libvirt_would_take_them(self):
@@ -427,7 +426,7 @@ class SparePortsTest(unittest.TestCase):
                 dn.with_address(xml, place)
 
 
-class PortsNeededTest(unittest.TestCase):
+class PortsNeededTest(base.TestCase):
 
     def needed(self, *devices):
         return pci.ports_needed(
@@ -456,7 +455,7 @@ class PortsNeededTest(unittest.TestCase):
             '<vsock><address type="pci" bus="0x01"/></vsock>')))
 
 
-class NumaElementTest(unittest.TestCase):
+class NumaElementTest(base.TestCase):
 
     def test_each_device_names_its_node(self):
         xml = domain([hostdev(1), interface(2), hostdev(3)])
@@ -503,7 +502,7 @@ class NumaElementTest(unittest.TestCase):
             self.assertEqual(1, dn.with_numa_element(once, 0).count('<numa'))
 
 
-class MachineTest(unittest.TestCase):
+class MachineTest(base.TestCase):
 
     def test_names(self):
         for name, arch, kind in (
@@ -521,7 +520,7 @@ class MachineTest(unittest.TestCase):
         self.assertEqual((address(9), address(2)), dn.passthrough(xml))
 
 
-class LockedMemoryTest(unittest.TestCase):
+class LockedMemoryTest(base.TestCase):
     GIB = 1024 * 1024
     NEW, OLD = (9, 0, 0), (8, 0, 0)
 
@@ -585,7 +584,7 @@ class LockedMemoryTest(unittest.TestCase):
                                                  size), self.OLD)
 
 
-class LayOutTest(unittest.TestCase):
+class LayOutTest(base.TestCase):
 
     @given(st.lists(st.integers(0, 60), max_size=8),
            st.frozensets(st.integers(0, 40), max_size=20),

@@ -29,6 +29,8 @@ import unittest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_placement.tests import base
+
 SCRIPT = (pathlib.Path(__file__).parents[4]
           / 'etc/ghsched/guest/ghsched-guest-tune')
 CPUS = sorted(os.sched_getaffinity(0))
@@ -58,10 +60,11 @@ def load() -> Any:
 TUNE = load()
 
 
-class MadeUp(unittest.TestCase):
+class SysfsTestCase(base.TestCase):
     """A guest with a card on its node 1, which has the CPUs of the test."""
 
     def setUp(self):
+        super().setUp()
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.root = pathlib.Path(directory.name)
@@ -106,7 +109,7 @@ class MadeUp(unittest.TestCase):
 
 
 @unittest.skipIf(len(CPUS) < 2, 'one CPU cannot be divided')
-class TuneTest(MadeUp):
+class TuneTest(SysfsTestCase):
 
     def setUp(self):
         super().setUp()
@@ -243,7 +246,7 @@ class TuneTest(MadeUp):
         self.assertIn('is it up?', self.refused(*self.apply))
 
 
-class ListTest(unittest.TestCase):
+class ListTest(base.TestCase):
 
     @given(st.sets(st.integers(0, 200)))
     def test_a_list_is_read_as_it_is_written(self, cpus):

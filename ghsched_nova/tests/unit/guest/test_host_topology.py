@@ -27,6 +27,7 @@ from ghsched_nova.guest.host_topology import Place
 from ghsched_nova.guest.host_topology import Shape
 from ghsched_nova.tests.unit.guest import samples
 from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
 
 SCHEMA = '/usr/share/libvirt/schemas/domain.rng'
 GB = 10 ** 9
@@ -56,7 +57,7 @@ def places():
                     min_size=1, max_size=12)
 
 
-class RenderTest(unittest.TestCase):
+class RenderTest(base.TestCase):
 
     def test_a_guest_that_does_not_ask_keeps_its_text(self):
         self.assertIs(samples.NOVA, host_topology.render(
@@ -148,7 +149,7 @@ class RenderTest(unittest.TestCase):
             self.assertEqual([], [str(one) for one in schema.error_log])
 
 
-class ShapeTest(unittest.TestCase):
+class ShapeTest(base.TestCase):
 
     def test_each_level_is_what_lies_within_the_one_above(self):
         cpus = [Place(socket, die, cluster, core)
@@ -169,7 +170,7 @@ class ShapeTest(unittest.TestCase):
                          * found.clusters * found.cores * found.threads)
 
 
-class BandwidthTest(unittest.TestCase):
+class BandwidthTest(base.TestCase):
 
     @given(st.lists(st.integers(1, 10 ** 13), min_size=1, max_size=4),
            st.integers(1, 100))
@@ -187,7 +188,7 @@ class BandwidthTest(unittest.TestCase):
         self.assertLess(max(mib) // step, 0xffff)
 
 
-class FlavorTest(unittest.TestCase):
+class FlavorTest(base.TestCase):
 
     def test_a_cpu_topology_of_novas_own_is_refused(self):
         with self.assertRaisesRegex(policies.PolicyError, 'hw:cpu_cores'):

@@ -24,6 +24,7 @@ from lxml import etree
 
 from ghsched_nova.guest import memorytune as mt
 from ghsched_nova.tests.unit.guest import samples
+from ghsched_placement.tests import base
 
 SCHEMA = '/usr/share/libvirt/schemas/domain.rng'
 
@@ -72,7 +73,7 @@ def plain(tune):
                           for node in tune.nodes), tune.monitor)
 
 
-class RenderTest(unittest.TestCase):
+class RenderTest(base.TestCase):
 
     def test_goes_last_into_the_cputune_that_is_there(self):
         for extended, text in ((True, EXTENDED), (False, PLAIN)):
@@ -156,7 +157,7 @@ class RenderTest(unittest.TestCase):
                 mt.render(xml, TUNE, True)
 
 
-class ReadTest(unittest.TestCase):
+class ReadTest(base.TestCase):
 
     def test_a_domain_without_has_none(self):
         for xml in samples.ALL:
@@ -185,7 +186,7 @@ class ReadTest(unittest.TestCase):
                 mt.read(xml)
 
 
-class StripTest(unittest.TestCase):
+class StripTest(base.TestCase):
 
     def test_leaves_a_domain_without_alone(self):
         for xml in (*samples.ALL, '<domain><cputune/></domain>'):
@@ -196,7 +197,7 @@ class StripTest(unittest.TestCase):
         self.assertEqual('<domain/>', mt.strip(xml))
 
 
-class RetuneTest(unittest.TestCase):
+class RetuneTest(base.TestCase):
 
     @given(DOMAINS, TUNES, NODES, st.booleans())
     def test_only_the_values_of_its_own_nodes_change(self, xml, tune, nodes,
@@ -215,7 +216,7 @@ class RetuneTest(unittest.TestCase):
             self.assertIs(xml, mt.retune(xml, TUNE.nodes, True))
 
 
-class RemapTest(unittest.TestCase):
+class RemapTest(base.TestCase):
 
     @given(DOMAINS, TUNES, st.permutations(range(32)))
     def test_only_the_node_numbers_change(self, xml, tune, targets):
@@ -245,7 +246,7 @@ class RemapTest(unittest.TestCase):
                 mt.remap(xml, nodes)
 
 
-class ProbeTest(unittest.TestCase):
+class ProbeTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -276,7 +277,7 @@ class ProbeTest(unittest.TestCase):
 
 @unittest.skipUnless(os.path.exists(SCHEMA), "libvirt's schemas are not "
                                              'installed')
-class LibvirtSchemaTest(unittest.TestCase):
+class LibvirtSchemaTest(base.TestCase):
     """libvirt's own grammar takes what is written for upstream libvirt."""
 
     def check(self, xml):
@@ -295,7 +296,7 @@ class LibvirtSchemaTest(unittest.TestCase):
 
 
 @unittest.skipUnless(shutil.which('virsh'), 'virsh is not installed')
-class UpstreamLibvirtTest(unittest.TestCase):
+class UpstreamLibvirtTest(base.TestCase):
     """An upstream libvirt reads it; its test driver needs no daemon."""
 
     def round_trip(self, xml):

@@ -14,11 +14,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
-import testtools
 
 from ghsched_nova.guest import metadata
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 DOMAIN = """<domain type='kvm'>
   <name>instance-00000001</name>
@@ -45,7 +45,7 @@ def domains(draw):
         tuple(hosts), draw(st.booleans()))
 
 
-class MetadataTest(testtools.TestCase):
+class MetadataTest(base.TestCase):
 
     @given(domains())
     def test_what_is_written_is_read_back(self, domain):

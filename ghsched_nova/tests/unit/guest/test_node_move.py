@@ -11,8 +11,6 @@
 # under the License.
 
 
-import unittest
-
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
@@ -23,6 +21,7 @@ from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 XML = '''<domain><name>g</name><vcpu>2</vcpu>
  <cputune><vcpupin vcpu="0" cpuset="0"/><vcpupin vcpu="1" cpuset="8"/>
@@ -44,7 +43,7 @@ def _canonical(xml):
     return etree.tostring(etree.fromstring(xml), method='c14n')
 
 
-class TheDomain(unittest.TestCase):
+class DomainTest(base.TestCase):
 
     def test_pins_memory_and_policy_move(self):
         xml = node_move.render(metadata.write(XML, POLICY), _after(2, 1), {})

@@ -16,7 +16,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
-from oslotest import base
 
 from ghsched_nova.guest import scheduling
 from ghsched_nova.tests.unit.guest import samples
@@ -26,6 +25,7 @@ from ghsched_placement.policy import PolicyError
 from ghsched_placement.scheduling import REALTIME
 from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.scheduling import ThreadPolicy
+from ghsched_placement.tests import base
 
 PINNED = (
     '<domain><vcpu>2</vcpu><iothreads>1</iothreads><cputune>'
@@ -42,7 +42,7 @@ def classes():
                 name, number if name in REALTIME else None)))
 
 
-class RenderTest(base.BaseTestCase):
+class RenderTest(base.TestCase):
 
     def render(self, xml, *args, **kwargs):
         return scheduling.render(xml, ThreadPolicy(*args, **kwargs))

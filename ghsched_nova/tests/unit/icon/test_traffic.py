@@ -10,7 +10,6 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import unittest
 from unittest import mock
 
 from hypothesis import given
@@ -21,6 +20,7 @@ from ghsched_nova.icon import privileged
 from ghsched_nova.icon import traffic
 from ghsched_nova.icon.traffic import Flow
 from ghsched_placement import affinity
+from ghsched_placement.tests import base
 
 #: Of Linux 6.18 with nf_conntrack_acct=1: 100000 bytes of TCP, 1000 of UDP,
 #: and 5000 of TCP over IPv6, each with its headers.
@@ -46,7 +46,7 @@ def counted(text, addresses=BOTH):
             for flow in conntrack.parse(text, addresses)]
 
 
-class ParseTest(unittest.TestCase):
+class ParseTest(base.TestCase):
 
     def test_what_a_kernel_shows(self):
         self.assertEqual(
@@ -102,7 +102,7 @@ class Fake(traffic.Source):
                 if {one, other} & addresses]
 
 
-class MeterTest(unittest.TestCase):
+class MeterTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

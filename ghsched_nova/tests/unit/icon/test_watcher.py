@@ -16,10 +16,10 @@ import unittest
 from unittest import mock
 import uuid
 
-from oslotest import base
 
 from ghsched_placement import rebalance
 from ghsched_placement.rebalance import Spot
+from ghsched_placement.tests import base
 
 try:
     from watcher.decision_engine.loading import default as loading
@@ -65,7 +65,7 @@ def cloud():
         for name in GUESTS))
 
 
-class StrategyTest(base.BaseTestCase):
+class StrategyTest(base.TestCase):
 
     def audit(self, model, **parameters):
         """What an audit proposes: action, server, from, to."""

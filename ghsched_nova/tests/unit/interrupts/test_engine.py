@@ -22,7 +22,6 @@ import tempfile
 import types
 from unittest import mock
 
-from oslotest import base
 
 from ghsched_nova.cmd import host
 from ghsched_nova.guest import scheduling
@@ -33,6 +32,7 @@ from ghsched_nova.tests.unit.interrupts import kernel
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import interrupts
 from ghsched_placement.scheduling import ThreadPolicy
+from ghsched_placement.tests import base
 
 UUID = 'c5a49498-ffaf-47ae-9208-77ea133d3fcf'
 XML = f'''<domain><name>web</name><uuid>{UUID}</uuid><vcpu>2</vcpu><devices>
@@ -43,7 +43,7 @@ STEERED = scheduling.render(XML, ThreadPolicy(irq_affinity='housekeeping'))
 VF, OTHER = 'vfio-msix[0](0000:18:00.2)', 'vfio-msix[0](0000:18:00.3)'
 
 
-class KernelTestCase(base.BaseTestCase):
+class KernelTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()

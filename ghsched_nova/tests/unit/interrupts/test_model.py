@@ -14,10 +14,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.interrupts import model
 from ghsched_placement import cpulist
+from ghsched_placement.tests import base
 
 INTERRUPTS = '''\
             CPU0       CPU1
@@ -30,7 +30,7 @@ INTERRUPTS = '''\
 '''
 
 
-class CountsTest(base.BaseTestCase):
+class CountsTest(base.TestCase):
 
     def test_all_vectors_of_a_device_are_summed_up(self):
         self.assertEqual({'0000:18:00.2': 13, '0000:7d:01.1': 0,
@@ -51,7 +51,7 @@ class CountsTest(base.BaseTestCase):
         self.assertEqual({}, model.counts(text.replace('vfio', '')))
 
 
-class ParseTest(base.BaseTestCase):
+class ParseTest(base.TestCase):
 
     def test_lines_of_vfio_are_read(self):
         self.assertEqual(
@@ -85,7 +85,7 @@ ROUTES = st.builds(model.Route, CPUS, CPUS,
                    st.none() | st.integers(0, 2))
 
 
-class PlanTest(base.BaseTestCase):
+class PlanTest(base.TestCase):
 
     GUEST = model.Guest('uuid', 'web', frozenset({'0000:18:00.2'}))
     FOUND = ((GUEST, model.parse(INTERRUPTS)[0]),)

@@ -18,13 +18,13 @@ import time
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 import yaml
 
 from ghsched_nova.lab import documents
 from ghsched_nova.lab import hostfile
 from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner import inputs
+from ghsched_placement.tests import base
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-10 ** 20, 10 ** 20)
@@ -46,7 +46,7 @@ HURTS = [bomb(9), '[' * 5000 + ']' * 5000, 'a: ' + '9' * 5000,
          'a: &a {b: *a}', 'a: 2001-99-99', 'a: 1\na: 2', 'x' * 1_000_001]
 
 
-class DocumentTest(testtools.TestCase):
+class DocumentTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -20,13 +20,13 @@ from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_placement import names
 from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
 
 ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
 NODE = names.numa_provider_uuid(ROOT, 1)
@@ -139,7 +139,7 @@ class Host:
         return self.world.policy
 
 
-class LiveChangeTest(testtools.TestCase):
+class LiveChangeTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -278,7 +278,7 @@ class LiveChangeTest(testtools.TestCase):
         self.assertRaises(errors.Gone, self.world.change)
 
 
-class SilenceTest(testtools.TestCase):
+class SilenceTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -16,10 +16,10 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.live import messages
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 nodes = st.lists(st.tuples(
     st.builds(NodePolicy, l3_ways=st.integers(0, 64),
@@ -36,7 +36,7 @@ _json = st.recursive(
                          'x')), inner, max_size=6), max_leaves=12)
 
 
-class MessagesTest(testtools.TestCase):
+class MessagesTest(base.TestCase):
 
     @given(pairs=nodes)
     def test_it_comes_back_as_it_went(self, pairs):

@@ -12,12 +12,12 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
+from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 64)
 CELLS = st.builds(
@@ -26,7 +26,7 @@ CELLS = st.builds(
     st.none() | NUMBERS)
 
 
-class MoveMessageTest(testtools.TestCase):
+class MoveMessageTest(base.TestCase):
 
     @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=3),
            st.dictionaries(NUMBERS, st.frozensets(NUMBERS)))

@@ -13,7 +13,6 @@
 import dataclasses
 from unittest import mock
 
-import testtools
 
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
@@ -21,6 +20,7 @@ from ghsched_nova.live import node_move
 from ghsched_placement import names
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import HostCell
+from ghsched_placement.tests import base
 
 COMPUTE = '1b1c5d0e-5b1d-4c39-8a67-6f1c0b7c2a11'
 GUEST = change.Guest('u', 'web', 'host_a', COMPUTE, (0,),
@@ -36,7 +36,7 @@ PLACE = node_move.Place(
 FROM, TO = (names.numa_provider_uuid(COMPUTE, node) for node in (0, 1))
 
 
-class NodeMoveBase(testtools.TestCase):
+class NodeMoveTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -66,7 +66,7 @@ class NodeMoveBase(testtools.TestCase):
         self.assertIn(text, str(error))
 
 
-class CheckTest(NodeMoveBase):
+class CheckTest(NodeMoveTestCase):
 
     def test_placement_and_the_host_are_asked_for_the_new_node(self):
         plan = self.check()
@@ -107,7 +107,7 @@ class CheckTest(NodeMoveBase):
         self.refused('ValueError: x')
 
 
-class RunTest(NodeMoveBase):
+class RunTest(NodeMoveTestCase):
 
     def setUp(self):
         super().setUp()

@@ -22,7 +22,6 @@ import types
 from unittest import mock
 
 import oslo_messaging
-import testtools
 
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
@@ -31,6 +30,7 @@ from ghsched_nova import rpcapi
 from ghsched_nova.virt import rpc
 from ghsched_placement import node_move
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 GUEST = types.SimpleNamespace(uuid='u', host='host_a', running=True)
 NODE = {'host_node': 1, 'min': 20, 'max': 60, 'hardlimit': False,
@@ -84,7 +84,7 @@ class Bus:
         return self.answer
 
 
-class RequestTest(testtools.TestCase):
+class RequestTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -154,7 +154,7 @@ class RequestTest(testtools.TestCase):
             messages.unpack(client.policy_of(GUEST, 't')))
 
 
-class EndpointTest(testtools.TestCase):
+class EndpointTest(base.TestCase):
 
     def test_it_takes_what_each_release_sends(self):
         self.assertEqual((messages.NAMESPACE, '1.3'),

@@ -19,16 +19,16 @@ import re
 import shutil
 import subprocess
 
-from oslotest import base
 import yaml
 
 from ghsched_nova.monitor import load_metrics
 from ghsched_nova.monitor import metrics
+from ghsched_placement.tests import base
 
 RULES = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'prometheus'
 
 
-class AlertsTest(base.BaseTestCase):
+class AlertsTest(base.TestCase):
 
     def test_they_fire_when_they_should_and_only_then(self):
         promtool = shutil.which('promtool')

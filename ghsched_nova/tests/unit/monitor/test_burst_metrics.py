@@ -14,14 +14,14 @@ from pathlib import Path
 
 import fixtures
 import prometheus_client
-import testtools
 
 from ghsched_nova.monitor import burst_metrics
 from ghsched_placement import burst
 from ghsched_placement import burst_record
+from ghsched_placement.tests import base
 
 
-class BurstMetricsTest(testtools.TestCase):
+class BurstMetricsTest(base.TestCase):
 
     def scrape(self, path):
         registry = prometheus_client.CollectorRegistry()

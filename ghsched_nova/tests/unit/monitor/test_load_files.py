@@ -11,12 +11,11 @@
 # under the License.
 
 
-import unittest
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.monitor import load_files
+from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 2 ** 63)
 TEXTS = st.text() | st.binary(max_size=200).map(
@@ -27,7 +26,7 @@ PARSERS = (load_files.cpu_times, load_files.run_times, load_files.last_cpu,
            load_files.mapped_memory, load_files.group_of)
 
 
-class TheParsers(unittest.TestCase):
+class ParsersTest(base.TestCase):
 
     @given(TEXTS)
     def test_no_text_is_an_error(self, text):

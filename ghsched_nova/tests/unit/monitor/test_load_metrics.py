@@ -14,13 +14,13 @@
 import json
 from pathlib import Path
 import re
-import unittest
 
 from ghsched_nova.monitor import load_metrics
 from ghsched_nova.monitor import view
 from ghsched_placement.load import GuestNode
 from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
+from ghsched_placement.tests import base
 
 RECORD = Load(1.0, 60.0, (
     HostNode(0, cpu_load=0.95, cpu_wait=0.5, io_wait=2.0,
@@ -32,9 +32,10 @@ RECORD = Load(1.0, 60.0, (
 GRAFANA = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'grafana'
 
 
-class TheMetrics(unittest.TestCase):
+class MetricsTest(base.TestCase):
 
     def setUp(self):
+        super().setUp()
         self.found = {
             (sample.name, *sorted(sample.labels.items())): sample.value
             for family in load_metrics.of(RECORD, [view.Guest('g', 'a', 1)])

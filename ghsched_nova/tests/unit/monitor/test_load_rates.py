@@ -12,7 +12,6 @@
 
 
 import dataclasses
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +27,7 @@ from ghsched_nova.monitor.load_rates import Sample
 from ghsched_nova.monitor.load_rates import Thread
 from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
+from ghsched_placement.tests import base
 
 SECOND = 10 ** 9
 TWO_NODES = {0: Node(frozenset({0, 1})), 1: Node(frozenset({2, 3}))}
@@ -50,7 +50,7 @@ def _after(seconds, before, now, **more):
                Sample(seconds, TWO_NODES, guests=now, **more))
 
 
-class TheLoadOfANode(unittest.TestCase):
+class NodeLoadTest(base.TestCase):
 
     def test_busy_time_of_its_cpus(self):
         found = _of(
@@ -174,7 +174,7 @@ class TheLoadOfANode(unittest.TestCase):
                     self.assertGreaterEqual(value, 0, name)
 
 
-class TheMean(unittest.TestCase):
+class MeanTest(base.TestCase):
 
     @staticmethod
     def _load(value, period=60.0):

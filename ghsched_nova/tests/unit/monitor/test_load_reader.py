@@ -16,7 +16,6 @@ from pathlib import Path
 import subprocess
 import sys
 import tempfile
-import unittest
 
 from lxml import etree
 
@@ -26,6 +25,7 @@ from ghsched_nova.monitor import load_meter
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import load_reader
 from ghsched_placement import bottleneck
+from ghsched_placement.tests import base
 
 #: Names its thread as QEMU names that of a vCPU, and is busy.
 _BUSY = '''
@@ -47,7 +47,7 @@ TWO_CELLS = '''
   <memnode cellid='1' mode='strict' nodeset='1'/></numatune></domain>'''
 
 
-class TheCellsOfADomain(unittest.TestCase):
+class DomainCellsTest(base.TestCase):
 
     def test_each_has_its_vcpus_memory_and_host_node(self):
         self.assertEqual(
@@ -62,9 +62,10 @@ class TheCellsOfADomain(unittest.TestCase):
         self.assertIsNone(found.host_node)
 
 
-class TheReader(unittest.TestCase):
+class ReaderTest(base.TestCase):
 
     def setUp(self):
+        super().setUp()
         self.top = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def _sysfs(self):
@@ -132,7 +133,7 @@ class TheReader(unittest.TestCase):
                                   found.nodes[1].memory_free))
 
 
-class TheMeter(unittest.TestCase):
+class MeterTest(base.TestCase):
 
     class _Reader:
         def __init__(self):
@@ -145,6 +146,7 @@ class TheMeter(unittest.TestCase):
                 {0: load_files.Times(self.busy, int(self.now * 100))})
 
     def setUp(self):
+        super().setUp()
         self.reader = self._Reader()
         self.meter = load_meter.LoadMeter(
             self.reader, bottleneck.limits({}), period=30)

@@ -15,12 +15,12 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor.rates import Figure
 from ghsched_nova.monitor.rates import Reading
 from ghsched_nova.monitor.rates import State
+from ghsched_placement.tests import base
 
 _values = st.integers(0, rates.WRAP - 1)
 _times = st.floats(0, 1e6, allow_nan=False)
@@ -32,7 +32,7 @@ def counter(before, now):
     return rates.figures({'x': before}, {'x': now}, 'counter_bytes')['x']
 
 
-class ParseTestCase(testtools.TestCase):
+class ParseTest(base.TestCase):
 
     def test_words_are_no_zero(self):
         # fs/resctrl/ctrlmondata.c, rdtgroup_mondata_show()
@@ -67,7 +67,7 @@ class ParseTestCase(testtools.TestCase):
                          rates.parse(b'%d' % rates.WRAP, 0).state)
 
 
-class CounterTestCase(testtools.TestCase):
+class CounterTest(base.TestCase):
 
     def test_rate(self):
         self.assertEqual(
@@ -121,7 +121,7 @@ class CounterTestCase(testtools.TestCase):
                 rates.figures(before, now, unit)))
 
 
-class RateTestCase(testtools.TestCase):
+class RateTest(base.TestCase):
 
     @given(_readings, _readings)
     def test_is_not_differentiated(self, before, now):
@@ -131,7 +131,7 @@ class RateTestCase(testtools.TestCase):
             self.assertEqual(float(now.value * 10 ** 6), figure.rate)
 
 
-class SumTestCase(testtools.TestCase):
+class SumTest(base.TestCase):
 
     def test_what_is_known_is_summed_and_the_state_tells(self):
         self.assertEqual(rates.NOTHING, rates.total([]))

@@ -22,7 +22,6 @@ import shutil
 import tempfile
 from unittest import mock
 
-import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import traffic
@@ -31,13 +30,14 @@ from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.unit.monitor import trees
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_placement.tests import base
 
 State = rates.State
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
 
 
-class _Case(testtools.TestCase):
+class ReaderTestCase(base.TestCase):
 
     def host(self, dialect, nodes=trees.NODES, speed=trees.SPEED):
         host = trees.Host(dialect, nodes, speed)
@@ -45,7 +45,7 @@ class _Case(testtools.TestCase):
         return host
 
 
-class DialectsTestCase(_Case):
+class DialectsTest(ReaderTestCase):
 
     #: These have a counter for the root group alone.
     FEW = {'nvidia'}
@@ -137,7 +137,7 @@ class DialectsTestCase(_Case):
         self.assertEqual(12, len(host.reader.usage().groups[0].used))
 
 
-class StatesTestCase(_Case):
+class StatesTest(ReaderTestCase):
 
     def setUp(self):
         super().setUp()
@@ -232,14 +232,14 @@ class StatesTestCase(_Case):
             self.assertEqual(os.O_RDONLY | os.O_CLOEXEC, call[0][1])
 
 
-class CapturedTestCase(testtools.TestCase):
+class CapturedTest(base.TestCase):
 
     UNREPORTED = {'arm-mainline-7.1', 'broken-empty', 'nvidia-ambiguous',
                   'nvidia-grace-l3', 'kunpeng920-openeuler22.03-mbpbm'}
 
     def test_each_machine_is_read_or_refused_with_a_reason(self):
-        for name in base.all_machines():
-            top = base.MACHINES / name
+        for name in samples.all_machines():
+            top = samples.MACHINES / name
             one = reader.Reader(top / 'resctrl', top / 'sysfs')
             try:
                 usage = one.usage()
@@ -257,19 +257,19 @@ class CapturedTestCase(testtools.TestCase):
                 ('kunpeng950-openeuler24.03', 'rate_mb', 32806e6),
                 ('nvidia-vera', 'counter_bytes', None),
                 ('amd-epyc', 'counter_bytes', None)):
-            top = base.MACHINES / name
+            top = samples.MACHINES / name
             usage = reader.Reader(top / 'resctrl', top / 'sysfs').usage()
             self.assertEqual(unit, usage.host.monitor.unit)
             self.assertEqual(rate, usage.groups[0].used[0,].rate)
 
     def test_processor_that_measures_and_can_not_cap(self):
-        top = base.MACHINES / 'intel-no-mba'
+        top = samples.MACHINES / 'intel-no-mba'
         host = topology.read_host(top / 'resctrl', top / 'sysfs')
         self.assertEqual((None, 'counter_bytes', {}),
                          (host.dialect, host.monitor.unit, host.control))
 
     def test_told_bandwidth_goes_first(self):
-        top = base.MACHINES / 'amd-epyc'
+        top = samples.MACHINES / 'amd-epyc'
         host = topology.read_host(top / 'resctrl', top / 'sysfs', {0: 1000})
         self.assertEqual(10 ** 9, host.capacity[0])
         self.assertNotEqual(10 ** 9, host.capacity[1])

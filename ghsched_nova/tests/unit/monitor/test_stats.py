@@ -17,12 +17,12 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import stats
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.unit.monitor import trees
+from ghsched_placement.tests import base
 
 NOW = 1_800_000_000.0
 _json = st.recursive(
@@ -42,7 +42,7 @@ def snapshot(*nodes):
     return view.Snapshot('x', 'rate_mb', nodes, (), (), rates.ZERO)
 
 
-class StatsTestCase(testtools.TestCase):
+class StatsTest(base.TestCase):
 
     def test_there_and_back(self):
         written = stats.write(snapshot(

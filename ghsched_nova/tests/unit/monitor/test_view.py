@@ -20,7 +20,6 @@ import dataclasses
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import guests
@@ -32,6 +31,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 Figure = rates.Figure
 State = rates.State
@@ -58,7 +58,7 @@ def shown(groups, *guests, host=HOST):
     return view.snapshot(view.Usage(host, tuple(groups)), guests)
 
 
-class OwnersTestCase(testtools.TestCase):
+class OwnersTest(base.TestCase):
 
     def owner(self, name, *guests):
         return view.owners(guests).of(view.Group(name, 1, True, ''))
@@ -102,7 +102,7 @@ class OwnersTestCase(testtools.TestCase):
         self.owner(name, trees.guest())
 
 
-class SnapshotTestCase(testtools.TestCase):
+class SnapshotTest(base.TestCase):
 
     def test_control_groups_add_up_to_the_node(self):
         # The root group has its monitoring groups in it.
@@ -212,7 +212,7 @@ class SnapshotTestCase(testtools.TestCase):
         self.assertEqual(node.used.rate, parts)
 
 
-class EffectiveTestCase(testtools.TestCase):
+class EffectiveTest(base.TestCase):
 
     def effective(self, text, host=HOST, node=0, of=()):
         return view.effective(host, schemata.parse(text), node, of)
@@ -351,7 +351,7 @@ class Module:
         return self.domains
 
 
-class LibvirtTestCase(testtools.TestCase):
+class LibvirtTest(base.TestCase):
 
     #: libvirt takes the namespace out.
     ELEMENT = ('<policy monitor="true"><node host="1" min="20" max="60" '

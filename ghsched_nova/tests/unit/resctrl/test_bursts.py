@@ -18,12 +18,12 @@ import functools
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import test_emulated
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 
 @functools.cache
@@ -33,7 +33,7 @@ def guaranteeing():
     return [host for host in hosts if host.dialect.knob('minimum')]
 
 
-class HeldBurstsTest(testtools.TestCase):
+class HeldBurstsTest(base.TestCase):
 
     def held(self, host, minimum, burst):
         setting, = resolve.resolve(host, GuestPolicy(

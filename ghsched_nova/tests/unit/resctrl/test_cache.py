@@ -14,13 +14,13 @@
 
 from pathlib import Path
 import tempfile
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import cache
 from ghsched_nova.resctrl import schemata
+from ghsched_placement.tests import base
 
 
 def a_cache(width=12, taken=0, shared=2, least=1):
@@ -47,7 +47,7 @@ def histories(draw):
     return one, steps
 
 
-class AssignTest(unittest.TestCase):
+class AssignTest(base.TestCase):
 
     @given(histories())
     def test_each_guest_has_its_ways_alone_and_the_rest_is_whole(self, given):
@@ -90,7 +90,7 @@ class AssignTest(unittest.TestCase):
         self.assertEqual(cache.span(12), cache.rest(a_cache(), {}))
 
 
-class RegionTest(unittest.TestCase):
+class RegionTest(base.TestCase):
 
     def test_ways_of_devices_stay_with_the_rest(self):
         self.assertEqual(0x3ff, cache.region_of(0xfff, 0xc00, 2))
@@ -104,7 +104,7 @@ class RegionTest(unittest.TestCase):
         self.assertEqual(0, cache.region_of(0xf, 0xf, 1))
 
 
-class ReadTest(unittest.TestCase):
+class ReadTest(base.TestCase):
 
     def read(self, info, root, nodes, shared=2):
         """:param nodes: L3 ids of the CPUs of each node."""

@@ -17,18 +17,18 @@ from pathlib import Path
 import shutil
 import tempfile
 
-import testtools
 
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 #: Kernels whose emulated machine has an L3 for each NUMA node.
 DIALECTS = ('intel', 'amd', 'mpam', 'openeuler510', 'openeuler66', 'nvidia')
 
 
-class _Base(testtools.TestCase):
+class CacheTestCase(base.TestCase):
 
     def new_world(self, dialect, ways=(3, 0, 4)):
         """Guests 0 and 2 are on node 0, guest 1 on node 1."""
@@ -65,7 +65,7 @@ class _Base(testtools.TestCase):
         return self.world.guests[number].group
 
 
-class EveryDialectTest(_Base):
+class EveryDialectTest(CacheTestCase):
 
     def test_guests_have_their_ways_and_all_others_the_rest(self):
         for dialect in DIALECTS:
@@ -89,7 +89,7 @@ class EveryDialectTest(_Base):
                 self.assertEqual([], self.world.files.operations)
 
 
-class ChangesTest(_Base):
+class ChangesTest(CacheTestCase):
 
     def setUp(self):
         super().setUp()

@@ -15,23 +15,23 @@
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.tests import base
 
 
 def _hosts():
     """The machines on which a limit can be held, by name."""
     found = {}
-    for name in base.all_machines():
+    for name in samples.all_machines():
         try:
-            found[name] = base.read_machine(
+            found[name] = samples.read_machine(
                 name, cap='hard', node_bandwidth={
                     node: 150000 + 10000 * node for node in range(8)})
         except resctrl_host.ResctrlUnavailable:
@@ -54,7 +54,7 @@ def _written(text, line):
         if old.name == change.name else old for old in parsed.lines)))
 
 
-class CapturedTestCase(testtools.TestCase):
+class CapturedTest(base.TestCase):
 
     def test_each_dialect_has_a_machine(self):
         self.assertEqual(set(dialects.BY_NAME),
@@ -73,11 +73,11 @@ class CapturedTestCase(testtools.TestCase):
         check()
 
     def _check(self, data, name, host):
-        text = (base.MACHINES / name / 'resctrl' / 'schemata').read_text()
+        text = (samples.MACHINES / name / 'resctrl' / 'schemata').read_text()
         places = data.draw(st.lists(
             st.sampled_from(sorted(host.domains_by_node)), min_size=1,
             max_size=2, unique=True))
-        nodes = [data.draw(base.policies_of(host))] * len(places)
+        nodes = [data.draw(samples.policies_of(host))] * len(places)
         desired = resolve.desired_lines(host, resolve.resolve(
             host, GuestPolicy(nodes=tuple(nodes)), places))
         defaults = resolve.other_domains(host)

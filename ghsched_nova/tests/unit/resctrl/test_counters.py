@@ -19,16 +19,16 @@ import tempfile
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import model
 from ghsched_nova.tests.unit.resctrl import world
+from ghsched_placement.tests import base
 
 TOTAL, LOCAL = 'mbm_total_bytes', 'mbm_local_bytes'
 
 
-class CountersTest(testtools.TestCase):
+class CountersTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -136,7 +136,7 @@ class CountersTest(testtools.TestCase):
 _GROUPS = st.lists(st.sampled_from('abcdefgh'), unique=True, min_size=1)
 
 
-class LedgerTest(testtools.TestCase):
+class LedgerTest(base.TestCase):
 
     @given(st.data(), _GROUPS, st.integers(0, 6))
     def test_no_more_is_given_than_there_is(self, data, groups, free):

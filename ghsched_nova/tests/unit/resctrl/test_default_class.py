@@ -17,15 +17,15 @@ from pathlib import Path
 import shutil
 import tempfile
 
-import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_nova.tests.unit.resctrl import world
+from ghsched_placement.tests import base
 
 
 class DefaultWorld(world.World):
@@ -59,7 +59,7 @@ class DefaultWorld(world.World):
             'ghsched', shared=naming.DEFAULT)
 
 
-class DefaultClassTestCase(testtools.TestCase):
+class DefaultClassTest(base.TestCase):
 
     def new_world(self, dialect='openeuler66'):
         top = Path(tempfile.mkdtemp())
@@ -130,7 +130,7 @@ class DefaultClassTestCase(testtools.TestCase):
                     self.assertLess(held[domain], self.world.host.no_cap)
 
     def test_how_a_cap_is_held_must_be_known(self):
-        host = base.openeuler(dialect=dialects.MPAM)
+        host = samples.openeuler(dialect=dialects.MPAM)
         error = self.assertRaises(resolve.PolicyNotHeld, resolve.default_class,
                                   host, 30)
         self.assertIn('[ghsched]bandwidth_cap', error.reason)

@@ -22,7 +22,6 @@ from hypothesis import given
 from hypothesis import HealthCheck
 from hypothesis import settings
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import dialects
@@ -30,9 +29,10 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import tasks
 from ghsched_nova.tests.unit.resctrl import world
+from ghsched_placement.tests import base
 
 
-class _Base(testtools.TestCase):
+class DevicesTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -64,7 +64,7 @@ class _Base(testtools.TestCase):
         self.assertEqual([], self.world.files.operations)
 
 
-class DevicesTestCase(_Base):
+class DevicesTest(DevicesTestCase):
 
     def test_those_of_a_new_guest_follow_its_threads(self):
         self.has(0, 17, 4)
@@ -204,7 +204,7 @@ class DevicesTestCase(_Base):
             plan, model.Actual({}), model.Wanted(devices=True)))
 
 
-class PropertyTestCase(_Base):
+class PropertyTest(DevicesTestCase):
 
     @settings(max_examples=60, deadline=None, database=None,
               suppress_health_check=list(HealthCheck))

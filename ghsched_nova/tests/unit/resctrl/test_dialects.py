@@ -15,16 +15,16 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 import ghsched_nova
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_placement import keys
 from ghsched_placement import names
+from ghsched_placement.tests import base
 
 INTEL_INFO = {'MB/delay_linear': '1\n',
               'MB/thread_throttle_mode': 'per-thread\n'}
@@ -37,7 +37,7 @@ def _mpam(step, minimum):
             'MB/min_bandwidth': f'{minimum}\n'}
 
 
-class CapabilitiesTestCase(testtools.TestCase):
+class CapabilitiesTest(base.TestCase):
 
     def test_openeuler_holds_all(self):
         self.assertEqual(
@@ -71,7 +71,7 @@ class CapabilitiesTestCase(testtools.TestCase):
             self.assertIs(dialect, dialects.BY_NAME[dialect.name])
 
 
-class DetectTestCase(testtools.TestCase):
+class DetectTest(base.TestCase):
 
     def _detect(self, info, text):
         return dialects.detect(info, schemata.parse(text))
@@ -225,7 +225,7 @@ class DetectTestCase(testtools.TestCase):
         self.assertTrue(dialects.why_unknown(info, root, files))
 
 
-class CompletenessTestCase(testtools.TestCase):
+class CompletenessTest(base.TestCase):
     """Nothing of a dialect is forgotten."""
 
     PAGES = Path(ghsched_nova.__file__).parents[1] / 'doc/source/admin'
@@ -247,9 +247,9 @@ class CompletenessTestCase(testtools.TestCase):
 
     def test_each_has_a_captured_tree(self):
         seen = set()
-        for machine in base.all_machines():
+        for machine in samples.all_machines():
             try:
-                host = base.read_machine(
+                host = samples.read_machine(
                     machine, node_bandwidth={0: 1000, 1: 1000})
             except resctrl_host.ResctrlUnavailable:
                 continue

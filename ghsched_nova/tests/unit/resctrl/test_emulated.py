@@ -22,7 +22,6 @@ from hypothesis import assume
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
@@ -30,11 +29,12 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import base
 from ghsched_nova.tests.unit.resctrl import emulated
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 #: The emulated machine, the dialect that it speaks, and the captured tree of
 #: such a machine.
@@ -65,7 +65,7 @@ def read(dialect, nodes=emulated.NODES):
             resctrl_host.Told(cap='hard'))
 
 
-class DialectsTestCase(testtools.TestCase):
+class DialectsTest(base.TestCase):
 
     def test_each_is_recognised(self):
         self.assertEqual(set(machines.DIALECTS), set(SPEAKS))
@@ -81,7 +81,7 @@ class DialectsTestCase(testtools.TestCase):
         # The counts differ, the kind does not.
         for dialect, (_name, machine) in SPEAKS.items():
             host = read(dialect)
-            like = base.read_machine(machine, cap='hard')
+            like = samples.read_machine(machine, cap='hard')
             if dialect == 'openeuler510':   # it has mbPrio besides
                 self.assertEqual({'MBPRI'}, _lines(host) - _lines(like))
                 continue
@@ -132,7 +132,7 @@ def _other_lines(model, group, knobs):
     return [line for line in parsed.lines if line.name not in knobs]
 
 
-class _OneGuest(testtools.TestCase):
+class OneGuestTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -147,7 +147,7 @@ class _OneGuest(testtools.TestCase):
         return made
 
 
-class RoundTripTestCase(_OneGuest):
+class RoundTripTest(OneGuestTestCase):
     """Parse, plan, apply and read back: nothing is left to do."""
 
     def _hold(self, held, desired):
@@ -157,7 +157,7 @@ class RoundTripTestCase(_OneGuest):
     def _check(self, data, dialect):
         host = read(dialect)
         held = self._world(dialect)
-        nodes = data.draw(st.lists(base.policies_of(host), min_size=1,
+        nodes = data.draw(st.lists(samples.policies_of(host), min_size=1,
                                    max_size=2))
         if dialect == 'intel-snc-cdp':      # both nodes are in one domain
             nodes = nodes[:1] * len(nodes)
@@ -261,7 +261,7 @@ def _whole(text, desired):
         return False
 
 
-class FuzzTestCase(_OneGuest):
+class FuzzTest(OneGuestTestCase):
 
     def _tree(self, dialect):
         """A tree of an emulated machine, and its files."""

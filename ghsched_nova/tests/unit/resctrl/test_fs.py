@@ -20,12 +20,12 @@ import tempfile
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import fs
+from ghsched_placement.tests import base
 
 
-class _Base(testtools.TestCase):
+class FilesTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -37,7 +37,7 @@ class _Base(testtools.TestCase):
         self.files = fs.Files()
 
 
-class LockTestCase(_Base):
+class LockTest(FilesTestCase):
 
     def locked(self):
         with fs.locked(self.files, self.root, 0.1):
@@ -65,7 +65,7 @@ class LockTestCase(_Base):
         self.assertTrue(self.locked())
 
 
-class WriteTestCase(_Base):
+class WriteTest(FilesTestCase):
 
     def refused(self, status):
         (self.root / 'info' / 'last_cmd_status').write_text(f'{status}\n')
@@ -87,7 +87,7 @@ class WriteTestCase(_Base):
         self.assertEqual('', self.refused('ok').status)
 
 
-class FilesTestCase(_Base):
+class FilesTest(FilesTestCase):
 
     def test_a_file_is_written_in_place(self):
         file = self.group / 'schemata'
@@ -106,7 +106,7 @@ class FilesTestCase(_Base):
                          fs.Files().directories(self.root))
 
 
-class ErrorTestCase(testtools.TestCase):
+class ErrorTest(base.TestCase):
 
     @given(st.tuples(st.text(), st.text(), st.text(), st.integers(0, 140),
                      st.text()))

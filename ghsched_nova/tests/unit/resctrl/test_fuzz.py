@@ -12,14 +12,14 @@
 
 """A small, fixed part of tools/fuzz_engine.py."""
 
-import testtools
 
 from ghsched_nova.tests.unit.resctrl import fuzz
+from ghsched_placement.tests import base
 
 CASES = 120
 
 
-class EngineTestCase(testtools.TestCase):
+class EngineTest(base.TestCase):
 
     def test_any_host_is_repaired_whatever_was_done_to_it(self):
         count = fuzz.Count()

@@ -19,12 +19,12 @@ from pathlib import Path
 import shutil
 import tempfile
 
-import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.unit.resctrl import world
+from ghsched_placement.tests import base
 
 MONITOR = naming.monitor_name(world.UUID.format(0))
 
@@ -49,7 +49,7 @@ class MeasuredWorld(world.World):
             wanted, removable=wanted.removable | set(self.measured()))
 
 
-class MeasuredTestCase(testtools.TestCase):
+class MeasuredTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -16,17 +16,17 @@ from pathlib import Path
 import shutil
 import tempfile
 
-import testtools
 
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.resctrl import world
+from ghsched_placement.tests import base
 
 UUID = world.UUID.format(0)
 
 
-class OwnGroupTestCase(testtools.TestCase):
+class OwnGroupTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -71,7 +71,7 @@ class OwnGroupTestCase(testtools.TestCase):
             self.assertIsNone(naming.guest_of(name))
 
 
-class LibvirtReadsTestCase(testtools.TestCase):
+class LibvirtReadsTest(base.TestCase):
 
     def reads(self, *lines):
         return schemata.libvirt_reads(

@@ -15,15 +15,15 @@ import dataclasses
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 ALL_FOUR = NodePolicy(minimum=20, maximum=60, hardlimit=False, priority=5)
 
@@ -33,7 +33,7 @@ def _lines(host, policy, *host_nodes):
         host, resolve.resolve(host, GuestPolicy(nodes=policy), host_nodes))
 
 
-class ResolveTestCase(testtools.TestCase):
+class ResolveTest(base.TestCase):
 
     def _refused(self, host, policy, *host_nodes):
         return self.assertRaises(
@@ -41,7 +41,7 @@ class ResolveTestCase(testtools.TestCase):
             GuestPolicy(nodes=policy), host_nodes).reason
 
     def test_all_four_on_openeuler(self):
-        host = base.openeuler()
+        host = samples.openeuler()
         setting, = resolve.resolve(host, GuestPolicy(nodes=(ALL_FOUR,)), [1])
         self.assertEqual(
             resolve.DomainSetting(domain=1, host_node=1, guest_node=0,
@@ -56,22 +56,22 @@ class ResolveTestCase(testtools.TestCase):
         self.assertEqual(
             {'MB': {0: 100}, 'MBHDL': {0: 1}, 'MBPRI': {0: 6},
              'MBMIN': {0: 0}},
-            _lines(base.openeuler(priority_default=6), (NodePolicy(),), 0))
+            _lines(samples.openeuler(priority_default=6), (NodePolicy(),), 0))
 
     def test_guest_nodes_may_be_crossed(self):
-        desired = _lines(base.openeuler(),
+        desired = _lines(samples.openeuler(),
                          (NodePolicy(maximum=10), NodePolicy(maximum=20)),
                          1, 0)
         self.assertEqual({0: 20, 1: 10}, desired['MB'])
 
     def test_each_cache_of_a_node_is_set(self):
-        host = base.intel(domains_by_node={0: (0, 1), 1: (2, 3)})
+        host = samples.intel(domains_by_node={0: (0, 1), 1: (2, 3)})
         self.assertEqual({'MB': {2: 40, 3: 40}},
                          _lines(host, (NodePolicy(maximum=40),), 1))
 
     def test_intel_has_no_value_for_what_it_has_no_line_for(self):
         setting, = resolve.resolve(
-            base.intel(), GuestPolicy(nodes=(NodePolicy(maximum=40),)), [0])
+            samples.intel(), GuestPolicy(nodes=(NodePolicy(maximum=40),)), [0])
         self.assertEqual(
             (40, None, None, None),
             (setting.maximum, setting.minimum, setting.hardlimit,
@@ -81,18 +81,19 @@ class ResolveTestCase(testtools.TestCase):
         for asked, held in ((1, 10), (10, 10), (11, 20), (91, 100)):
             self.assertEqual(
                 {'MB': {0: held}},
-                _lines(base.intel(), (NodePolicy(maximum=asked),), 0))
-        desired = _lines(base.openeuler(granularity=5, min_bandwidth=5),
+                _lines(samples.intel(), (NodePolicy(maximum=asked),), 0))
+        desired = _lines(samples.openeuler(granularity=5, min_bandwidth=5),
                          (NodePolicy(minimum=11, maximum=13),), 0)
         self.assertEqual(({0: 15}, {0: 15}),
                          (desired['MB'], desired['MBMIN']))
 
     def test_a_guarantee_of_nothing_is_not_raised_to_the_least_cap(self):
-        self.assertEqual({0: 0}, _lines(base.openeuler(min_bandwidth=10),
+        self.assertEqual({0: 0}, _lines(samples.openeuler(min_bandwidth=10),
                                         (NodePolicy(),), 0)['MBMIN'])
 
     def test_no_policy_no_setting(self):
-        self.assertEqual((), resolve.resolve(base.intel(), GuestPolicy(), [7]))
+        self.assertEqual(
+            (), resolve.resolve(samples.intel(), GuestPolicy(), [7]))
 
     def test_missing_knobs_are_named(self):
         for asked, key, fact in (
@@ -103,24 +104,24 @@ class ResolveTestCase(testtools.TestCase):
                  'Intel RDT of this host cannot let a guest exceed'),
                 (NodePolicy(priority=1), 'ghsched:mem_bw_priority=1',
                  'knows no priority')):
-            reason = self._refused(base.intel(), (asked,), 0)
+            reason = self._refused(samples.intel(), (asked,), 0)
             self.assertIn(key, reason)
             self.assertIn(fact, reason)
 
     def test_a_soft_limit_without_a_cap_needs_nothing(self):
         self.assertEqual({'MB': {0: 100}}, _lines(
-            base.intel(), (NodePolicy(hardlimit=False),), 0))
+            samples.intel(), (NodePolicy(hardlimit=False),), 0))
 
     def test_neither_limit_where_nobody_knows(self):
-        whole = base.openeuler()
-        host = base.openeuler(dialect=whole.dialect.narrowed(
+        whole = samples.openeuler()
+        host = samples.openeuler(dialect=whole.dialect.narrowed(
             frozenset({'MB', 'MBPRI'})))
         for hardlimit in (True, False):
             self.assertIn('ghsched:mem_bw_hardlimit', self._refused(
                 host, (NodePolicy(maximum=50, hardlimit=hardlimit),), 0))
 
     def test_a_node_without_a_domain_is_named(self):
-        host = base.openeuler(left_out={2: 'it has no CPU'})
+        host = samples.openeuler(left_out={2: 'it has no CPU'})
         self.assertIn('host NUMA node 2: it has no CPU',
                       self._refused(host, (NodePolicy(),), 2))
         self.assertIn('host NUMA node 5: it has no domain',
@@ -128,21 +129,21 @@ class ResolveTestCase(testtools.TestCase):
 
     def test_guest_nodes_and_host_nodes_must_match(self):
         self.assertIn('2 NUMA nodes', self._refused(
-            base.intel(), (NodePolicy(), NodePolicy()), 0))
+            samples.intel(), (NodePolicy(), NodePolicy()), 0))
 
     def test_two_guest_nodes_on_one_host_node(self):
         self.assertIn('on host NUMA node 0', self._refused(
-            base.openeuler(), (NodePolicy(), NodePolicy()), 0, 0))
+            samples.openeuler(), (NodePolicy(), NodePolicy()), 0, 0))
 
     def test_two_guest_nodes_in_one_domain(self):
-        host = base.intel(domains_by_node={0: (0,), 1: (0,)})
+        host = samples.intel(domains_by_node={0: (0,), 1: (0,)})
         same = NodePolicy(maximum=40)
         self.assertEqual({'MB': {0: 40}}, _lines(host, (same, same), 0, 1))
         self.assertIn('one set of limits', self._refused(
             host, (same, NodePolicy(maximum=50)), 0, 1))
 
 
-class BandwidthTestCase(testtools.TestCase):
+class BandwidthTest(base.TestCase):
     """Caps that are a bandwidth, and no share of one."""
 
     def _settings(self, host, policy, *host_nodes):
@@ -151,7 +152,7 @@ class BandwidthTestCase(testtools.TestCase):
     def test_amd_divides_among_the_caches_of_a_node(self):
         # 219726 MiB/s are 1843 eighths of a GB/s; 30 % are 552.96, and a
         # third of that is 184.3.
-        host = base.read_machine('amd-epyc')
+        host = samples.read_machine('amd-epyc')
         settings = self._settings(host, (NodePolicy(maximum=30),), 1)
         self.assertEqual({8: 185, 9: 185, 10: 185},
                          {x.domain: x.maximum for x in settings})
@@ -162,27 +163,27 @@ class BandwidthTestCase(testtools.TestCase):
     def test_no_cap_is_the_highest_value(self):
         for machine, highest in (('amd-epyc', 2048),
                                  ('intel-mba-mbps', 2 ** 32 - 1)):
-            host = base.read_machine(machine)
+            host = samples.read_machine(machine)
             setting = self._settings(host, (NodePolicy(),), 0)[0]
             self.assertEqual((highest, 100), (setting.maximum,
                                               setting.maximum_percent))
             self.assertEqual({'MB': highest}, resolve.other_domains(host))
 
     def test_a_cap_is_not_above_the_highest_value(self):
-        host = base.read_machine('amd-epyc-milan',
-                                 node_bandwidth={0: 4 * 10 ** 6})
+        host = samples.read_machine('amd-epyc-milan',
+                                    node_bandwidth={0: 4 * 10 ** 6})
         setting = self._settings(host, (NodePolicy(maximum=99),), 0)[0]
         self.assertEqual(2048, setting.maximum)
 
     def test_mibs_are_rounded_up_to_the_granularity(self):
-        host = base.read_machine('intel-mba-mbps')
+        host = samples.read_machine('intel-mba-mbps')
         setting, = self._settings(host, (NodePolicy(maximum=25),), 1)
         # A quarter of 190734 MiB/s is 47683.5.
         self.assertEqual((47690, 25.0), (setting.maximum,
                                          setting.maximum_percent))
 
     def test_two_nodes_below_one_cache_add_up(self):
-        host = base.intel(
+        host = samples.intel(
             dialect=dialects.INTEL_MBPS, no_cap=2 ** 32 - 1,
             domains_by_node={0: (0,), 1: (0,)},
             node_bandwidth={0: 100 * 2 ** 20, 1: 300 * 2 ** 20})
@@ -195,7 +196,7 @@ class BandwidthTestCase(testtools.TestCase):
 
     @given(st.integers(1, 100), st.integers(1, 10 ** 6), st.integers(1, 8))
     def test_no_cap_is_below_what_was_asked(self, asked, speed, caches):
-        host = base.intel(
+        host = samples.intel(
             dialect=dialects.AMD, no_cap=2048, min_bandwidth=0, granularity=1,
             domains_by_node={0: tuple(range(caches))},
             node_bandwidth={0: speed * 10 ** 6})
@@ -210,10 +211,10 @@ class BandwidthTestCase(testtools.TestCase):
                 self.assertLess((total - caches) * 125, speed * asked / 100)
 
 
-class FractionTestCase(testtools.TestCase):
+class FractionTest(base.TestCase):
 
     def test_a_cap_goes_up_to_what_the_hardware_shows(self):
-        host = base.read_machine('arm-mainline-7.1', cap='hard')
+        host = samples.read_machine('arm-mainline-7.1', cap='hard')
         for asked, held in ((1, 3), (4, 9), (17, 19), (26, 28), (32, 38),
                             (92, 97), (98, 100)):
             setting, = resolve.resolve(
@@ -222,14 +223,14 @@ class FractionTestCase(testtools.TestCase):
                                             setting.maximum_percent))
 
     def test_neither_limit_where_the_kernel_does_not_say(self):
-        host = base.read_machine('arm-mainline')
+        host = samples.read_machine('arm-mainline')
         for hardlimit in (True, False):
             asked = NodePolicy(maximum=50, hardlimit=hardlimit)
             self.assertRaises(resolve.PolicyNotHeld, resolve.resolve, host,
                               GuestPolicy(nodes=(asked,)), (0,))
 
     def test_nvidia_says_which(self):
-        host = base.read_machine('nvidia-grace')
+        host = samples.read_machine('nvidia-grace')
         for hardlimit in (True, False):
             desired = _lines(host, (NodePolicy(maximum=50,
                                                hardlimit=hardlimit),), 1)
@@ -239,16 +240,16 @@ class FractionTestCase(testtools.TestCase):
         self.assertEqual({'MB': 100}, resolve.other_domains(host))
 
 
-class OpenEuler510TestCase(testtools.TestCase):
+class OpenEuler510Test(base.TestCase):
 
     def test_the_lines_of_the_mount_options(self):
         asked = NodePolicy(minimum=11, maximum=51, hardlimit=False)
-        host = base.read_machine('kunpeng920-openeuler22.03-mbmax')
+        host = samples.read_machine('kunpeng920-openeuler22.03-mbmax')
         self.assertEqual({'MBMAX': {2: 52}, 'MBHDL': {2: 0}, 'MBMIN': {2: 12}},
                          _lines(host, (asked,), 2))
 
     def test_a_priority_that_the_machine_has_not(self):
-        host = base.read_machine('kunpeng920-openeuler22.03')
+        host = samples.read_machine('kunpeng920-openeuler22.03')
         narrow = dataclasses.replace(host.dialect, knobs=tuple(
             dataclasses.replace(knob, maximum=3)
             if knob.role == 'priority' else knob
@@ -260,7 +261,7 @@ class OpenEuler510TestCase(testtools.TestCase):
         self.assertIn('has priorities 0..3', exc.reason)
 
 
-class WritesTestCase(testtools.TestCase):
+class WritesTest(base.TestCase):
 
     CURRENT = schemata.parse('   MB:0=0000100;1=0000100\n'
                              'MBPRI:0=0000003;1=0000003\n')
@@ -301,7 +302,7 @@ class WritesTestCase(testtools.TestCase):
             self.assertIn('is no number', exc.reason)
 
 
-class LossyTestCase(testtools.TestCase):
+class LossyTest(base.TestCase):
     """Lines of which a kernel may show a little less than was written."""
 
     def _written(self, line, found, wanted,
@@ -332,11 +333,11 @@ class LossyTestCase(testtools.TestCase):
                         self._written(line, found, wanted, dialect.lossy))
 
 
-class ConvergenceTestCase(testtools.TestCase):
+class ConvergenceTest(base.TestCase):
     """Planned once, nothing is left to plan."""
 
     DOMAINS = range(4)
-    HARD_CAPS = base.node_policies(
+    HARD_CAPS = samples.node_policies(
         minimum=0, hardlimit=st.just(True), priority=st.none())
 
     def _converges(self, host, nodes, start):
@@ -345,7 +346,7 @@ class ConvergenceTestCase(testtools.TestCase):
         desired = resolve.desired_lines(
             host, resolve.resolve(host, policy, host_nodes))
         others = resolve.other_domains(host)
-        model = base.Model(host, self.DOMAINS, start)
+        model = samples.Model(host, self.DOMAINS, start)
         for line in resolve.plan_writes(schemata.parse(model.text()), desired,
                                         others, host.dialect.lossy):
             model.write(line)
@@ -364,10 +365,11 @@ class ConvergenceTestCase(testtools.TestCase):
                 self.assertIn(held[domain], {value, *near})
         return desired
 
-    @given(st.data(), st.lists(base.node_policies(), min_size=1, max_size=4),
+    @given(st.data(),
+           st.lists(samples.node_policies(), min_size=1, max_size=4),
            st.sampled_from((1, 2, 5, 7, 10)))
     def test_openeuler(self, data, nodes, step):
-        host = base.openeuler(
+        host = samples.openeuler(
             granularity=step, min_bandwidth=data.draw(st.integers(1, 10)),
             domains_by_node={n: (n,) for n in self.DOMAINS},
             priority_default=data.draw(st.integers(0, 7)))
@@ -386,5 +388,5 @@ class ConvergenceTestCase(testtools.TestCase):
     @given(st.lists(HARD_CAPS, min_size=1, max_size=4),
            st.integers(1, 10).map(lambda tenth: tenth * 10))
     def test_intel(self, nodes, start):
-        host = base.intel(domains_by_node={n: (n,) for n in self.DOMAINS})
+        host = samples.intel(domains_by_node={n: (n,) for n in self.DOMAINS})
         self._converges(host, nodes, {'MB': start})

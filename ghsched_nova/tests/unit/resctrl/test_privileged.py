@@ -21,7 +21,6 @@ import msgpack
 from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_utils import importutils
-import testtools
 
 from ghsched_nova import conf
 from ghsched_nova import privsep
@@ -29,6 +28,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
+from ghsched_placement.tests import base
 
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
 ROOT = Path('/sys/fs/resctrl')
@@ -50,7 +50,7 @@ def _remote_call(name, args, kwargs, timeout):
     return _over_the_wire(result)
 
 
-class PrivilegedTestCase(testtools.TestCase):
+class PrivilegedTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -164,7 +164,7 @@ class PrivilegedTestCase(testtools.TestCase):
                       importutils.import_class(privsep.context.pypath))
 
 
-class FileSystemTestCase(testtools.TestCase):
+class FileSystemTest(base.TestCase):
 
     def test_the_kernel_is_asked(self):
         self.assertEqual(0x9fa0, privileged.file_system('/proc'))

@@ -23,7 +23,6 @@ from hypothesis import given
 from hypothesis import HealthCheck
 from hypothesis import settings
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
@@ -34,11 +33,12 @@ from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import survey
 from ghsched_nova.tests.unit.resctrl import world
+from ghsched_placement.tests import base
 
 OLD = 'qemu-9-instance-000000ff-vcpus_0-1'
 
 
-class _Base(testtools.TestCase):
+class ReconcileTestCase(base.TestCase):
 
     DIALECT = 'openeuler66'
     MAKERS = ('ghsched', 'libvirt', 'libvirt-process')
@@ -67,7 +67,7 @@ class _Base(testtools.TestCase):
         return [(action.kind, action.group) for action in report.actions]
 
 
-class DriftTestCase(_Base):
+class DriftTest(ReconcileTestCase):
 
     def setUp(self):
         super().setUp()
@@ -166,7 +166,7 @@ class DriftTestCase(_Base):
         self.assertNotIn(self.groups[1], self.world.groups())
 
 
-class LeakTestCase(_Base):
+class LeakTest(ReconcileTestCase):
 
     def setUp(self):
         super().setUp()
@@ -241,7 +241,7 @@ class LeakTestCase(_Base):
         self.assertEqual(((), (OLD,)), (report.actions, report.foreign))
 
 
-class FaultTestCase(_Base):
+class FaultTest(ReconcileTestCase):
     """After each: nothing left, and nobody silently without a policy."""
 
     def fail(self, number, what, text='', group='', times=99):
@@ -393,7 +393,7 @@ class FaultTestCase(_Base):
         self.assertEqual([], self.world.files.operations)
 
 
-class EveryDialectTestCase(_Base):
+class EveryDialectTest(ReconcileTestCase):
     """apply(plan) reaches what is desired, whatever was there before."""
 
     def test_from_nothing(self):
@@ -468,7 +468,7 @@ def _names():
     return st.text(letters, min_size=1, max_size=90)
 
 
-class NamesTestCase(testtools.TestCase):
+class NamesTest(base.TestCase):
 
     def guest(self, name, maker='libvirt', number=7):
         return model.Guest(model.Domain(world.UUID.format(1), number, name),

@@ -15,9 +15,9 @@ from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import rounding
+from ghsched_placement.tests import base
 
 
 def _half_up(number):
@@ -34,7 +34,7 @@ def _kernel(percent, bits, granularity):
     return _half_up(Fraction(band * 100, 2 ** bits))
 
 
-class FractionsTestCase(testtools.TestCase):
+class FractionsTest(base.TestCase):
 
     def test_each_control_is_known_by_its_two_numbers(self):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
@@ -82,7 +82,7 @@ class FractionsTestCase(testtools.TestCase):
         self.assertRaises(KeyError, rounding.fractions, 10, 10)
 
 
-class ShownInsteadTestCase(testtools.TestCase):
+class ShownInsteadTest(base.TestCase):
 
     def test_it_is_near_to_what_was_written(self):
         for percent in range(101):
@@ -96,7 +96,7 @@ class ShownInsteadTestCase(testtools.TestCase):
         self.assertEqual({0}, rounding.shown_instead(0))
 
 
-class MultipleTestCase(testtools.TestCase):
+class MultipleTest(base.TestCase):
 
     @given(st.integers(0, 2 ** 32), st.integers(1, 1000))
     def test_it_is_the_next(self, value, granularity):

@@ -18,7 +18,6 @@ from pathlib import Path
 import shutil
 import tempfile
 
-import testtools
 
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
@@ -29,9 +28,10 @@ from ghsched_nova.tests.unit.resctrl import test_default_class
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 
-class ScarcityTestCase(testtools.TestCase):
+class ScarcityTest(base.TestCase):
 
     def world(self, *makers, dialect='openeuler66', closids=None,
               kind=world.World):

@@ -13,11 +13,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl.schemata import Line
 from ghsched_nova.resctrl.schemata import Schemata
+from ghsched_placement.tests import base
 
 OPENEULER = ('   L3:1=fffffff;122=fffffff\n'
              '   MB:0=0000100;1=0000060\n'
@@ -39,7 +39,7 @@ _schemata = st.lists(
 _padding = st.text(' \t', max_size=4)
 
 
-class RoundTripTestCase(testtools.TestCase):
+class RoundTripTest(base.TestCase):
 
     @given(_schemata)
     def test_what_is_rendered_is_parsed_again(self, given_):
@@ -79,7 +79,7 @@ class RoundTripTestCase(testtools.TestCase):
         self.assertEqual('MB:\n', schemata.render(schemata.parse('  MB:\n')))
 
 
-class NamesTestCase(testtools.TestCase):
+class NamesTest(base.TestCase):
 
     @given(st.permutations(OPENEULER.splitlines(keepends=True)))
     def test_mbpri_is_never_taken_for_mb(self, rows):
@@ -99,7 +99,7 @@ class NamesTestCase(testtools.TestCase):
                           'MB PRI:0=1\n')
 
 
-class LibvirtTestCase(testtools.TestCase):
+class LibvirtTest(base.TestCase):
 
     def test_which_libvirt_reads_which_lines(self):
         for lines, upstream, openeuler in (
@@ -115,7 +115,7 @@ class LibvirtTestCase(testtools.TestCase):
                 schemata.openeuler_libvirt_reads(parsed)), lines)
 
 
-class ValuesTestCase(testtools.TestCase):
+class ValuesTest(base.TestCase):
 
     def test_bit_masks_are_hexadecimal(self):
         self.assertEqual({1: 0xfffffff, 122: 0xfffffff},
@@ -128,7 +128,7 @@ class ValuesTestCase(testtools.TestCase):
                               schemata.parse(text).values, 'MB')
 
 
-class MalformedTestCase(testtools.TestCase):
+class MalformedTest(base.TestCase):
 
     def test_each_is_refused(self):
         for text in ('MB', '=1', ':0=1', 'MB:0=', 'MB:=1', 'MB:0=1;',

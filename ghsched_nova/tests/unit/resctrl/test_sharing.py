@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import HealthCheck
 from hypothesis import settings
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
@@ -32,6 +31,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.tests import base
 
 #: A group of a policy that no guest has any more.
 OLD = 'ghsched-shared-0123456789abcdef'
@@ -91,7 +91,7 @@ class SharingWorld(world.World):
                     if naming.group_name(guest.domain.uuid) == name)
 
 
-class _Base(testtools.TestCase):
+class SharingTestCase(base.TestCase):
 
     def new_world(self, dialect='openeuler66', guests=3):
         top = Path(tempfile.mkdtemp())
@@ -110,7 +110,7 @@ class _Base(testtools.TestCase):
         self.assertEqual([], self.world.files.operations)
 
 
-class SharingTestCase(_Base):
+class SharingTest(SharingTestCase):
 
     def setUp(self):
         super().setUp()
@@ -193,7 +193,7 @@ class SharingTestCase(_Base):
             self.assert_nothing_to_do()
 
 
-class MonitorTestCase(_Base):
+class MonitorTest(SharingTestCase):
 
     def setUp(self):
         super().setUp()
@@ -267,7 +267,7 @@ class MonitorTestCase(_Base):
             self.assert_nothing_to_do()
 
 
-class FaultTestCase(_Base):
+class FaultTest(SharingTestCase):
 
     def setUp(self):
         super().setUp()
@@ -312,7 +312,7 @@ class FaultTestCase(_Base):
                              self.world.tasks(self.group))
 
 
-class EveryDialectTestCase(_Base):
+class EveryDialectTest(SharingTestCase):
     """Whoever comes and goes, the groups hold what their guests have."""
 
     def test_from_anything(self):
@@ -379,7 +379,7 @@ class EveryDialectTestCase(_Base):
                 self.assertEqual(100, many.minimum)
 
 
-class NameTestCase(testtools.TestCase):
+class NameTest(base.TestCase):
 
     def test_it_says_that_a_group_is_shared(self):
         name = naming.shared_name(GuestPolicy().nodes, [])

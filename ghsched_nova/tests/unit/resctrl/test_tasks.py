@@ -17,18 +17,18 @@ import tempfile
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import tasks
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_placement import cpulist
+from ghsched_placement.tests import base
 
 _cpus = st.sets(st.integers(0, 300), min_size=1)
 _name = st.text('abcXYZ019.-', max_size=55)
 
 
-class FindTestCase(testtools.TestCase):
+class FindTest(base.TestCase):
 
     @given(st.lists(st.tuples(st.integers(1, 200), _name, _cpus), min_size=1,
                     max_size=6, unique_by=lambda guest: guest[0]))
@@ -51,14 +51,15 @@ class FindTestCase(testtools.TestCase):
         self.assertEqual(names, naming.find_groups(names, 1, {0}))
 
 
-class ThreadsTestCase(testtools.TestCase):
+class ThreadsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
         self.proc = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.proc)
-        base.add_threads(self.proc, 100, {101: 'CPU 0/KVM', 102: 'CPU 1/TCG',
-                                          103: 'IO mon_iothread'})
+        samples.add_threads(
+            self.proc, 100, {101: 'CPU 0/KVM', 102: 'CPU 1/TCG',
+                             103: 'IO mon_iothread'})
 
     def test_vcpus_are_told_by_their_names(self):
         self.assertEqual({101, 102}, tasks.vcpu_threads(

@@ -18,7 +18,6 @@ import time
 import fixtures
 from nova import objects
 from nova.scheduler import weights
-import testtools
 
 from ghsched_nova import compat
 from ghsched_nova.monitor import rates
@@ -27,6 +26,7 @@ from ghsched_nova.scheduler import bandwidth_weigher
 from ghsched_nova.tests.unit.monitor import test_stats
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import names
+from ghsched_placement.tests import base
 
 
 def host(*percents, age=10.0, name='host_a', chosen=None, parts=()):
@@ -48,7 +48,7 @@ def host(*percents, age=10.0, name='host_a', chosen=None, parts=()):
     return state
 
 
-class BandwidthWeigherTest(testtools.TestCase):
+class BandwidthWeigherTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

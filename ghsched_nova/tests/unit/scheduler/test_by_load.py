@@ -19,13 +19,13 @@ import fixtures
 from nova import objects
 from nova.virt import hardware
 from oslo_utils.fixture import uuidsentinel as uuids
-import testtools
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler import filters
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import load
 from ghsched_placement import names
+from ghsched_placement.tests import base
 
 
 def host(number, *shares, pinned=0):
@@ -57,7 +57,7 @@ def request(size=1):
     return spec
 
 
-class SteeredTest(testtools.TestCase):
+class SteeredTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

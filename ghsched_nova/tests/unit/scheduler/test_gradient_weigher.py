@@ -13,7 +13,6 @@
 """The weigher that leaves least that the next guests cannot use."""
 
 import fixtures
-import testtools
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler import fragments
@@ -21,11 +20,12 @@ from ghsched_nova.scheduler import gradient_weigher
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import gradient
 from ghsched_placement import headroom
+from ghsched_placement.tests import base
 
 cell, host, pool, spec = (states.cell, states.host, states.pool, states.spec)
 
 
-class GradientWeigherTest(testtools.TestCase):
+class GradientWeigherTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

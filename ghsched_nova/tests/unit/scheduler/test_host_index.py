@@ -17,7 +17,6 @@ import random
 import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler.host_index import Need
@@ -25,6 +24,7 @@ from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler.host_index import NodeRoom
 from ghsched_nova.scheduler.host_index import Row
 from ghsched_placement import headroom
+from ghsched_placement.tests import base
 
 NIC = ('15b3', '101e')
 
@@ -50,7 +50,7 @@ def need(*nodes, **values):
                                          bandwidth=30)]), **values)
 
 
-class FitTest(testtools.TestCase):
+class FitTest(base.TestCase):
 
     def fit(self, wanted, **values):
         return host_index.Host(row(**values)).fit(wanted)
@@ -102,7 +102,7 @@ class FitTest(testtools.TestCase):
             self.assertEqual(count, len(set(found)))
 
 
-class HostTest(testtools.TestCase):
+class HostTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -163,7 +163,7 @@ class HostTest(testtools.TestCase):
             wanted, 1 + host_index.REFUSAL_AGE))
 
 
-class IndexTest(testtools.TestCase):
+class IndexTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -19,15 +19,15 @@ import fixtures
 from nova.db.main import models
 import sqlalchemy as sa
 from sqlalchemy import pool
-import testtools
 
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler import index_feed
+from ghsched_placement.tests import base
 
 _TIME = datetime.datetime(2026, 11, 1)
 
 
-class LookTest(testtools.TestCase):
+class LookTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

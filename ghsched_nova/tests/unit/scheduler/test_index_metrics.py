@@ -15,12 +15,12 @@ from pathlib import Path
 
 import fixtures
 from prometheus_client import parser
-import testtools
 
 from ghsched_nova.scheduler import index_metrics
+from ghsched_placement.tests import base
 
 
-class WriterTest(testtools.TestCase):
+class WriterTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -17,7 +17,6 @@ from nova import objects
 from nova.scheduler import utils
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
-import testtools
 
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler import index_feed
@@ -25,9 +24,10 @@ from ghsched_nova.scheduler import index_search
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import headroom
 from ghsched_placement import names
+from ghsched_placement.tests import base
 
 
-class QueryTest(testtools.TestCase):
+class QueryTest(base.TestCase):
 
     def read(self, *pairs):
         return index_search.read_query(parse.urlencode(pairs))
@@ -75,7 +75,7 @@ class QueryTest(testtools.TestCase):
                 in index_search.having_traits(query, answer, 'h')])
 
 
-class ReadTest(testtools.TestCase):
+class ReadTest(base.TestCase):
 
     def report(self, **values):
         cells = [objects.NUMACell(
@@ -109,7 +109,7 @@ class ReadTest(testtools.TestCase):
                          (row.nodes, row.steered, row.left))
 
 
-class ForIndexTest(testtools.TestCase):
+class ForIndexTest(base.TestCase):
     """Which requests the index is for."""
 
     def need(self, instances=('i',), size=1, specs=(), **values):
@@ -160,7 +160,7 @@ class ForIndexTest(testtools.TestCase):
             instance_group=objects.InstanceGroup(policy='affinity')))
 
 
-class AllowedTest(testtools.TestCase):
+class AllowedTest(base.TestCase):
     """What narrows the choice of hosts."""
 
     def allowed(self, member_of=(), forbidden=(), **values):

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nova import objects
 from nova.virt import hardware
-import testtools
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler import host_nodes as read
@@ -24,6 +23,7 @@ from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import likely_nodes as likely
+from ghsched_placement.tests import base
 from ghsched_placement.tests import machines
 
 node = machines.node
@@ -35,7 +35,7 @@ def numbers(nodes, *guest, **kwargs):
             likely.likely_nodes(nodes, guest, **kwargs)]
 
 
-class LikelyNodesTest(testtools.TestCase):
+class LikelyNodesTest(base.TestCase):
 
     def test_nova_spreads(self):
         self.assertEqual([1], numbers([node(0, free=4), node(1)], SMALL))
@@ -92,7 +92,7 @@ class LikelyNodesTest(testtools.TestCase):
         self.assertEqual(len(set(before)), len(before))
 
 
-class LikeNovaTest(testtools.TestCase):
+class LikeNovaTest(base.TestCase):
     """What we foretell is what the claim of Nova's does."""
 
     @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)),

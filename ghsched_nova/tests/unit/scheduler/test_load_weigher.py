@@ -17,7 +17,6 @@ import time
 
 import fixtures
 from nova import objects
-import testtools
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler import by_load
@@ -25,6 +24,7 @@ from ghsched_nova.scheduler import load_weigher
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import load
 from ghsched_placement import names
+from ghsched_placement.tests import base
 
 
 def host(*shares, age=10.0, chosen=None):
@@ -41,7 +41,7 @@ def host(*shares, age=10.0, chosen=None):
     return state
 
 
-class LoadWeigherTest(testtools.TestCase):
+class LoadWeigherTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -13,9 +13,9 @@
 
 from nova import objects
 from nova.objects import fields
-from oslotest import base
 
 from ghsched_nova.scheduler import near
+from ghsched_placement.tests import base
 
 objects.register_all()
 
@@ -35,7 +35,7 @@ def alias(name, count=1, requester=None):
         requester_id=requester, numa_policy=PREFERRED)
 
 
-class RequireTest(base.BaseTestCase):
+class RequireTest(base.TestCase):
 
     def test_all_but_our_vfs_have_to_be_near(self):
         requests = [alias('nic', requester='ghsched-vfs-node0'),
@@ -47,7 +47,7 @@ class RequireTest(base.BaseTestCase):
         self.assertEqual([], near.placed_by_claim(None))
 
 
-class ShortageTest(base.BaseTestCase):
+class ShortageTest(base.TestCase):
 
     def told(self, free, *requests):
         return near.shortage(requests, lambda request: free)

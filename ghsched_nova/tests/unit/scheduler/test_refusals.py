@@ -18,13 +18,13 @@ import fixtures
 from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
-import testtools
 
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler.host_index import NodeRoom
 from ghsched_nova.scheduler.host_index import Row
 from ghsched_nova.scheduler import indexed
+from ghsched_placement.tests import base
 
 NEED = Need((NodeNeed(pinned=4),))
 
@@ -35,7 +35,7 @@ def spec(name='big'):
         flavor=objects.Flavor(name=name, memory_mb=1, extra_specs={}))
 
 
-class RefusalsTest(testtools.TestCase):
+class RefusalsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -14,7 +14,6 @@
 import fixtures
 from nova import objects
 from nova.scheduler import weights
-import testtools
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler import host_nodes as read
@@ -22,11 +21,12 @@ from ghsched_nova.scheduler import weighers
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import Share
+from ghsched_placement.tests import base
 
 cell, host, pool, spec = (states.cell, states.host, states.pool, states.spec)
 
 
-class WeigherCase(testtools.TestCase):
+class WeigherTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -48,7 +48,7 @@ class WeigherCase(testtools.TestCase):
         self.assertNotIn('WARNING', self.log.output)
 
 
-class PinnedGuestTest(WeigherCase):
+class PinnedGuestTest(WeigherTestCase):
 
     def test_a_partly_used_host_is_better_than_a_fresh_one(self):
         self.assert_better(host([cell(0, pinned=2), cell(1)]),
@@ -91,7 +91,7 @@ class PinnedGuestTest(WeigherCase):
         self.assert_better(host(cells), host(cells, [pool(None)]), spec())
 
 
-class FloatingGuestTest(WeigherCase):
+class FloatingGuestTest(WeigherTestCase):
     """Guests without a NUMA topology."""
 
     def test_they_go_to_a_host_that_has_no_whole_node(self):
@@ -122,7 +122,7 @@ class FloatingGuestTest(WeigherCase):
                            spec(size=0))
 
 
-class OddStateTest(WeigherCase):
+class OddStateTest(WeigherTestCase):
 
     def assert_told(self, state, request):
         self.assertGreaterEqual(1, self.weigh(state, request))
@@ -162,7 +162,7 @@ class OddStateTest(WeigherCase):
                       'be told', self.log.output)
 
 
-class NeedsTest(testtools.TestCase):
+class NeedsTest(base.TestCase):
     """Nova's own keys keep their meaning."""
 
     def memory(self, page_size, **used):
@@ -215,7 +215,7 @@ class NeedsTest(testtools.TestCase):
         self.assertEqual(frozenset('0'), need.pools)
 
 
-class MultiplierTest(WeigherCase):
+class MultiplierTest(WeigherTestCase):
 
     def weighed(self):
         hosts = [host([cell(0, pinned=2), cell(1)], name='used'),

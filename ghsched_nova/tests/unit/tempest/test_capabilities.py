@@ -12,13 +12,13 @@
 
 from unittest import mock
 
-from oslotest import base
 from tempest.lib import exceptions
 
+from ghsched_placement.tests import base
 from tempest_plugin.services import capabilities
 
 
-class TestCapabilities(base.BaseTestCase):
+class CapabilitiesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

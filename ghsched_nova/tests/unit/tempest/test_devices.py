@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
+from ghsched_placement.tests import base
 from tempest_plugin.services import devices
 
 _XML = """
@@ -67,7 +67,7 @@ _address = st.builds('0000:{:02x}:{:02x}.{:x}'.format, st.integers(0, 255),
                      st.integers(0, 31), st.integers(0, 7))
 
 
-class TestPassed(base.BaseTestCase):
+class PassedTest(base.TestCase):
 
     def test_devices_have_the_node_of_their_host_bridge(self):
         self.assertEqual([
@@ -82,7 +82,7 @@ class TestPassed(base.BaseTestCase):
             devices.backing_node(xml, node) for node in (0, 1, 2)])
 
 
-class TestSeen(base.BaseTestCase):
+class SeenTest(base.TestCase):
 
     def test_devices_come_and_go(self):
         console = ('Linux\r\n'

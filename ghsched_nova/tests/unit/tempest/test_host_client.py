@@ -14,8 +14,8 @@ import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
+from ghsched_placement.tests import base
 from tempest_plugin.services import host_client
 
 
@@ -24,7 +24,7 @@ def client(script: str) -> host_client.HostClient:
     return host_client.HostClient(f'{sys.executable} -c "{script}"')
 
 
-class TestHostClient(base.BaseTestCase):
+class HostClientTest(base.TestCase):
 
     def test_command_goes_behind_the_prefix(self):
         host = client('import sys; print(sys.argv[1:])')
@@ -63,7 +63,7 @@ class TestHostClient(base.BaseTestCase):
             host.pci_device('0000:41:10.0'))
 
 
-class TestSchemata(base.BaseTestCase):
+class SchemataTest(base.TestCase):
 
     def test_resources_are_told_apart_by_the_whole_name(self):
         text = '    MB:0=100;1=80\n MBPRI:0=3;1=7\nL3:0=ff\n'

@@ -21,12 +21,12 @@ import subprocess
 import sys
 import time
 
-from oslotest import base
 
 from ghsched_nova.threads import deadline
 from ghsched_placement import policy
 from ghsched_placement.scheduling import DEADLINE_SHARE
 from ghsched_placement.scheduling import Scheduling
+from ghsched_placement.tests import base
 
 FLAVOR = {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'share',
           'ghsched:vcpu_scheduler': 'deadline'}
@@ -51,7 +51,7 @@ def deadline_threads() -> set[int]:
     return found
 
 
-class AdmissionTest(base.BaseTestCase):
+class AdmissionTest(base.TestCase):
     """As many threads as there are CPUs, as Placement has it by PCPU."""
 
     def setUp(self):

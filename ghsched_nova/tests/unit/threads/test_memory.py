@@ -16,10 +16,10 @@ from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.threads import memory
 from ghsched_nova.threads import pages
+from ghsched_placement.tests import base
 
 NUMA_MAPS = '\n'.join(f'{line} kernelpagesize_kB={size}' for line, size in (
     ('00400000 default file=/usr/bin/qemu mapped=10 N0=10', 4),
@@ -36,7 +36,7 @@ MAPS = """00400000-00500000 r-xp 00000000 fe:00 1 /usr/bin/qemu
 few = st.integers(0, 7)
 
 
-class AreasTest(testtools.TestCase):
+class AreasTest(base.TestCase):
 
     def test_what_is_bound_to_one_node(self):
         first, second = memory.areas(NUMA_MAPS, MAPS)
@@ -63,7 +63,7 @@ class AreasTest(testtools.TestCase):
             self.assertEqual(0, last % page)
 
 
-class SequenceTest(testtools.TestCase):
+class SequenceTest(base.TestCase):
 
     def test_a_guest_of_one_node_goes_anywhere(self):
         for old, new in ((0, 1), (1, 0), (3, 2)):
@@ -105,7 +105,7 @@ class SequenceTest(testtools.TestCase):
                 self.assertEqual(target, node)
 
 
-class FakeProcess(testtools.TestCase):
+class QemuTest(base.TestCase):
     """A QEMU with two threads in control groups of their own."""
 
     def setUp(self):

@@ -24,7 +24,6 @@ import tempfile
 import time
 from unittest import mock
 
-from oslotest import base
 
 from ghsched_nova.cmd import host
 from ghsched_nova import qemu
@@ -35,6 +34,7 @@ from ghsched_nova.threads import privileged
 from ghsched_nova.threads import survey
 from ghsched_nova.virt import desired
 from ghsched_placement.scheduling import Scheduling
+from ghsched_placement.tests import base
 
 #: Names its threads as QEMU does, says that it is ready, and waits.
 _PROGRAM = '''
@@ -62,7 +62,7 @@ UUID = 'c5a49498-ffaf-47ae-9208-77ea133d3fcf'
 OTHER, BATCH = Scheduling('other'), Scheduling('batch')
 
 
-class ThreadsTestCase(base.BaseTestCase):
+class ThreadsTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()

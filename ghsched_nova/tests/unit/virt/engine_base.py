@@ -17,17 +17,17 @@ from unittest import mock
 
 import fixtures
 from oslo_config import cfg
-import testtools
 
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c1{}'
@@ -46,7 +46,7 @@ def running(number=1, policy=True, minimum=20, domain_id=None,
     return desired.Running(domain, xml)
 
 
-class EngineTestCase(testtools.TestCase):
+class EngineTestCase(base.TestCase):
     """With an engine on an empty directory, and no kernel below."""
 
     def setUp(self):
@@ -65,7 +65,7 @@ class EngineTestCase(testtools.TestCase):
         self.option('resctrl_path', self.root)
         self.engine = engine.HostEngine(options.ghsched)
         self.hosts = self.useFixture(fixtures.MockPatchObject(
-            engine.HostEngine, 'host', return_value=base.openeuler())).mock
+            engine.HostEngine, 'host', return_value=samples.openeuler())).mock
         self.call = self.useFixture(fixtures.MockPatch(
             PRIVILEGED + 'reconcile',
             return_value=reconcile.Report())).mock

@@ -11,11 +11,10 @@
 # under the License.
 
 
-import testtools
-
 from ghsched_nova.virt import agreement
 from ghsched_placement import names
 from ghsched_placement.policy import parse
+from ghsched_placement.tests import base
 
 HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'
 NODE = [names.numa_provider_uuid(HOST, node) for node in range(2)]
@@ -26,7 +25,7 @@ def on(node, share):
     return {NODE[node]: {'resources': {names.MEM_BW_PCT: share}}}
 
 
-class CheckTest(testtools.TestCase):
+class CheckTest(base.TestCase):
     policy = parse({'ghsched:mem_bw_min': '60'}, 1)
 
     def check(self, host_nodes, allocations, policy=None):

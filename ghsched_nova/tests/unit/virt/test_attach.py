@@ -15,11 +15,11 @@ from types import SimpleNamespace
 
 from lxml import etree
 from nova import exception
-import testtools
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.virt import attach
+from ghsched_placement.tests import base
 
 GUEST = """<domain type='kvm'>
   <os><type arch='x86_64' machine='q35'>hvm</type></os>
@@ -87,7 +87,7 @@ def resumed(xml, devices):
     return etree.tostring(root, encoding='unicode')
 
 
-class PlaceTest(testtools.TestCase):
+class PlaceTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -156,7 +156,7 @@ class PlaceTest(testtools.TestCase):
         self.assertEqual([2, 3], attach.host_nodes(GUEST))
 
 
-class TellingWhyTest(testtools.TestCase):
+class TellingWhyTest(base.TestCase):
 
     INSTANCE = SimpleNamespace(uuid='an-instance')
 
@@ -197,7 +197,7 @@ class TellingWhyTest(testtools.TestCase):
         self.assertIs(failed, self.attached(failed, [0]))
 
 
-class PlacedGuestTest(testtools.TestCase):
+class PlacedGuestTest(base.TestCase):
 
     def test_what_is_attached_gets_its_place(self):
         attached = []
@@ -218,7 +218,7 @@ class PlacedGuestTest(testtools.TestCase):
         self.assertEqual('guest', guest.name)
 
 
-class PlacingVIFDriverTest(testtools.TestCase):
+class PlacingVIFDriverTest(base.TestCase):
 
     def test_a_configuration_is_changed_while_placing_and_not_after(self):
         driver = attach.PlacingVIFDriver(None)

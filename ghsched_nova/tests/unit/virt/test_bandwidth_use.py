@@ -17,14 +17,14 @@ import types
 
 import fixtures
 from nova.compute import monitors
-import testtools
 
 from ghsched_nova.monitor import stats
 from ghsched_nova.tests.unit.monitor import trees
 from ghsched_nova.virt import bandwidth_use
+from ghsched_placement.tests import base
 
 
-class BandwidthUseTest(testtools.TestCase):
+class BandwidthUseTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -62,7 +62,7 @@ class BandwidthUseTest(testtools.TestCase):
         self.assertIn('cannot be measured', self.log.output)
 
 
-class NovasMonitorsTest(testtools.TestCase):
+class NovasMonitorsTest(base.TestCase):
     """Why numa.membw.* of Nova are not filled; see monitoring.rst."""
 
     def test_no_other_namespace_and_no_other_package(self):

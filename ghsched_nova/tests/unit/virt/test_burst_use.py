@@ -18,7 +18,6 @@ import tempfile
 
 import fixtures
 from oslo_config import cfg
-import testtools
 
 from ghsched_nova import conf
 from ghsched_nova.monitor import rates
@@ -26,6 +25,7 @@ from ghsched_nova.monitor import view
 from ghsched_nova.virt import burst_use
 from ghsched_placement import burst
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 OK = rates.State.OK
@@ -47,7 +47,7 @@ def snapshot(*guests, used=0.0, guaranteed=0, capacity=CAPACITY):
                          rates.Figure(OK, used))
 
 
-class PeriodsTest(testtools.TestCase):
+class PeriodsTest(base.TestCase):
     config = tree.Config(reserved_bandwidth={0: 20}, bursts={0: 40})
 
     def test_a_guarantee_is_used_before_the_burst(self):
@@ -74,7 +74,7 @@ class PeriodsTest(testtools.TestCase):
                 snapshot(used=used), self.config)[0].full)
 
 
-class BurstUseTest(testtools.TestCase):
+class BurstUseTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -12,7 +12,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
@@ -20,6 +19,7 @@ from ghsched_nova.virt import counted
 from ghsched_nova.virt import desired
 from ghsched_placement import names
 from ghsched_placement.policy import parse
+from ghsched_placement.tests import base
 
 HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'
 SHARES = st.integers(1, 100)
@@ -38,7 +38,7 @@ def held(share, node=0, groups=1):
     return found
 
 
-class OfRunningTest(base.BaseTestCase):
+class OfRunningTest(base.TestCase):
 
     def of(self, xml):
         return counted.of_running([
@@ -54,7 +54,7 @@ class OfRunningTest(base.BaseTestCase):
         self.assertEqual({}, self.of(xml.replace('host="0"', 'host="x"')))
 
 
-class UncountedTest(base.BaseTestCase):
+class UncountedTest(base.TestCase):
 
     def uncounted(self, guests, holdings):
         return counted.uncounted(guests, holdings, HOST, 'min')

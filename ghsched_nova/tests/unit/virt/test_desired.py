@@ -14,14 +14,14 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
-from ghsched_nova.tests.unit.resctrl import base
+from ghsched_nova.tests.unit.resctrl import samples
 from ghsched_nova.virt import desired
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 DOMAIN = model.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 4, 'g')
 POLICY = GuestPolicy(nodes=(NodePolicy(minimum=20, maximum=60),))
@@ -36,10 +36,10 @@ def running(tune='', vcpu='<vcpu>4</vcpu>', policy=POLICY):
 
 
 def read(*args, **kwargs):
-    return desired.read(base.openeuler(), running(*args, **kwargs))
+    return desired.read(samples.openeuler(), running(*args, **kwargs))
 
 
-class DesiredTestCase(testtools.TestCase):
+class DesiredTest(base.TestCase):
 
     NODE = '<node id="1" bandwidth="60"/>'
 
@@ -106,7 +106,7 @@ class DesiredTestCase(testtools.TestCase):
         xml = xml.replace('vcpus="1"', f'vcpus="{vcpus}"').replace(
             '>4<', f'>{count}<')
         try:
-            guest = desired.read(base.openeuler(),
+            guest = desired.read(samples.openeuler(),
                                  desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return

@@ -17,7 +17,6 @@ import types
 import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
@@ -31,11 +30,12 @@ from ghsched_nova.virt import guest_diagnostics
 from ghsched_placement import diagnostics
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 GROUP = 'ghsched-' + trees.UUID
 
 
-class GuestDiagnosticsTest(testtools.TestCase):
+class GuestDiagnosticsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -116,7 +116,7 @@ class GuestDiagnosticsTest(testtools.TestCase):
         self.assertIn('cannot be read', self.log.output)
 
 
-class LeftBehindTest(testtools.TestCase):
+class LeftBehindTest(base.TestCase):
     """Groups whose guest does not run."""
 
     @given(st.sets(st.integers(1, 9)), st.sets(st.integers(1, 9)))

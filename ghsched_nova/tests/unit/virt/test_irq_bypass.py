@@ -25,9 +25,9 @@ import tempfile
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.virt import irq_bypass as bypass
+from ghsched_placement.tests import base
 
 REMAPPED = ' 24:  5  9  IR-PCI-MSI 524288-edge  nvme0q0\n'
 KERNEL = ('GICv3: CPU0: found redistributor 80000 region 0\n'
@@ -59,7 +59,7 @@ AMD = bypass.Facts({'kvm_amd/avic': 'Y'},
                    interrupts=REMAPPED)
 
 
-class DetectTest(base.BaseTestCase):
+class DetectTest(base.TestCase):
 
     def assertFound(self, wanted, facts):
         self.assertEqual(set(wanted), bypass.detect(facts))
@@ -123,7 +123,7 @@ class DetectTest(base.BaseTestCase):
         self.assertLessEqual(found, {bypass.VLPI, bypass.VSGI})
 
 
-class OfferedTest(base.BaseTestCase):
+class OfferedTest(base.TestCase):
 
     def test_an_operator_has_the_last_word(self):
         found = frozenset({bypass.POSTED})
@@ -137,7 +137,7 @@ class OfferedTest(base.BaseTestCase):
         self.assertEqual(set(), bypass.offered(['auto'], frozenset()))
 
 
-class ReadTest(base.BaseTestCase):
+class ReadTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import testtools
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.virt import left
 from ghsched_placement.host import HostDescription
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 ROOT = '11111111-2222-4333-8444-555555555555'
@@ -28,7 +28,7 @@ def guest(*nodes, shared=False, **keys):
         policy=parsed, host_nodes=nodes, shared=shared))
 
 
-class LeftTest(testtools.TestCase):
+class LeftTest(base.TestCase):
 
     OFFERED = tree.desired(ROOT, 'h', HostDescription(
         nodes=(0, 1), numa_nodes=(0, 1), control_groups=7),

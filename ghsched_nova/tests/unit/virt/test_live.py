@@ -24,7 +24,6 @@ import ddt
 import fixtures
 from lxml import etree
 from oslo_config import cfg
-import testtools
 
 from ghsched_nova import conf
 from ghsched_nova.guest import memorytune
@@ -38,6 +37,7 @@ from ghsched_nova.virt import engine
 from ghsched_nova.virt import live
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 MAKERS = ('ghsched', 'libvirt', 'libvirt-process')
 NUMBER = 7
@@ -86,7 +86,7 @@ class Guest:
 
 
 @ddt.ddt
-class LiveTestCase(testtools.TestCase):
+class LiveTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -17,17 +17,17 @@ import tempfile
 import types
 
 import fixtures
-import testtools
 
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import load_use
 from ghsched_placement import load
+from ghsched_placement.tests import base
 
 XML = '<domain><memory>1024</memory><vcpu>2</vcpu></domain>'
 
 
-class LoadUseTest(testtools.TestCase):
+class LoadUseTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

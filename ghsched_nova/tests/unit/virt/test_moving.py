@@ -16,7 +16,6 @@ import types
 from unittest import mock
 
 from lxml import etree
-import testtools
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
@@ -29,6 +28,7 @@ from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 OLD = GuestCell(0, pins={0: 0, 1: 1}, memory=512)
 NEW = GuestCell(1, pins={0: 4, 1: 5}, memory=512)
@@ -131,7 +131,7 @@ class FakeHost:
             self.claimed.pop()
 
 
-class MovingTest(testtools.TestCase):
+class MovingTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

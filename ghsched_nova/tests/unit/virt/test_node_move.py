@@ -14,12 +14,12 @@ from pathlib import Path
 import tempfile
 from unittest import mock
 
-import testtools
 
 from ghsched_nova.live.move_messages import Request
 from ghsched_nova.virt import node_move
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
+from ghsched_placement.tests import base
 
 XML = """<domain><vcpu>2</vcpu>
  <cputune><vcpupin vcpu="0" cpuset="4"/><vcpupin vcpu="1" cpuset="1-2"/>
@@ -43,7 +43,7 @@ def _request(page_size=None):
                    {0: frozenset({1, 2}), 1: frozenset({5, 6})})
 
 
-class RefusalsTest(testtools.TestCase):
+class RefusalsTest(base.TestCase):
 
     refusal, allowed = '', None
 

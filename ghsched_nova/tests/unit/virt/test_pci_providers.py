@@ -11,9 +11,8 @@
 # under the License.
 
 
-import testtools
-
 from ghsched_nova.virt import pci_providers
+from ghsched_placement.tests import base
 
 
 def device(address, kind='type-VF', node=0, parent='0000:81:00.0'):
@@ -23,7 +22,7 @@ def device(address, kind='type-VF', node=0, parent='0000:81:00.0'):
     return found
 
 
-class WantedNodesTest(testtools.TestCase):
+class WantedNodesTest(base.TestCase):
 
     def wanted(self, *devices, tags=None):
         return pci_providers.wanted_nodes(

@@ -13,11 +13,11 @@
 """Our providers in Nova's own tree of them."""
 
 from nova.compute import provider_tree
-import testtools
 
 from ghsched_nova.virt import providers
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
+from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
@@ -25,7 +25,7 @@ NODE = names.numa_provider_uuid(ROOT, 0)
 CONFIG = tree.Config(bursts={0: 40})
 
 
-class BurstsTest(testtools.TestCase):
+class BurstsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -11,16 +11,16 @@
 # under the License.
 
 from nova import exception
-from oslotest import base
 
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import fs
 from ghsched_nova.virt import agreement
 from ghsched_nova.virt import refusal
 from ghsched_placement import policy
+from ghsched_placement.tests import base
 
 
-class RefusalTest(base.BaseTestCase):
+class RefusalTest(base.TestCase):
 
     HOST = '/sys/fs/resctrl/qemu-1 of host NUMA node 3, 0000:81:00.1'
 

@@ -13,13 +13,13 @@
 """What a host offers to threads of real-time classes."""
 
 import types
-import unittest
 from unittest import mock
 
 from ghsched_nova.virt import scheduling
+from ghsched_placement.tests import base
 
 
-class OfferTest(unittest.TestCase):
+class OfferTest(base.TestCase):
 
     def keeper(self, percent=100, deadline=True, refused='',
                deadline_refused=lambda places: ''):

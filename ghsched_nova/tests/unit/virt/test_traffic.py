@@ -16,12 +16,12 @@ from unittest import mock
 import fixtures
 from lxml import etree
 from nova.virt.libvirt import config
-from oslotest import base
 
 from ghsched_nova.guest import addresses
 from ghsched_nova.icon import conntrack
 from ghsched_nova.icon import privileged
 from ghsched_nova.virt import traffic as virt_traffic
+from ghsched_placement.tests import base
 from ghsched_placement import traffic
 
 LINE = ('ipv4 2 tcp 6 9 ESTABLISHED src=10.0.0.5 dst=10.0.0.6 sport=1 dport=2 '
@@ -43,7 +43,7 @@ def xml(*ips):
     return guest.to_xml()
 
 
-class AddressesTest(base.BaseTestCase):
+class AddressesTest(base.TestCase):
 
     def test_fixed_addresses_in_their_shortest_form(self):
         self.assertEqual(
@@ -57,7 +57,7 @@ class AddressesTest(base.BaseTestCase):
         self.assertEqual(frozenset(), addresses.fixed(etree.tostring(root)))
 
 
-class GuestTrafficTest(base.BaseTestCase):
+class GuestTrafficTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -21,19 +21,19 @@ from openstack import exceptions
 from openstack.image import image_service
 from openstack.network import network_service
 from openstack.test import fakes
-from oslotest import base
 import requests
 
 from ghsched_nova.lab.bench import cloud
 from ghsched_nova.lab.bench import density
 from ghsched_nova.lab.bench import errors
+from ghsched_placement.tests import base
 
 ADDRESSES = {'private': [
     {'addr': '2001:db8::5', 'version': 6, 'OS-EXT-IPS:type': 'fixed'},
     {'addr': '192.0.2.5', 'version': 4, 'OS-EXT-IPS:type': 'fixed'}]}
 
 
-class TestCloud(base.BaseTestCase):
+class CloudTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

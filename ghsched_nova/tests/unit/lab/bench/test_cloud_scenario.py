@@ -17,7 +17,6 @@ import shutil
 from unittest import mock
 
 import fixtures
-from oslotest import base
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.machine import Machine
@@ -30,6 +29,7 @@ from ghsched_nova.lab.bench.scenarios import cloud
 from ghsched_nova.tests.unit.lab.bench.guests import Guests
 from ghsched_nova.tests.unit.lab.bench import samples
 from ghsched_placement import load
+from ghsched_placement.tests import base
 
 #: Prints what stress-ng does; slower the more guests there are.
 _STRESS = '''#!/bin/sh
@@ -40,7 +40,7 @@ echo "stress-ng: metrc: [7] stream $((1000 / guests)) 1.00 1.00 0.00" \\
 '''
 
 
-class TestCloud(base.BaseTestCase):
+class CloudTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

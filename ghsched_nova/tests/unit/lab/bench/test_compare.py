@@ -16,12 +16,12 @@ import ddt
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.lab.bench import compare
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import record
 from ghsched_nova.tests.unit.lab.bench import samples
+from ghsched_placement.tests import base
 
 POSITIVE = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=12)
 #: With ties.
@@ -42,7 +42,7 @@ def compared(first, second, **kinds):
     return found
 
 
-class TestVerdicts(base.BaseTestCase):
+class VerdictsTest(base.TestCase):
 
     def test_clear_difference(self):
         found = compared(range(100, 110), range(200, 210))
@@ -131,7 +131,7 @@ class TestVerdicts(base.BaseTestCase):
         self.assertTrue(compare.too_few(number - 1, number - 1, tests))
 
 
-class TestPValue(base.BaseTestCase):
+class PValueTest(base.TestCase):
 
     def test_tied_samples_that_lie_apart_have_the_least_there_can_be(self):
         for number in range(5, 9):
@@ -153,7 +153,7 @@ class TestPValue(base.BaseTestCase):
                 found, compare.least_p(len(first), len(second)))
 
 
-class TestHolm(base.BaseTestCase):
+class HolmTest(base.TestCase):
 
     def test_known_values(self):
         self.assertEqual([0.03, 0.06, 0.06],
@@ -171,7 +171,7 @@ class TestHolm(base.BaseTestCase):
 
 
 @ddt.ddt
-class TestPairs(base.BaseTestCase):
+class PairsTest(base.TestCase):
 
     ONE = samples.result(series(*range(10)))
 

@@ -12,10 +12,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.lab.bench import density
 from ghsched_nova.lab.bench import errors
+from ghsched_placement.tests import base
 
 P99 = st.floats(0.01, 100)
 RAMPS = st.dictionaries(st.integers(2, 100), P99, max_size=8).flatmap(
@@ -26,7 +26,7 @@ def points(ramp):
     return [density.Point(n, (p99,)) for n, p99 in ramp.items()]
 
 
-class TestJudge(base.BaseTestCase):
+class JudgeTest(base.TestCase):
 
     @given(RAMPS, st.floats(1, 3))
     def test_every_n_up_to_the_density_passes(self, ramp, limit):
@@ -80,7 +80,7 @@ class TestJudge(base.BaseTestCase):
         self.assertEqual((1,), density.counts(1, 4))
 
 
-class TestClimb(base.BaseTestCase):
+class ClimbTest(base.TestCase):
 
     def climb(self, latency, up_to, room, limit=1.1, go_on=False, step=1):
         """A cloud with room for so many, and a latency by N."""

@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 import lxml.html
 import markdown_it
-from oslotest import base
 
 from ghsched_nova.lab.bench import document
 from ghsched_nova.lab.bench.document import Heading
@@ -28,6 +27,7 @@ from ghsched_nova.lab.bench.document import Items
 from ghsched_nova.lab.bench.document import Paragraph
 from ghsched_nova.lab.bench.document import Picture
 from ghsched_nova.lab.bench.document import Table
+from ghsched_placement.tests import base
 
 #: What reports are made of: no control characters, which no form can hold.
 LINE = st.text(st.characters(
@@ -65,7 +65,7 @@ LEADS = ('# ', '- ', '* ', '1. ', '> ', '.. ', ':a: ', '```', '| ', '>>> ',
          '-- ', 'a) ', '(a) ', '__ ', '=== ')
 
 
-class TestForms(base.BaseTestCase):
+class FormsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -23,6 +23,7 @@ from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench.scenarios import loaded_latency
 from ghsched_nova.lab.contention import curve as curves
+from ghsched_placement.tests import base
 
 
 def samples(*steps, writes=0, spread=0.0):
@@ -38,7 +39,7 @@ def samples(*steps, writes=0, spread=0.0):
     return found
 
 
-class CurveTest(unittest.TestCase):
+class CurveTest(base.TestCase):
 
     def test_it_is_one_of_the_contention_model(self):
         text = loaded_latency.curve(
@@ -78,7 +79,7 @@ class CurveTest(unittest.TestCase):
 
 
 @unittest.skipUnless(Machine().which('cc'), 'there is no C compiler')
-class RealTest(unittest.TestCase):
+class RealTest(base.TestCase):
 
     def test_the_program_measures_something(self):
         result = run.run(loaded_latency.SCENARIO, {

@@ -19,7 +19,6 @@ import string
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.lab.bench import environment
 from ghsched_nova.lab.bench import errors
@@ -32,6 +31,7 @@ from ghsched_nova.lab.bench.parsers import stress_ng
 from ghsched_nova.lab.bench.parsers import sysstat
 from ghsched_nova.lab.bench.parsers import unixbench
 from ghsched_nova.tests.unit.lab.bench.samples import capture
+from ghsched_placement.tests import base
 
 WORD = st.text(string.ascii_letters + string.digits + '-_', min_size=1,
                max_size=8)
@@ -44,7 +44,7 @@ def decimal(places, most=10 ** 6):
         lambda value: value / 10 ** places)
 
 
-class TestRedis(base.BaseTestCase):
+class RedisTest(base.TestCase):
 
     def test_with_threads(self):
         found, = redis.parse(capture('redis-benchmark-7.0.15-get-threads.txt'))
@@ -114,7 +114,7 @@ class TestRedis(base.BaseTestCase):
                             tuple(points)), found)
 
 
-class TestCyclictest(base.BaseTestCase):
+class CyclictestTest(base.TestCase):
 
     def test_one_thread(self):
         self.assertEqual(
@@ -159,7 +159,7 @@ class TestCyclictest(base.BaseTestCase):
         self.assertEqual(tuple(threads), cyclictest.parse(text))
 
 
-class TestSysstat(base.BaseTestCase):
+class SysstatTest(base.TestCase):
 
     def test_mpstat(self):
         rows = sysstat.parse(capture('mpstat-12.6.1.txt'))
@@ -217,7 +217,7 @@ class TestSysstat(base.BaseTestCase):
                          [[row.number(n) for n in names] for row in rows])
 
 
-class TestStressNg(base.BaseTestCase):
+class StressNgTest(base.TestCase):
 
     def test_metrics(self):
         self.assertEqual(
@@ -236,7 +236,7 @@ class TestStressNg(base.BaseTestCase):
         self.assertEqual(tuple(stressors), stress_ng.parse(text))
 
 
-class TestUnixBench(base.BaseTestCase):
+class UnixBenchTest(base.TestCase):
 
     def test_report(self):
         run, = unixbench.parse(capture('unixbench-6.0.0.txt'))
@@ -265,7 +265,7 @@ class TestUnixBench(base.BaseTestCase):
                          unixbench.parse(text))
 
 
-class TestMbw(base.BaseTestCase):
+class MbwTest(base.TestCase):
 
     def test_all_methods(self):
         found = mbw.parse(capture('mbw-1.2.2.txt'))
@@ -300,7 +300,7 @@ class TestMbw(base.BaseTestCase):
                          mbw.parse(text))
 
 
-class TestFio(base.BaseTestCase):
+class FioTest(base.TestCase):
 
     def test_both_directions(self):
         read, write = fio.parse(capture('fio-3.33-randrw.json'))
@@ -323,7 +323,7 @@ class TestFio(base.BaseTestCase):
         self.assertIn('job random failed', str(error))
 
 
-class TestIperf(base.BaseTestCase):
+class IperfTest(base.TestCase):
 
     def test_transfer(self):
         found = iperf.parse(capture('iperf3-3.12.json'))
@@ -342,7 +342,7 @@ class TestIperf(base.BaseTestCase):
         self.assertIn('Connection refused', str(error))
 
 
-class TestLscpu(base.BaseTestCase):
+class LscpuTest(base.TestCase):
 
     def test_facts(self):
         found = environment.lscpu_facts(capture('lscpu-2.38.1.json'))
@@ -358,7 +358,7 @@ class TestLscpu(base.BaseTestCase):
                 {'field': 'Empty:', 'data': None}]})))
 
 
-class TestAnyText(base.BaseTestCase):
+class AnyTextTest(base.TestCase):
     """Whatever a tool prints, a parser reads it or refuses it."""
 
     PARSERS = (cyclictest.parse, fio.parse, iperf.parse, mbw.parse,
@@ -399,7 +399,7 @@ class TestAnyText(base.BaseTestCase):
             self.read(parse, json.dumps(document))
 
 
-class TestLongNumbers(base.BaseTestCase):
+class LongNumbersTest(base.TestCase):
     """Python makes no int of more than 4,300 digits."""
 
     PARSERS = {

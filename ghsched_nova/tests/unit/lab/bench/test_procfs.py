@@ -10,18 +10,18 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.lab.bench.parsers import procfs
+from ghsched_placement.tests import base
 
 counts = st.dictionaries(st.from_regex('[a-z_]{1,20}', fullmatch=True),
                          st.integers(0, 10 ** 19))
 
 
-class ProcfsTest(unittest.TestCase):
+class ProcfsTest(base.TestCase):
 
     @given(counts)
     def test_counters_are_read_as_they_are_written(self, found):

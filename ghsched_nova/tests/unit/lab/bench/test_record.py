@@ -14,18 +14,18 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import record
 from ghsched_nova.tests.unit.lab.bench import samples
+from ghsched_placement.tests import base
 
 REPORTS = st.builds(
     record.Report, st.lists(samples.RESULTS, max_size=3).map(tuple),
     samples.TEXT)
 
 
-class TestJson(base.BaseTestCase):
+class JsonTest(base.TestCase):
 
     @given(REPORTS)
     def test_round_trip(self, report):
@@ -74,7 +74,7 @@ class TestJson(base.BaseTestCase):
             pass
 
 
-class TestSeries(base.BaseTestCase):
+class SeriesTest(base.TestCase):
 
     def series(self, *values):
         return record.Series('x', 's', 'lower', values)

@@ -19,7 +19,6 @@ against it. Where the claim is wrong, the test says what is right.
 import pathlib
 
 import ddt
-from oslotest import base
 
 from ghsched_nova.lab.bench import compare
 from ghsched_nova.lab.bench import density
@@ -36,6 +35,7 @@ from ghsched_nova.lab.bench.scenarios import virt_overhead
 from ghsched_nova.lab.bench import stats
 from ghsched_nova.tests.unit.lab.bench import samples
 from ghsched_nova.tests.unit.lab.bench.samples import reference
+from ghsched_placement.tests import base
 
 
 def percent(share):
@@ -44,7 +44,7 @@ def percent(share):
 
 
 @ddt.ddt
-class TestSchedulingPolicies(base.BaseTestCase):
+class SchedulingPoliciesTest(base.TestCase):
     """20 runs each of cyclictest in a real-time guest, maxima in us."""
 
     SETTINGS = {'rr': ('rr', False), 'rr-mlock': ('rr', True),
@@ -88,7 +88,7 @@ class TestSchedulingPolicies(base.BaseTestCase):
 
 
 @ddt.ddt
-class TestVirtualisationOverhead(base.BaseTestCase):
+class VirtualisationOverheadTest(base.TestCase):
 
     def unixbench(self, side):
         run, = unixbench.parse(reference(f'unixbench-{side}.txt'))
@@ -161,7 +161,7 @@ class TestVirtualisationOverhead(base.BaseTestCase):
                          verdicts['memory copy MCBLOCK, tool mbw'])
 
 
-class TestMixedLoad(base.BaseTestCase):
+class MixedLoadTest(base.TestCase):
 
     def test_ratio_of_nice_values_is_3_81(self):
         found = mixed_load.priority_ratio((-20, 86.4), (19, 22.7))
@@ -182,7 +182,7 @@ class TestMixedLoad(base.BaseTestCase):
             [86.3, 72.1, *[others] * 46])))
 
 
-class TestDensity(base.BaseTestCase):
+class DensityTest(base.TestCase):
     """p99 below 1.10 times that of one container alone."""
 
     def test_28_containers_are_a_failing_point(self):
@@ -205,7 +205,7 @@ class TestDensity(base.BaseTestCase):
         self.assertEqual((2.14, 1.25), (round(60 / 28, 2), round(60 / 48, 2)))
 
 
-class TestExampleOfTheManual(base.BaseTestCase):
+class ExampleOfTheManualTest(base.TestCase):
     """What the manual shows is what its samples give, and what it says."""
 
     MANUAL = pathlib.Path(__file__).parents[5] / 'doc' / 'source' / 'admin'
@@ -245,7 +245,7 @@ class TestExampleOfTheManual(base.BaseTestCase):
         self.assertIn('worse', verdicts[2])
 
 
-class TestNumaIcon(base.BaseTestCase):
+class NumaIconTest(base.TestCase):
     """redis and fio under adaptive scheduling of NUMA nodes."""
 
     def redis(self):

@@ -16,11 +16,11 @@ import subprocess
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import rounds
 from ghsched_nova.tests.unit.lab.bench.samples import capture
+from ghsched_placement.tests import base
 
 #: What programs print; sh drops empty lines at the end.
 TEXTS = st.text(st.characters(codec='ascii', categories=['L', 'N', 'P', 'Zs']),
@@ -40,7 +40,7 @@ def printed(texts):
     return found
 
 
-class TestRounds(base.BaseTestCase):
+class RoundsTest(base.TestCase):
 
     @given(ROUNDS, st.sampled_from(['\n', '\r\n']))
     def test_all_runs_are_found(self, texts, end):
@@ -96,7 +96,7 @@ class TestRounds(base.BaseTestCase):
         self.assertIn('ended with 1: no memory', str(error))
 
 
-class TestScripts(base.BaseTestCase):
+class ScriptsTest(base.TestCase):
     """With the sh of this machine."""
 
     def output(self, script, lines):
@@ -127,7 +127,7 @@ class TestScripts(base.BaseTestCase):
             rounds.served(['echo', 'a b']), 1))
 
 
-class TestLoads(base.BaseTestCase):
+class LoadsTest(base.TestCase):
 
     def test_what_the_programs_print(self):
         stress = rounds.inside('stress', 5, 'stream')

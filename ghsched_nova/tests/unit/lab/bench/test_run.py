@@ -16,7 +16,6 @@ from pathlib import Path
 import sys
 
 import fixtures
-from oslotest import base
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import machine
@@ -28,9 +27,10 @@ from ghsched_nova.lab.bench.scenario import common
 from ghsched_nova.lab.bench.scenario import Need
 from ghsched_nova.lab.bench.scenario import Parameter
 from ghsched_nova.lab.bench.scenario import Scenario
+from ghsched_placement.tests import base
 
 
-class TestRun(base.BaseTestCase):
+class RunTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -112,7 +112,7 @@ class TestRun(base.BaseTestCase):
         self.assertRaises(errors.BenchError, self.result, {'x': 1})
 
 
-class TestProcesses(base.BaseTestCase):
+class ProcessesTest(base.TestCase):
 
     def test_program_that_is_not_there(self):
         error = self.assertRaises(errors.BenchError, machine.Machine().run,

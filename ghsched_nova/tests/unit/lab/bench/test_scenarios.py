@@ -20,7 +20,6 @@ import ddt
 import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.lab.bench import clients
 from ghsched_nova.lab.bench import compare
@@ -43,6 +42,7 @@ from ghsched_nova.lab.bench.scenarios import numa_locality
 from ghsched_nova.lab.bench.scenarios import redis_density
 from ghsched_nova.lab.bench.scenarios import rt_latency
 from ghsched_nova.tests.unit.lab.bench.samples import capture
+from ghsched_placement.tests import base
 
 
 class Tree(fixtures.Fixture):
@@ -73,7 +73,7 @@ def values(name, **given_values):
 
 
 @ddt.ddt
-class TestEveryScenario(base.BaseTestCase):
+class EveryScenarioTest(base.TestCase):
 
     @ddt.data(*(scenario.name for scenario in scenarios.ALL))
     def test_skips_with_a_reason_where_nothing_is_installed(self, name):
@@ -108,7 +108,7 @@ class TestEveryScenario(base.BaseTestCase):
         self.assertRaises(errors.BenchError, values, 'rt-latency', x=1)
 
 
-class TestRedisDensity(base.BaseTestCase):
+class RedisDensityTest(base.TestCase):
 
     def test_command_is_that_of_the_published_density(self):
         server = redis_servers.Server(1, '192.0.2.1', 6379)
@@ -205,7 +205,7 @@ class TestRedisDensity(base.BaseTestCase):
                           '<no value>\n')
 
 
-class TestClients(base.BaseTestCase):
+class ClientsTest(base.TestCase):
 
     def test_local(self):
         client, = clients.parse('local')
@@ -239,7 +239,7 @@ class TestClients(base.BaseTestCase):
             pass
 
 
-class TestMixedLoad(base.BaseTestCase):
+class MixedLoadTest(base.TestCase):
 
     def test_utilisation_of_all_and_of_each(self):
         whole, first, second = mixed_load.utilisation(
@@ -324,7 +324,7 @@ class TestMixedLoad(base.BaseTestCase):
         self.assertIn('60.0 %', verify(60.0)[0])
 
 
-class TestRtLatency(base.BaseTestCase):
+class RtLatencyTest(base.TestCase):
 
     def test_settings(self):
         self.assertEqual(
@@ -369,7 +369,7 @@ class TestRtLatency(base.BaseTestCase):
             machine, values('rt-latency', policies='other')))
 
 
-class TestNumaLocality(base.BaseTestCase):
+class NumaLocalityTest(base.TestCase):
 
     NODE = 'sys/devices/system/node/node{0}/{1}'
 
@@ -423,7 +423,7 @@ class TestNumaLocality(base.BaseTestCase):
             [(one.name, round(one.value, 6)) for one in found])
 
 
-class TestNumaIcon(base.BaseTestCase):
+class NumaIconTest(base.TestCase):
 
     def test_not_bound_each_node_and_two(self):
         self.assertEqual(
@@ -452,7 +452,7 @@ class TestNumaIcon(base.BaseTestCase):
             [(one.name, one.text) for one in found])
 
 
-class TestEnvironment(base.BaseTestCase):
+class EnvironmentTest(base.TestCase):
 
     def test_files_of_a_machine(self):
         machine = self.useFixture(Tree({

@@ -14,14 +14,14 @@ import statistics
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oslotest import base
 
 from ghsched_nova.lab.bench import stats
+from ghsched_placement.tests import base
 
 SAMPLES = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50)
 
 
-class TestQuantiles(base.BaseTestCase):
+class QuantilesTest(base.TestCase):
 
     @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=50))
     def test_quartiles_are_those_of_the_standard_library(self, samples):
@@ -61,7 +61,7 @@ class TestQuantiles(base.BaseTestCase):
         self.assertIsNone(stats.distribution([3.0]).deviation)
 
 
-class TestLoad(base.BaseTestCase):
+class LoadTest(base.TestCase):
 
     @given(st.lists(st.floats(0, 100), min_size=1, max_size=50))
     def test_balance_is_a_share(self, loads):

@@ -17,7 +17,6 @@ import itertools
 import json
 from pathlib import Path
 import random
-import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from ghsched_nova.lab.contention import queueing
 from ghsched_nova.lab.contention import ranges
 from ghsched_nova.lab import documents
 from ghsched_nova.lab import hostfile
+from ghsched_placement.tests import base
 
 SHIPPED = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'curves'
 #: Figures of github.com/bsc-mem/Mess-simulator, memory_curve, up to the
@@ -40,7 +40,7 @@ def shipped(name):
         documents.load(str(SHIPPED / f'{name}.yaml')))
 
 
-class ShippedTest(unittest.TestCase):
+class ShippedTest(base.TestCase):
 
     def test_each_names_its_source_and_is_held_to_it(self):
         self.assertEqual(set(PUBLISHED),
@@ -83,7 +83,7 @@ def curves(draw):
         {'basis': 'assumed', 'source': 'a test', 'points': lines})
 
 
-class LatencyTest(unittest.TestCase):
+class LatencyTest(base.TestCase):
 
     @given(curves(), st.floats(0, 1))
     def test_more_use_never_makes_it_shorter(self, found, writes):
@@ -109,7 +109,7 @@ class LatencyTest(unittest.TestCase):
         self.assertEqual(found.latency(0.7, 0.42), found.latency(0.7, 0.9))
 
 
-class RefusalTest(unittest.TestCase):
+class RefusalTest(base.TestCase):
 
     def refused(self, **changed):
         good = {'basis': 'measured', 'source': 'here', 'points': [
@@ -133,7 +133,7 @@ class RefusalTest(unittest.TestCase):
             {'writes': 0, 'latency': [[0, 1], [1, 2]]}] * 2))
 
 
-class RangesTest(unittest.TestCase):
+class RangesTest(base.TestCase):
 
     def test_a_draw_is_in_its_ranges_and_says_the_same_again(self):
         machine = hostfile.load(

@@ -15,22 +15,22 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.contention import calibrate
 from ghsched_nova.lab.contention import density
 from ghsched_nova.lab.contention import workload as workloads
 from ghsched_nova.lab.contention.workload import REFERENCE
 from ghsched_nova.lab.contention.workload import Workload
-from ghsched_nova.tests.unit.lab.contention import base
+from ghsched_nova.tests.unit.lab.contention import samples
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
-MACHINE = base.machine(fit={'containers': 28, 'passes': False})
+MACHINE = samples.machine(fit={'containers': 28, 'passes': False})
 NOISY = replace(REFERENCE, neighbour_mb=60000.0)
 
 
-class PredictTest(testtools.TestCase):
+class PredictTest(base.TestCase):
 
     def test_a_curve_begins_at_one_and_does_not_fall(self):
         for scenario in workloads.SCENARIOS:
@@ -93,7 +93,7 @@ class PredictTest(testtools.TestCase):
 
     def test_without_vfs_only_the_devices_are_gone(self):
         without = replace(REFERENCE, vfs=0)
-        still = base.machine(dma_mb=base.figure(0))
+        still = samples.machine(dma_mb=samples.figure(0))
         for scenario in workloads.SCENARIOS:
             curve = density.predict(MACHINE, scenario, workload=without)
             self.assertEqual(
@@ -150,7 +150,7 @@ class PredictTest(testtools.TestCase):
                 ('no guest of 999', lambda: density.predict(
                     MACHINE, 'static', workload=Workload(vcpus=999))),
                 ('cannot hold MEM_BW_MIN', lambda: density.predict(
-                    base.machine(controls=['MEM_BW_MAX']), 'ghsched',
+                    samples.machine(controls=['MEM_BW_MAX']), 'ghsched',
                     {'ghsched:mem_bw_min': '5'})),
                 ('guest with 1 NUMA', lambda: density.predict(
                     MACHINE, 'ghsched', GuestPolicy((NodePolicy(5),))))):
@@ -167,14 +167,14 @@ class PredictTest(testtools.TestCase):
         self.assertLessEqual(latency(minimum), latency(0) + 1e-9)
 
 
-class PlacesTest(testtools.TestCase):
+class PlacesTest(base.TestCase):
 
     def test_each_guest_has_nodes_of_one_socket_to_itself(self):
         self.assertEqual(((0, 1), (2, 3)),
                          workloads.places(MACHINE, REFERENCE, 'static'))
 
     def test_guests_share_nodes_that_are_large_enough(self):
-        machine = base.machine(nodes=[
+        machine = samples.machine(nodes=[
             {'id': node, 'threads': 256, 'memory_mb': 524288, 'socket': node}
             for node in range(2)])
         self.assertEqual(((0, 1), (0, 1)),
@@ -196,12 +196,12 @@ class PlacesTest(testtools.TestCase):
                     1.0, sum(path.part for path in slot.paths))
 
 
-class CompareTest(testtools.TestCase):
+class CompareTest(base.TestCase):
 
     def test_ratios_are_against_the_line_as_published(self):
         fitted = MACHINE.with_value('demand_mb', calibrate.demand(MACHINE))
-        other = base.machine(name='other',
-                             fit={'containers': 30, 'passes': True})
+        other = samples.machine(name='other',
+                                fit={'containers': 30, 'passes': True})
         other = other.with_value('demand_mb', calibrate.demand(other))
         report = density.report(fitted, against=other)
         ours = report.curve('ghsched').density
@@ -223,7 +223,7 @@ class CompareTest(testtools.TestCase):
         self.assertEqual(ours / none, report.ratios[0].value)
 
     def test_every_fitted_figure_is_moved_both_ways(self):
-        other = base.machine(name='other')
+        other = samples.machine(name='other')
         shifts = density.sensitivity(MACHINE, against=other)
         self.assertEqual(
             [(name, parameter, factor) for name in ('host', 'other')
@@ -235,7 +235,7 @@ class CompareTest(testtools.TestCase):
         self.assertGreater(len(ratios), 1)
 
 
-class SearchTest(testtools.TestCase):
+class SearchTest(base.TestCase):
 
     def test_it_finds_keys_that_others_need(self):
         found = density.search(MACHINE, NOISY)
@@ -252,7 +252,7 @@ class SearchTest(testtools.TestCase):
         self.assertEqual((2, 1), (found.guests, found.tried))
 
     def test_only_what_the_host_can_hold_is_tried(self):
-        machine = base.machine(controls=['MEM_BW_MAX', 'MEM_BW_HARDLIMIT'])
+        machine = samples.machine(controls=['MEM_BW_MAX', 'MEM_BW_HARDLIMIT'])
         found = density.search(machine, NOISY)
         self.assertEqual(
             {(0, None, True)},
@@ -261,20 +261,20 @@ class SearchTest(testtools.TestCase):
         self.assertLessEqual(found.tried, 5)
 
 
-class CalibrateTest(testtools.TestCase):
+class CalibrateTest(base.TestCase):
 
     def test_demand_gives_the_published_point(self):
         for containers, passes, expected in ((28, False, 27),
                                              (48, True, 48)):
-            machine = base.machine(fit={'containers': containers,
-                                        'passes': passes})
+            machine = samples.machine(fit={'containers': containers,
+                                           'passes': passes})
             fitted = machine.with_value('demand_mb',
                                         calibrate.demand(machine))
             self.assertEqual(expected,
                              density.predict(fitted, 'none').density)
 
     def test_nothing_to_fit_to(self):
-        self.assertRaises(ValueError, calibrate.demand, base.machine())
+        self.assertRaises(ValueError, calibrate.demand, samples.machine())
 
     def test_the_gain_of_binding_one_instance(self):
         machine = MACHINE.with_value('far_latency',

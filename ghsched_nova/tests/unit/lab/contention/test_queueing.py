@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.contention import queueing
 from ghsched_nova.lab.contention.share import Claim
 from ghsched_nova.lab.contention.share import share
+from ghsched_placement.tests import base
 
 CAPACITY = 100.0
 
@@ -35,7 +35,7 @@ def waits(*asked):
     return queueing.waits(CAPACITY, asked, share(CAPACITY, asked))
 
 
-class WaitTest(testtools.TestCase):
+class WaitTest(base.TestCase):
 
     def test_one_class_waits_as_in_an_open_queue(self):
         self.assertAlmostEqual(1.0, queueing.wait(0.5))

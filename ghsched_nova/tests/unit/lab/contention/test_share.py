@@ -16,10 +16,10 @@ import math
 from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.contention.share import Claim
 from ghsched_nova.lab.contention.share import share
+from ghsched_placement.tests import base
 
 CAPACITY = 100.0
 NEAR = 1e-6
@@ -32,7 +32,7 @@ claims = st.builds(
 several = st.lists(claims, min_size=1, max_size=6)
 
 
-class PropertyTest(testtools.TestCase):
+class PropertyTest(base.TestCase):
 
     @given(several)
     def test_no_more_than_there_is_and_than_was_asked(self, asked):
@@ -94,7 +94,7 @@ class PropertyTest(testtools.TestCase):
                                 share(CAPACITY, asked)[0] - NEAR)
 
 
-class ShareTest(testtools.TestCase):
+class ShareTest(base.TestCase):
 
     def test_equals_share_by_what_they_ask(self):
         self.assertEqual((25.0, 75.0),

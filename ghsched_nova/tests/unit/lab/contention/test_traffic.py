@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.contention import traffic
 from ghsched_nova.lab.contention.traffic import Control
 from ghsched_nova.lab.contention.traffic import Flow
-from ghsched_nova.tests.unit.lab.contention import base
+from ghsched_nova.tests.unit.lab.contention import samples
+from ghsched_placement.tests import base
 
-MACHINE = base.machine()
+MACHINE = samples.machine()
 NEAR = 1e-3
 
 one_flow = st.builds(
@@ -37,7 +37,7 @@ controls = st.dictionaries(
     max_size=6)
 
 
-class PropertyTest(testtools.TestCase):
+class PropertyTest(base.TestCase):
 
     @given(flows, controls)
     def test_nodes_and_links_carry_no_more_than_they_can(self, asked, held):
@@ -119,7 +119,7 @@ class PropertyTest(testtools.TestCase):
                                  outcome.flow.memory))
 
 
-class SolveTest(testtools.TestCase):
+class SolveTest(base.TestCase):
 
     def solve(self, *asked, **held):
         return traffic.solve(MACHINE, asked, {

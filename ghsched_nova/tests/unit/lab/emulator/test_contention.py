@@ -15,18 +15,18 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import contention
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.tests.unit.lab.emulator import test_kernel
+from ghsched_placement.tests import base
 
 NODES = '0=0-1;1=2-3'
 NOISY = {'capacity_mb': 100000,
          'groups': {'noisy': {'0': 400000}, 'victim': {'0': 20000}}}
 
 
-class ParseTest(testtools.TestCase):
+class ParseTest(base.TestCase):
     machine = machines.build('openeuler66', NODES)
 
     def test_good(self):
@@ -74,7 +74,7 @@ class ParseTest(testtools.TestCase):
             self.assertTrue(str(error))
 
 
-class ControlTest(testtools.TestCase):
+class ControlTest(base.TestCase):
 
     def control(self, dialect, **lines):
         machine = machines.build(dialect, NODES)

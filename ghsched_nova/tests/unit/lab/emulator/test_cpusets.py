@@ -13,14 +13,14 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import cpusets
+from ghsched_placement.tests import base
 
 CPUS = st.frozensets(st.integers(0, 300), max_size=64)
 
 
-class CPUSetsTest(testtools.TestCase):
+class CPUSetsTest(base.TestCase):
     @given(CPUS)
     def test_list_round_trip(self, cpus):
         self.assertEqual(

@@ -15,12 +15,12 @@ import errno
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import faults
+from ghsched_placement.tests import base
 
 
-class FaultsTest(testtools.TestCase):
+class FaultsTest(base.TestCase):
     def test_short_form_is_an_errno(self):
         found = faults.parse({'mkdir': 'ENOSPC'}).take('mkdir', ['a'])
         self.assertEqual([errno.ENOSPC], [x.error for x in found])

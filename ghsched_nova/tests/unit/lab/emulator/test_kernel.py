@@ -13,12 +13,12 @@
 
 import errno
 
-import testtools
 
 from ghsched_nova.lab.emulator import faults as faultlib
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import traffic
+from ghsched_placement.tests import base
 
 
 class FakeThreads:
@@ -55,7 +55,7 @@ class FakeThreads:
         return self.ticks
 
 
-class ModelTestCase(testtools.TestCase):
+class ModelTestCase(base.TestCase):
     dialect = 'openeuler66'
 
     def setUp(self):

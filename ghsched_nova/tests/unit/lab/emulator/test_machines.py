@@ -11,12 +11,11 @@
 # under the License.
 
 
-import testtools
-
 from ghsched_nova.lab.emulator import machines
+from ghsched_placement.tests import base
 
 
-class MachinesTest(testtools.TestCase):
+class MachinesTest(base.TestCase):
     def test_nodes_are_split_evenly(self):
         self.assertEqual('0=0;1=1', machines.evenly(range(2), 2))
         self.assertEqual('0=0;1=1-2;2=3-4', machines.evenly(range(5), 3))

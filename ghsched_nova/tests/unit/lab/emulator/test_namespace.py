@@ -11,12 +11,11 @@
 # under the License.
 
 
-import testtools
-
 from ghsched_nova.lab.emulator import namespace
+from ghsched_placement.tests import base
 
 
-class MigrationConfTest(testtools.TestCase):
+class MigrationConfTest(base.TestCase):
     def test_guests_are_received_at_an_address_and_ports(self):
         self.assertEqual([
             'migration_address = "127.0.1.2"',

@@ -15,10 +15,10 @@ import errno
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
+from ghsched_placement.tests import base
 
 KUNPENG = machines.build('openeuler66', '0=0-3;1=4-7')
 XEON = machines.build('intel', '0=0-3;1=4-7')
@@ -32,7 +32,7 @@ def refusal(machine, text, **more):
     raise AssertionError(f'{text!r} was taken')
 
 
-class ShowTest(testtools.TestCase):
+class ShowTest(base.TestCase):
     def test_openeuler_pads_names_and_values(self):
         # Samples of Documentation/arch/arm64/mpam.md of OLK-6.6.
         text = staging.show(KUNPENG, staging.defaults(KUNPENG))
@@ -57,7 +57,7 @@ class ShowTest(testtools.TestCase):
         self.assertIn(f'1={2 * 1835008}', staging.sizes(XEON, values))
 
 
-class StageTest(testtools.TestCase):
+class StageTest(base.TestCase):
     def test_value_is_rounded_up_to_granularity(self):
         staged = staging.stage(XEON, 'MB:0=11;1=100\n')
         self.assertEqual({'MB': {0: 20, 1: 100}}, staged)

@@ -11,10 +11,9 @@
 # under the License.
 
 
-import testtools
-
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
+from ghsched_placement.tests import base
 
 MEMINFO = """\
 Node 0 MemTotal:        7170264 kB
@@ -23,7 +22,7 @@ Node 0 HugePages_Total:     3
 """
 
 
-class TopologyTest(testtools.TestCase):
+class TopologyTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.machine = machines.build('openeuler66', '0=0-1;1=2-3')

@@ -23,12 +23,12 @@ import json
 from pathlib import Path
 import re
 
-import testtools
 
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.unit.lab.emulator import test_kernel
+from ghsched_placement.tests import base
 
 VECTORS = Path(__file__).parent / 'vectors'
 #: Nodes of the machine that a sequence was recorded on, by its kind.
@@ -134,7 +134,7 @@ def unpadded(text):
     return re.sub(r'(?m)^ +|(?<==)[ 0]*(?=[0-9a-f])', '', text)
 
 
-class VectorsTest(testtools.TestCase):
+class VectorsTest(base.TestCase):
 
     def test_each_kind_of_hardware_is_replayed(self):
         compared = 0

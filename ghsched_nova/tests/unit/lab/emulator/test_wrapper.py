@@ -15,9 +15,9 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.emulator import qemu_tcg_as_kvm as wrapper
+from ghsched_placement.tests import base
 
 PROBE = [
     '-S', '-no-user-config', '-nodefaults', '-nographic', '-machine',
@@ -27,7 +27,7 @@ PROBE = [
 ]
 
 
-class ProbeTest(testtools.TestCase):
+class ProbeTest(base.TestCase):
     def test_probe_of_libvirt_9_0(self):
         self.assertTrue(wrapper.is_probe(PROBE))
         self.assertEqual(
@@ -53,7 +53,7 @@ class ProbeTest(testtools.TestCase):
         )
 
 
-class RewriteTest(testtools.TestCase):
+class RewriteTest(base.TestCase):
     def rewrite(self, *args, nodes=(0,)):
         return wrapper.rewrite(list(args), set(nodes))[1:]
 
@@ -122,7 +122,7 @@ class RewriteTest(testtools.TestCase):
         self.assertEqual({0}, wrapper.allowed_nodes(''))
 
 
-class QMPTest(testtools.TestCase):
+class QMPTest(base.TestCase):
     def test_kvm_is_reported(self):
         reply = {'return': {'enabled': False, 'present': False}, 'id': 'a'}
         self.assertEqual(

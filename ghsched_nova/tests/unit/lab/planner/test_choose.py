@@ -15,9 +15,9 @@ from ghsched_nova.lab.planner import flavors
 from ghsched_nova.lab.planner import need as needs
 from ghsched_nova.lab.planner.state import State
 from ghsched_nova.lab.planner.state import Way
-from ghsched_nova.tests.unit.lab.planner import base
+from ghsched_nova.tests.unit.lab.planner import samples
 from ghsched_placement import gradient
-import testtools
+from ghsched_placement.tests import base
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
@@ -26,7 +26,7 @@ def need(share, name='f', vfs=0):
     keys = f',ghsched:vfs=nic:{vfs}' if vfs else ''
     return needs.of(flavors.parse(
         f'{name}:vcpus=1,ram=512,hw:numa_nodes=1,'
-        f'ghsched:mem_bw_min={share}{keys}'), aliases={'nic': base.NIC})
+        f'ghsched:mem_bw_min={share}{keys}'), aliases={'nic': samples.NIC})
 
 
 def ways(share):
@@ -34,7 +34,7 @@ def ways(share):
             for node in range(2)]
 
 
-class GradientTest(testtools.TestCase):
+class GradientTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -44,8 +44,8 @@ class GradientTest(testtools.TestCase):
 
     def test_the_node_where_others_of_the_mix_still_fit(self):
         # 65 % are left of node 0: all of it is of use to a big guest.
-        state = State(base.host(used={('_NUMA0', BANDWIDTH): 35,
-                                      ('_NUMA1', BANDWIDTH): 65}))
+        state = State(samples.host(used={('_NUMA0', BANDWIDTH): 35,
+                                         ('_NUMA1', BANDWIDTH): 65}))
         found = self.choose(state, self.small, ways(35))
         self.assertEqual((1,), found.nodes)
         # Whoever goes by the order takes the first.
@@ -53,30 +53,30 @@ class GradientTest(testtools.TestCase):
             state, self.small, ways(35)).nodes)
 
     def test_equal_ways_stay_in_their_order(self):
-        state = State(base.host())
+        state = State(samples.host())
         for order in (ways(35), ways(35)[::-1]):
             self.assertEqual(order[0].nodes, self.choose(
                 state, self.small, order).nodes)
 
     def test_no_way_has_room(self):
-        state = State(base.host(used={('_NUMA0', BANDWIDTH): 70,
-                                      ('_NUMA1', BANDWIDTH): 70}))
+        state = State(samples.host(used={('_NUMA0', BANDWIDTH): 70,
+                                         ('_NUMA1', BANDWIDTH): 70}))
         self.assertIsNone(self.choose(state, self.small, ways(35)))
         self.assertIsNone(choose.by_score(state, self.small, ways(35)))
 
 
-class RoomTest(testtools.TestCase):
+class RoomTest(base.TestCase):
 
     def test_what_is_free_of_each_node(self):
-        state = State(base.host(vfs=(4, 0), groups=3, used={
-            ('_NUMA0', BANDWIDTH): 30, ('_0000:00:00.0', base.NIC): 1}))
+        state = State(samples.host(vfs=(4, 0), groups=3, used={
+            ('_NUMA0', BANDWIDTH): 30, ('_0000:00:00.0', samples.NIC): 1}))
         self.assertEqual(gradient.Room(
             {0: (0, 4, 4096, 70, 3), 1: (0, 4, 4096, 100, 0)},
             {0: (0, 4, 4096, 100, 4), 1: (0, 4, 4096, 100, 0)}, 3),
             choose.room_of(state))
 
     def test_what_is_not_known_does_not_count(self):
-        room = choose.room_of(State(base.host(cells=False)))
+        room = choose.room_of(State(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
         self.assertEqual(0, gradient.fragmented(
             room, choose.kind_of(need(65))))

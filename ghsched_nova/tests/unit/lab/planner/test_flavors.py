@@ -12,17 +12,17 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-import testtools
 
 from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner import flavors
+from ghsched_placement.tests import base
 
 NAMES = st.text('abcdefgh.-', min_size=1)
 VALUES = st.text('abcxyz019:.,- ', min_size=1).map(
     lambda text: text.strip(', ') or 'x')
 
 
-class ParseTest(testtools.TestCase):
+class ParseTest(base.TestCase):
 
     def test_sizes_and_extra_specs(self):
         self.assertEqual(
@@ -68,7 +68,7 @@ class ParseTest(testtools.TestCase):
                       self.refused('a:vcpus=many,ram=1'))
 
 
-class MappingTest(testtools.TestCase):
+class MappingTest(base.TestCase):
 
     def test_words_of_yaml_are_as_in_an_extra_spec(self):
         found = flavors.from_mapping('a', {
@@ -78,7 +78,7 @@ class MappingTest(testtools.TestCase):
                          found.extra_specs)
 
 
-class MixTest(testtools.TestCase):
+class MixTest(base.TestCase):
 
     KNOWN = {name: flavors.Flavor(name, 1, 1) for name in ('a', 'b')}
 

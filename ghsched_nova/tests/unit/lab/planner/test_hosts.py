@@ -12,18 +12,18 @@
 
 import dataclasses
 
-import testtools
 
 from ghsched_nova.lab.planner import hosts
-from ghsched_nova.tests.unit.lab.planner import base
+from ghsched_nova.tests.unit.lab.planner import samples
+from ghsched_placement.tests import base
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
 
-class HostTest(testtools.TestCase):
+class HostTest(base.TestCase):
 
     def test_nodes_and_what_is_below_them(self):
-        one = base.host(vfs=(4, 0, 2), nodes=3)
+        one = samples.host(vfs=(4, 0, 2), nodes=3)
         names = [provider.name for provider in one.providers]
         self.assertEqual({names.index(f'one_NUMA{node}'): node
                           for node in range(3)}, one.node_of)
@@ -31,14 +31,14 @@ class HostTest(testtools.TestCase):
                           for node in range(3)}, one.node_below)
 
     def test_a_provider_of_another_making_is_no_node(self):
-        one = base.host()
+        one = samples.host()
         strange = dataclasses.replace(one.providers[1], name='one_NUMA7')
         changed = dataclasses.replace(one, providers=(
             one.root, strange, *one.providers[2:]))
         self.assertEqual({2: 1}, changed.node_of)
 
     def test_each_provider_is_after_its_parent(self):
-        one = base.host(vfs=(1, 1))
+        one = samples.host(vfs=(1, 1))
         again = hosts.ordered(one.providers[::-1], one.root.uuid)
         seen = set()
         for provider in again:
@@ -48,19 +48,19 @@ class HostTest(testtools.TestCase):
         self.assertEqual(len(one.providers), len(seen))
 
 
-class AlikeTest(testtools.TestCase):
+class AlikeTest(base.TestCase):
 
     def test_names_do_not_matter(self):
-        (group,) = hosts.alike([base.host('b', vfs=(3,)),
-                                base.host('a', vfs=(3,))])
+        (group,) = hosts.alike([samples.host('b', vfs=(3,)),
+                                samples.host('a', vfs=(3,))])
         self.assertEqual(('b', 'a'), group.names)
 
     def test_what_is_used_where_does(self):
-        kinds = [base.host('a'), base.host('b', used={
-            ('_NUMA0', BANDWIDTH): 5}), base.host('c', used={
-                ('_NUMA1', BANDWIDTH): 5}), base.host('d', cells=False)]
+        kinds = [samples.host('a'), samples.host('b', used={
+            ('_NUMA0', BANDWIDTH): 5}), samples.host('c', used={
+                ('_NUMA1', BANDWIDTH): 5}), samples.host('d', cells=False)]
         self.assertEqual(4, len(hosts.alike(kinds)))
 
     def test_an_amount_of_zero_is_none(self):
         self.assertEqual(1, len(hosts.alike([
-            base.host('a'), base.host('b', used={('', 'VCPU'): 0})])))
+            samples.host('a'), samples.host('b', used={('', 'VCPU'): 0})])))

@@ -18,11 +18,9 @@ import io
 import json
 from pathlib import Path
 import types
-import unittest
 from unittest import mock
 
 from osc_lib import exceptions
-import testtools
 
 from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner import density as predicted
@@ -32,15 +30,16 @@ from ghsched_nova.lab.planner import osc
 from ghsched_nova.lab.planner import plan as planner
 from ghsched_nova.lab.planner import predict
 from ghsched_nova.lab.planner import progress
-from ghsched_nova.tests.unit.lab.contention import base
+from ghsched_nova.tests.unit.lab.contention import samples
 from ghsched_placement import lack
+from ghsched_placement.tests import base
 from ghsched_placement.tests import clouds
 from ghsched_placement.tests.osc.test_commands import plain
 
 HOSTS = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'hosts'
 
 
-class DensityTest(unittest.TestCase):
+class DensityTest(base.TestCase):
 
     FLAVOR = types.SimpleNamespace(
         name='bw30', vcpus=2, ram=512, disk=1, ephemeral=2, swap=None,
@@ -103,7 +102,7 @@ class DensityTest(unittest.TestCase):
         self.assertEqual((osc.COLUMNS, 1), (columns, len(rows)))
 
     def test_what_is_predicted_of_a_machine(self):
-        found = dataclasses.replace(predicted.published(base.machine()),
+        found = dataclasses.replace(predicted.published(samples.machine()),
                                     notes=('a caveat',))
         reason, caveat, fitted = self.logged(
             self.answer, told=predict.Predicted((found, found), ('none',)))
@@ -168,7 +167,7 @@ class DensityTest(unittest.TestCase):
             osc.classes(types.SimpleNamespace(hosts=tuple), [with_vfs])
 
 
-class PlanDensityTest(testtools.TestCase):
+class PlanDensityTest(base.TestCase):
 
     def asked(self, *files):
         self.command = osc.PlanDensity(mock.MagicMock(), None)

@@ -10,7 +10,6 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import testtools
 
 from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner import flavors
@@ -19,8 +18,9 @@ from ghsched_nova.lab.planner import need as needs
 from ghsched_nova.lab.planner import stage
 from ghsched_nova.lab.planner.state import State
 from ghsched_nova.lab.planner.state import Way
-from ghsched_nova.tests.unit.lab.planner import base
+from ghsched_nova.tests.unit.lab.planner import samples
 from ghsched_placement import lack
+from ghsched_placement.tests import base
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
@@ -28,7 +28,7 @@ BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 def need(text='ghsched:mem_bw_min=40', vcpus=1):
     return needs.of(flavors.parse(
         f'f:vcpus={vcpus},ram=512,hw:numa_nodes=1,{text}'),
-        aliases={'nic': base.NIC})
+        aliases={'nic': samples.NIC})
 
 
 def way(node, wanted):
@@ -37,10 +37,10 @@ def way(node, wanted):
     return Way((node,), tuple(sorted(amounts.items())))
 
 
-class PlaceTest(testtools.TestCase):
+class PlaceTest(base.TestCase):
 
     def test_until_an_inventory_is_used_up(self):
-        state, wanted = State(base.host()), need()
+        state, wanted = State(samples.host()), need()
         for _ in range(2):
             nodes = state.place(wanted, way(0, wanted))
             self.assertEqual((0,), nodes)
@@ -50,19 +50,19 @@ class PlaceTest(testtools.TestCase):
         self.assertEqual(2, state.guests)
 
     def test_until_the_cpus_of_the_node_are_gone(self):
-        state, wanted = State(base.host()), need(vcpus=3)
+        state, wanted = State(samples.host()), need(vcpus=3)
         state.take(wanted, way(0, wanted), (0,))
         self.assertIsNone(state.place(wanted, way(0, wanted)))
         self.assertEqual([('CPUs', 3, 1)],
                          state.short_of(0, wanted.cells[0]))
 
     def test_cpus_are_not_looked_at_where_they_are_not_known(self):
-        state, wanted = State(base.host(cells=False)), need(vcpus=3)
+        state, wanted = State(samples.host(cells=False)), need(vcpus=3)
         state.take(wanted, way(0, wanted), (0,))
         self.assertEqual((0,), state.place(wanted, way(0, wanted)))
 
     def test_nova_chooses_where_nothing_of_ours_does(self):
-        state = State(base.host(vfs=(4, 0)))
+        state = State(samples.host(vfs=(4, 0)))
         wanted = needs.of(flavors.parse(
             'f:vcpus=2,ram=512,hw:numa_nodes=1'))
         free = Way((), ())
@@ -73,7 +73,7 @@ class PlaceTest(testtools.TestCase):
         self.assertEqual((0,), state.place(wanted, free))
 
     def test_more_of_an_inventory(self):
-        state, wanted = State(base.host()), need()
+        state, wanted = State(samples.host()), need()
         for _ in range(2):
             state.take(wanted, way(0, wanted), (0,))
         grown = state.with_more({(1, BANDWIDTH): 20})
@@ -82,10 +82,10 @@ class PlaceTest(testtools.TestCase):
         self.assertEqual(2, grown.guests)
 
 
-class LacksTest(testtools.TestCase):
+class LacksTest(base.TestCase):
 
     def test_the_host_before_its_nodes(self):
-        state = State(base.host(groups=1))
+        state = State(samples.host(groups=1))
         state.take(need(), way(0, need()), (0,))
         self.assertEqual(
             (lack.Lack(None, lack.GROUPS, 0, 1),),
@@ -93,7 +93,7 @@ class LacksTest(testtools.TestCase):
 
     def test_a_combination(self):
         # VFs are on one node, bandwidth is left on the other.
-        state = State(base.host(vfs=(4, 0), used={
+        state = State(samples.host(vfs=(4, 0), used={
             ('_NUMA0', BANDWIDTH): 90}))
         wanted = need('ghsched:mem_bw_min=40,ghsched:vfs=nic:2,'
                       'ghsched:vfs_locality=node')
@@ -106,32 +106,32 @@ class LacksTest(testtools.TestCase):
         # Nothing is kept for them.
         self.assertEqual(
             {lack.Lack(node, lack.BURSTS, 0, 20) for node in (0, 1)},
-            set(limits.lacks(State(base.host()), need(
+            set(limits.lacks(State(samples.host()), need(
                 'ghsched:mem_bw_burst=20'))))
-        state = State(base.host(groups=8, bursts={0: 30, 1: 30}))
+        state = State(samples.host(groups=8, bursts={0: 30, 1: 30}))
         taken = need('ghsched:mem_bw_burst=20')
         self.assertEqual(6, limits.pooled(state, need(
             'ghsched:mem_bw_burst=10')))
         self.assertEqual([lack.Lack(
             0, f'{lack.BURSTS} for one guest', 30, 31,
             'at most 30 % of memory bandwidth as bursts for one guest, '
-            '31 needed')], limits.misfits(State(base.host(
+            '31 needed')], limits.misfits(State(samples.host(
                 bursts={0: 30, 1: 30}, promised=60)), need(
                     'ghsched:mem_bw_burst=31'), 0, 0))
         self.assertEqual([], limits.misfits(state, taken, 0, 0))
 
     def test_what_is_promised_of_bursts_is_a_use(self):
-        state = State(base.host(bursts={0: 30, 1: 30}, promised=60))
+        state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
         self.assertIn(
             limits.Use(0, lack.BURSTS, 60, 0, 0), limits.uses(state, {}))
 
     def test_pooled_is_without_nodes(self):
-        state = State(base.host(nodes=2))
+        state = State(samples.host(nodes=2))
         self.assertEqual(3, limits.pooled(state, need(
             'ghsched:mem_bw_min=60')))
 
 
-class NeedTest(testtools.TestCase):
+class NeedTest(base.TestCase):
 
     def test_an_alias_that_nobody_told(self):
         error = self.assertRaises(PlannerError, need, 'ghsched:vfs=gpu:1')
@@ -153,7 +153,7 @@ class NeedTest(testtools.TestCase):
         wanted = needs.of(flavors.parse(
             'f:vcpus=2,ram=512,hw:numa_nodes=2,ghsched:vfs='
             + ','.join(f'{alias}:4' for alias in aliases)),
-            aliases=dict.fromkeys(aliases, base.NIC))
+            aliases=dict.fromkeys(aliases, samples.NIC))
         asked = wanted.asked('node', {(0, 'a-b'): (1, 1)})
         suffixes = [group.suffix for group in asked.groups]
         self.assertEqual(len(suffixes), len(set(suffixes)))
@@ -169,7 +169,7 @@ class NeedTest(testtools.TestCase):
             (cell.pinned, cell.shared) for cell in wanted.cells])
 
 
-class ClaimTest(testtools.TestCase):
+class ClaimTest(base.TestCase):
 
     def test_parts_are_equal_steps_that_one_consumer_can_have(self):
         for amount, most, step, parts in (

@@ -1,0 +1,26 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What every test of the two packages is made of."""
+
+from pathlib import Path
+import tempfile
+
+from oslotest import base
+
+
+class TestCase(base.BaseTestCase):
+    """A test with a limit of time, and with files and a home of its own."""
+
+    def make_directory(self) -> Path:
+        """An empty directory, which the end of the test removes."""
+        return Path(tempfile.mkdtemp())

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Names the classes of tests that break the scheme; test_names.py FILE...
+
+A class that has tests is a ``...Test`` in a file ``test_*.py``; what such
+classes share is a ``...TestCase``, or a ``...Mixin`` if it is no test case
+itself. All of them come from ``ghsched_placement.tests.base.TestCase``, which
+alone knows another library's. FILE are the files of both packages' tests.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+import sys
+
+BASE = 'ghsched_placement.tests.base'
+
+
+class Module:
+    """What a file of tests defines and imports.
+
+    :ivar name: with dots, as it is imported.
+    :ivar classes: those at the top of the file, by name.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = path.removesuffix('.py').replace('/', '.')
+        body = ast.parse(Path(path).read_text(), path).body
+        self.classes = {node.name: node for node in body
+                        if isinstance(node, ast.ClassDef)}
+        self._imported = {
+            alias.asname or alias.name: f'{node.module}.{alias.name}'
+            for node in body if isinstance(node, ast.ImportFrom)
+            for alias in node.names}
+
+    def bases(self, name: str) -> list[str]:
+        """What a class is derived from, each with its module's name."""
+        found = []
+        for base in self.classes[name].bases:
+            first, _, rest = ast.unparse(base).partition('.')
+            origin = self._imported.get(
+                first, f'{self.name}.{first}' if first in self.classes
+                else first)
+            found.append(f'{origin}.{rest}' if rest else origin)
+        return found
+
+
+def has_tests(node: ast.ClassDef) -> bool:
+    return any(isinstance(one, ast.FunctionDef)
+               and one.name.startswith('test') for one in ast.walk(node))
+
+
+class Scheme:
+    """The classes of all files, of which some are tests."""
+
+    def __init__(self, modules: list[Module]) -> None:
+        self._bases = {f'{module.name}.{name}': module.bases(name)
+                       for module in modules for name in module.classes}
+
+    def is_ours(self, name: str) -> bool:
+        return name == f'{BASE}.TestCase' or any(
+            map(self.is_ours, self._bases.get(name, ())))
+
+    def broken(self, module: Module) -> Iterator[str]:
+        """A line of text for each class, as other checkers print it."""
+        for name, node in module.classes.items():
+            reason = self._reason(module, name, has_tests(node))
+            if reason:
+                yield f'{module.path}:{node.lineno}: {name} {reason}'
+
+    def _reason(self, module: Module, name: str, tests: bool) -> str:
+        bases = self._bases[f'{module.name}.{name}']
+        inherits = any(one.endswith('Test') for one in bases)
+        if not self.is_ours(f'{module.name}.{name}'):
+            if tests and name.endswith('Mixin') and not bases:
+                return ''
+            return (f'is not derived from {BASE}.TestCase'
+                    if tests or name.endswith(('Test', 'TestCase')) or inherits
+                    else '')
+        if not name.endswith('Test'):
+            if tests or inherits:
+                return 'has tests and is not named ...Test'
+            return '' if name.endswith('TestCase') else (
+                'is a test case and is not named ...TestCase')
+        return ('' if Path(module.path).name.startswith('test_')
+                else 'is in a file that is not named test_*.py')
+
+
+if __name__ == '__main__':
+    modules = [Module(path) for path in sys.argv[1:]]
+    scheme = Scheme(modules)
+    found = [text for module in modules for text in scheme.broken(module)]
+    print(*found, sep='\n', end='\n' if found else '')
+    sys.exit(bool(found))
