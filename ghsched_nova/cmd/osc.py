@@ -66,11 +66,11 @@ class MoveServerNodes(base.Lister):
                             help='Server (name or ID)')
         parser.add_argument(
             '--node', action='append', required=True, metavar='<guest=host>',
-            help='Guest NUMA node and the host NUMA node that it is to have, '
-                 'may be given again')
+            help='Guest NUMA node and the host NUMA node to move it to '
+                 '(repeat for several)')
         parser.add_argument('--dry-run', action='store_true',
-                            help='Find out whether it could be done, and '
-                                 'change nothing')
+                            help='Check whether the move is possible; '
+                                 'changes nothing')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

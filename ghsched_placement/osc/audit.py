@@ -52,8 +52,8 @@ class Audit(base.Lister):
             help='Do not ask the hosts; compares Placement and Nova')
         parser.add_argument(
             '--fix', action='store_true',
-            help='Put right what can be put right of allocations; shows what '
-                 'is to be done, and asks')
+            help='Correct the allocations that can be corrected; shows the '
+                 'changes and asks first')
         parser.add_argument('--yes', action='store_true',
                             help='Do not ask (with --fix)')
         hosts.add_accounting(parser)

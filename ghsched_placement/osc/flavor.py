@@ -133,8 +133,8 @@ def add_vf_class(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--vf-class', metavar='<alias>=<class>', action='append',
         default=[], type=vf_class,
-        help='Resource class in Placement of the VFs of a name of '
-             '[pci]alias, which Nova tells nobody (repeat for several; '
+        help='Resource class in Placement of the VFs of a [pci]alias, '
+             'which no API of Nova shows (repeat for several; '
              'not needed where all VFs of the cloud are of one class)')
 
 

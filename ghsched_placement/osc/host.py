@@ -36,7 +36,7 @@ def add_accounting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--accounting', choices=('min', 'max'), default='min',
         help='The setting [ghsched]bandwidth_accounting of hosts that do '
-             'not tell (default: min)')
+             'not report it (default: min)')
 
 
 class ListHosts(base.Lister):

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
              '%(default)s)')
     parser.add_argument(
         '--only', choices=('inside', 'between'),
-        help='Moves inside hosts alone, or between hosts alone')
+        help='Only moves inside hosts, or only moves between hosts')
     defaults = rebalance.Settings()
     for name, text in OPTIONS.items():
         default = getattr(defaults, name)
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f'{text.capitalize()} (default: %(default)s)')
     parser.add_argument(
         '--group-members', type=int, default=affinity.Bounds().members,
-        metavar='<n>', help='Servers at most that are kept together '
+        metavar='<n>', help='Most servers that are kept together '
                             '(default: %(default)s)')
 
 
@@ -163,7 +163,8 @@ class ApplyRebalance(base.Lister):
         parser.add_argument('--yes', action='store_true', help='Do not ask')
         parser.add_argument(
             '--timeout', type=float, default=1800.0, metavar='<seconds>',
-            help='That a live migration may take (default: %(default)s)')
+            help='Longest time of a live migration '
+                 '(default: %(default)s)')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

@@ -100,7 +100,7 @@ def look(client: clients.Client, record: Mapping[str, Any],
     known = server.host not in ('None', '')
     host = server.host if known else None
     if None in nodes or (host is None and not server.moving):
-        warn('Only an admin is told the host of a server, and what is '
+        warn('Only an admin sees the host of a server, and what is '
              'allocated and effective there.')
         return Guest(host, server.policy, nodes)
     report = client.diagnostics(server.uuid)
@@ -181,13 +181,13 @@ class ListServers(base.Lister):
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--sort', choices=sorted(_SORTED), default='used',
-            help='What comes first: the largest, or the first by name '
+            help='Column to sort by: numbers from the largest, names from A '
                  '(default: used)')
         parser.add_argument('--limit', type=int, metavar='<n>',
-                            help='Only the first so many')
+                            help='Show at most this many servers')
         parser.add_argument(
             '--interval', type=float, default=1.0, metavar='<seconds>',
-            help='Time between two questions (default: 1.0)')
+            help='Time between two measurements (default: 1.0)')
         hosts.add_accounting(parser)
         return parser
 

@@ -103,8 +103,8 @@ class PlanDensity(base.Lister):
         parser.add_argument(
             '--weigher', choices=('fragmentation', 'gradient'),
             default='fragmentation',
-            help='By which weigher of ghsched the scheduler chooses the '
-                 'hosts of the mix (default: fragmentation)')
+            help='Weigher by which the scheduler chooses the hosts of the '
+                 'mix (default: fragmentation)')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
