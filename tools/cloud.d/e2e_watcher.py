@@ -14,14 +14,10 @@
 
 from collections.abc import Iterator
 import contextlib
-import json
-import os
-import subprocess
 import sys
 from typing import Any
 
 from aio.lab import Lab
-from aio.settings import CloudError
 from aio.settings import read
 from e2e_move_room import MOVE
 from e2e_move_room import MoveRoom
@@ -137,16 +133,7 @@ class Watcher(MoveRoom):
                           [server.name for server in gone], 'one or more')
 
     def _watcher(self, *arguments: str) -> Any:
-        """What a command of ``openstack optimize`` prints as JSON."""
-        done = subprocess.run(
-            [f'{self.settings.venv}/bin/openstack', 'optimize', *arguments,
-             '-f', 'json'], env={**os.environ, **self.settings.admin},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            check=False)
-        if done.returncode:
-            raise CloudError(f'openstack optimize {" ".join(arguments)}: '
-                             f'{done.stderr.strip()}')
-        return json.loads(done.stdout)
+        return self.lab.openstack(*arguments, of='optimize')
 
 
 if __name__ == '__main__':

@@ -235,18 +235,19 @@ class Lab(PlacementReader):
 
     # -- the command line -----------------------------------------------------
 
-    def openstack(self, *arguments: str) -> Any:
-        """What a command of ``openstack ghsched`` prints as JSON.
+    def openstack(self, *arguments: str, of: str = 'ghsched') -> Any:
+        """What a command of ``openstack`` prints as JSON.
 
+        :param of: its first word.
         :raises CloudError: when it ends with another status than 0.
         """
         done = subprocess.run(
-            [f'{self.settings.venv}/bin/openstack', 'ghsched', *arguments,
+            [f'{self.settings.venv}/bin/openstack', of, *arguments,
              '-f', 'json'], env={**os.environ, **self.settings.admin},
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False)
         if done.returncode:
-            raise CloudError(f'openstack ghsched {" ".join(arguments)}: '
+            raise CloudError(f'openstack {of} {" ".join(arguments)}: '
                              f'{done.stderr.strip()}')
         return json.loads(done.stdout)
 
