@@ -36,7 +36,7 @@ class Limits(GuestRoom):
             self._agrees(server, 60)
             refused = ''
             try:
-                self.lab.create('over', 'bw30')
+                self.lab.create('over', 'bw60')
             except exceptions.HttpException as error:
                 refused = f'{error.status_code}: {error}'
             self._contains('answer to what is over the limit', refused, '403')
