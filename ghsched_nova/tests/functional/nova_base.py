@@ -305,7 +305,7 @@ class FakeKernel(fixtures.Fixture):
 
 
 class NovaTestCase(base.TestCase):
-    """Goes before a functional test class of Nova's."""
+    """The base of ours that a functional test class of Nova lacks."""
 
     FILTER_NAME = 'GhschedNUMATopologyFilter'
 
