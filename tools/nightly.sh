@@ -48,4 +48,8 @@ stage 'moves of guests that share groups' 90 \
     bash tools/e2e.sh --moves --sharing
 stage 'rebalancing by Watcher' 30 bash tools/e2e.sh --watcher
 stage 'soak' $((minutes + 30)) bash tools/soak.sh --minutes "$minutes"
+if stage 'virtual compute node' 20 bash tools/vnode up; then
+    stage 'a guest that moves between nodes' 20 \
+        bash tools/e2e.sh --vfs move_node
+fi
 count_stages

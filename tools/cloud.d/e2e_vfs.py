@@ -45,6 +45,8 @@ class Vfs(Room):
         self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1,
                      ghsched__vfs=f'vf:{_VFS + 1}',
                      ghsched__device_numa='required')
+        self._flavor('no-vfs', vcpus=1, hw__numa_nodes=1,
+                     ghsched__mem_bw_min=40)
 
     def _flavor(self, name: str, vcpus: int = 2, **specs: Any) -> None:
         self.lab.flavor(name, vcpus=vcpus, ram=256, **specs)
@@ -156,6 +158,39 @@ class Vfs(Room):
                      f'{_VFS + 1} VFs of vf'):
             self.checks.note(part in fault,
                              f'fault: {fault!r}, expected {part}')
+        self.lab.delete(server)
+        self.nothing_left()
+
+    def test_move_node(self) -> None:
+        """A guest that runs goes to the other node with its pages, and back.
+        """
+        server = self._active(self.lab.wait(self.lab.create(
+            'moved', 'no-vfs', host=machine.NAME)))
+        self.lab.console(server)
+        node, = self.lab.allocated_nodes(server)
+        for target in (1 - node, node):
+            print(f'        pages by policy and node: '
+                  f'{self.lab.memory(server)}')
+            self.lab.openstack('server', 'move-node', server.id, '--node',
+                               f'0={target}')
+            self.checks.equal('pages by policy and node', {
+                policy: set(pages) for policy, pages
+                in self.lab.memory(server).items()},
+                {f'bind:{target}': {target}})
+            self.checks.equal('node that is allocated',
+                              self.lab.allocated_nodes(server), [target])
+            self.checks.equal(
+                'node in instance.numa_topology',
+                [cell['host_node'] for cell in self.lab.topology(server)],
+                [target])
+            self.checks.equal(
+                'node in the policy of its XML',
+                self.lab.policy_nodes(self.lab.domain_xml(server)), [target])
+            minimum = self.lab.group(server).schemata['MBMIN']
+            self.checks.equal(
+                'MBMIN', {one: int(value) for one, value in minimum.items()},
+                {target: 40, 1 - target: 0})
+            self.checks.equal('audit', self.lab.openstack('audit'), [])
         self.lab.delete(server)
         self.nothing_left()
 

@@ -96,7 +96,8 @@ class Lab(PlacementReader):
                  for key, value in extra_specs.items()}
         old = self.cloud.compute.find_flavor(name, get_extra_specs=True)
         if old is not None:
-            if dict(old.extra_specs) == specs and old.ram == ram:
+            if (dict(old.extra_specs), old.vcpus, old.ram) == (
+                    specs, vcpus, ram):
                 return old
             self.cloud.compute.delete_flavor(old)
         made = self.cloud.compute.create_flavor(

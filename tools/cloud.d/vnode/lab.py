@@ -89,6 +89,26 @@ class VirtualLab(Lab):
         return {thread: name for thread, name in threads.items()
                 if name.startswith('CPU ')}
 
+    def memory(self, server: Any) -> dict[str, dict[int, int]]:
+        """Pages of a guest by policy and host node, as numa_maps has them.
+
+        Those of memory that has a policy, which QEMU's own has not.
+        """
+        pid = f'/run/libvirt/qemu/{self.domain_name(server)}.pid'
+        found: dict[str, dict[int, int]] = {}
+        for line in self.on_host(
+                'sh', '-c', f'cat /proc/$(cat {pid})/numa_maps').splitlines():
+            words = line.split()
+            if words[1] == 'default':
+                continue
+            pages = found.setdefault(words[1], {})
+            for word in words[2:]:
+                node, _, count = word.partition('=')
+                if node[0] == 'N' and node[1:].isdigit():
+                    pages[int(node[1:])] = (pages.get(int(node[1:]), 0)
+                                            + int(count))
+        return found
+
     def host_devices(self) -> list[tuple[str, str, int]]:
         """PFs and VFs of the host: address, vendor:device, NUMA node."""
         text = self.on_host(

@@ -14,8 +14,8 @@
 """Prepare the virtual compute node for resctrl and libvirt; runs there.
 
 libvirt finds emulators that run KVM guests on TCG, a device that looks like
-KVM's, a directory to mount the emulated resctrl on, and one level 3 cache per
-node.
+KVM's, a directory to mount the emulated resctrl on, control groups, and one
+level 3 cache per node.
 
 usage: node_emulators.py DIALECT NODES
 
@@ -44,7 +44,7 @@ user = "root"
 group = "root"
 security_driver = "none"
 stdio_handler = "file"
-cgroup_controllers = [ ]
+cgroup_controllers = [ "cpuset" ]
 namespaces = [ ]
 """
 
@@ -74,6 +74,9 @@ def main(dialect: str, nodes: str) -> None:
     os.makedirs('/var/log/vnode', exist_ok=True)
     os.makedirs('/etc/libvirt', exist_ok=True)
     namespace.mount_sysfs(_STATE)
+    # libvirt gives each guest a cpuset of its own, whose memory can be moved.
+    subprocess.run(['mount', '-t', 'cgroup2', 'cgroup2', '/sys/fs/cgroup'],
+                   check=True)
     namespace.mount_kvm(_STATE)
     namespace.write_emulators(_STATE)
     _share_caches(machines.build(dialect, nodes))
