@@ -16,7 +16,6 @@
 from collections.abc import Iterator
 import contextlib
 
-from aio import cli
 from aio.settings import REGION
 from e2e_guest_room import BANDWIDTH
 from e2e_guest_room import GuestRoom
@@ -66,15 +65,9 @@ class Limits(GuestRoom):
         made = [identity.create_registered_limit(
             service_id=service.id, region_id=REGION, resource_name=name,
             default_limit=most) for name, most in limits.items()]
-        for section, key, value in options:
-            cli.set_option(self.settings, section, key, value)
         try:
-            self._restart(*_SERVICES)
-            yield
+            with self._with(_SERVICES, *options):
+                yield
         finally:
-            for section, key, _value in options:
-                cli.set_option(self.settings, section, key, None)
             for one in made:
                 identity.delete_registered_limit(one)
-            self._restart(*_SERVICES)
-            self.lab.clean()
