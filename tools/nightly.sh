@@ -11,45 +11,99 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-# What takes too long for .ci/run: every release of Nova, properties with new
-# examples, random hosts, a hundred moves that are killed, benchmarks, all moves
-# between two hosts, Watcher, and a soak.
-# The last line counts.
+# What takes too long for .ci/run, in parts: every release of Nova
+# (releases), properties with new examples (properties), random hosts (fuzz), a
+# hundred moves inside a host that are killed (killed), benchmarks (bench), all
+# moves between two hosts (moves) and of guests that share groups (sharing),
+# Watcher (watcher), random operations and faults (soak), moves on the virtual
+# compute node (vnode). The last line counts.
 #
-# usage: tools/nightly.sh [MINUTES]    of the soak, 180 by default
+# usage: tools/nightly.sh [MINUTES] [PART]...
+#   MINUTES  of the soak, 180 by default
+#   PART     all in this order, unless some are named
 
-set -u
-cd "$(dirname "$0")/.." || exit
-case ${1:-180} in
-*[!0-9]*) sed -n '/^# usage/p' "$0"; exit 2 ;;
-esac
-. tools/stages.sh
-minutes=${1:-180}
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-start_from_nothing
-for release in 31 32 33; do
-    stage "Nova $release" 60 bash tools/test.sh --release "$release"
-done
-stage 'properties, new examples' 60 \
-    env GHSCHED_HYPOTHESIS=search GHSCHED_TEST_DEADLINE=1 \
-    bash tools/test.sh unit
-stage 'host engine, random hosts' 30 \
-    "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" tools/fuzz_engine.py
-stage 'moves inside a host, killed' 60 \
-    env GHSCHED_KILLED_MOVES=100 OS_TEST_TIMEOUT=3000 \
-    "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" -m stestr \
-    --test-path ghsched_nova/tests/functional run moves_that_are_killed
-for bench in tools/bench/*_bench.py; do
-    stage "$(basename "$bench" .py)" 30 \
-        "${GHSCHED_HOME:-/var/lib/ghsched}/venv/bin/python" "$bench"
-done
-stage 'moves between two hosts' 90 bash tools/e2e.sh --moves
-stage 'moves of guests that share groups' 90 \
-    bash tools/e2e.sh --moves --sharing
-stage 'rebalancing by Watcher' 30 bash tools/e2e.sh --watcher
-stage 'soak' $((minutes + 30)) bash tools/soak.sh --minutes "$minutes"
-if stage 'virtual compute node' 20 bash tools/vnode up; then
-    stage 'a guest that moves between nodes' 20 \
-        bash tools/e2e.sh --vfs move_node
+show_help "$0" "$@"
+need_root "$@"
+cd "$GHSCHED_TOP"
+
+minutes=180
+if [[ ${1:-} =~ ^[0-9]+$ ]]; then
+    minutes=$1
+    shift
 fi
+ALL='releases properties fuzz killed bench moves sharing watcher soak vnode'
+[ $# -gt 0 ] || read -ra ALL_PARTS <<< "$ALL"
+[ $# -gt 0 ] || set -- "${ALL_PARTS[@]}"
+for part; do
+    [[ " $ALL " = *" $part "* ]] || { sed -n '/^# usage/,/^$/p' "$0"; exit 2; }
+done
+
+part_releases() {
+    local release
+    for release in 31 32 33; do
+        stage "Nova $release" 60 bash tools/test.sh --release "$release"
+    done
+}
+
+part_properties() {
+    stage 'properties, new examples' 60 \
+        env GHSCHED_HYPOTHESIS=search GHSCHED_TEST_DEADLINE=1 \
+        bash tools/test.sh unit
+}
+
+part_fuzz() {
+    stage 'host engine, random hosts' 30 \
+        "$VENV/bin/python" tools/fuzz_engine.py
+}
+
+part_killed() {
+    stage 'moves inside a host, killed' 60 \
+        env GHSCHED_KILLED_MOVES=100 OS_TEST_TIMEOUT=3000 \
+        "$VENV/bin/python" -m stestr \
+        --test-path ghsched_nova/tests/functional run moves_that_are_killed
+}
+
+part_bench() {
+    local bench
+    for bench in tools/bench/*_bench.py; do
+        stage "$(basename "$bench" .py)" 30 "$VENV/bin/python" "$bench"
+    done
+}
+
+part_moves() {
+    stage 'moves between two hosts' 90 bash tools/e2e.sh --moves
+}
+
+part_sharing() {
+    stage 'moves of guests that share groups' 90 \
+        bash tools/e2e.sh --moves --sharing
+}
+
+part_watcher() {
+    stage 'rebalancing by Watcher' 30 bash tools/e2e.sh --watcher
+}
+
+part_soak() {
+    stage 'soak' $((minutes + 30)) bash tools/soak.sh --minutes "$minutes"
+}
+
+part_vnode() {
+    if stage 'virtual compute node' 20 bash tools/vnode up; then
+        stage 'a guest that moves between nodes' 20 \
+            bash tools/e2e.sh --vfs move_node
+    fi
+}
+
+# A stage that fails is counted, and the next one begins.
+install_packages bindep.txt test
+ensure_venv
+set +e
+. tools/stages.sh
+start_from_nothing
+for part; do
+    "part_$part"
+done
 count_stages

@@ -65,7 +65,8 @@ check() {
         ;;
     tests)
         # shellcheck disable=SC2046
-        "$PYTHON" tools/test_names.py $(files | grep '^ghsched_.*/tests/.*\.py$')
+        "$PYTHON" tools/test_names.py \
+            $(files | grep '^ghsched_.*/tests/.*\.py$')
         ;;
     *)
         echo "$0: no such check: $1" >&2
