@@ -26,6 +26,7 @@ from osc_lib import exceptions
 
 from ghsched_placement import exits
 from ghsched_placement.osc import columns
+from ghsched_placement.osc import tables
 
 _COULD_NOT = (exceptions.CommandError, sdk_exceptions.SDKException,
               ksa_exceptions.ClientException)
@@ -96,10 +97,11 @@ class Lister(_Ending, command.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
-        if self.SHORT and parsed_args.formatter == 'table' and not (
-                parsed_args.long or parsed_args.columns):
-            parsed_args.columns = [name for name in column_names
-                                   if name in self.SHORT]
+        if parsed_args.formatter == 'table':
+            self.formatter = tables.Fitted()
+            if self.SHORT and not (parsed_args.long or parsed_args.columns):
+                parsed_args.columns = [name for name in column_names
+                                       if name in self.SHORT]
         shown: int = super().produce_output(
             parsed_args, column_names,
             [_cells(row, parsed_args.formatter) for row in data])

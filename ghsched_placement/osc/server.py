@@ -201,12 +201,21 @@ class ListServers(base.Lister):
             time.sleep(parsed_args.interval)
             seen = observe.observe(client, ask_hosts=True,
                                    accounting=parsed_args.accounting)
-        place, largest = _SORTED[parsed_args.sort]
-        found = sorted(
-            (list_row(one, guest) for one in seen for guest in one.guests),
-            key=lambda row: (row[1], row[0]))
-        found.sort(key=lambda row: row[place], reverse=largest)
-        return LIST, found[:parsed_args.limit]
+        return LIST, listed(seen, parsed_args.sort)[:parsed_args.limit]
+
+
+def listed(seen: Iterable[observe.Observed], by: str
+           ) -> list[tuple[Any, ...]]:
+    """The servers of all hosts in one order, the unknown last (pure).
+
+    :param by: see :data:`_SORTED`; equal ones are in the order of names.
+    """
+    place, largest = _SORTED[by]
+    found = sorted(
+        (list_row(one, guest) for one in seen for guest in one.guests),
+        key=lambda row: (row[1], row[0]))
+    # A sort in reverse keeps the order of equal ones, too.
+    return sorted(found, key=lambda row: row[place], reverse=largest)
 
 
 def list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:

@@ -155,6 +155,46 @@ class ServersTest(base.TestCase):
         self.assertEqual(len(server.COLUMNS), len(rows[0]))
 
 
+class ServersOfTheCloudTest(base.TestCase):
+    """The order of "openstack ghsched server list"."""
+
+    def listed(self, by, **hosts):
+        """Names, and MB/s as a program gets them.
+
+        :param hosts: bytes per second of each of their servers, which are
+            named after the host and these.
+        """
+        policy = policies.GuestPolicy((policies.NodePolicy(10),))
+        seen = [observe.Observed(
+            clouds.host(clouds.node(0, name=name), name=name),
+            tuple(Server(f'{name}-{used}', f'{name}-{used}', name, policy,
+                         nodes=(0,), effective={0: diagnostics.GuestNode(
+                             0, 10, used=used)}) for used in uses),
+            {}, ()) for name, uses in hosts.items()]
+        return [(row[1], plain(row)[6]) for row in server.listed(seen, by)]
+
+    def test_the_largest_of_all_hosts_is_first_and_the_unknown_last(self):
+        self.assertEqual(
+            [('b-9000000', 9.0), ('a-2000000', 2.0), ('b-1000000', 1.0),
+             ('a-0', 0.0), ('a-None', None), ('b-None', None)],
+            self.listed('used', b=(None, 1000000, 9000000),
+                        a=(0, None, 2000000)))
+
+    def test_those_alike_are_in_the_order_of_names(self):
+        for by in ('used', 'min', 'allocated', 'name', 'host'):
+            self.assertEqual(['a-1', 'a-2', 'b-3'], [name for name, _ in (
+                self.listed(by, b=(3,), a=(2, 1)))], by)
+
+    @given(st.lists(st.none() | st.integers(0, 10 ** 12), max_size=9,
+                    unique=True), st.integers(0, 9))
+    def test_it_is_one_order_wherever_they_are(self, uses, cut):
+        found = [used for _, used in self.listed(
+            'used', a=uses[:cut], b=uses[cut:])]
+        known = [used for used in found if used is not None]
+        self.assertEqual(sorted(known, reverse=True), known)
+        self.assertEqual(known, found[:len(known)])
+
+
 class LoadsTest(base.TestCase):
 
     def test_a_node_says_what_is_known_and_where_it_is_a_bottleneck(self):

@@ -10,20 +10,35 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack ghsched server set``, as python-openstackclient calls it."""
+"""The commands as python-openstackclient calls them."""
 
+import configparser
+import io
+import os
+import pathlib
+import pkgutil
 from unittest import mock
 
+from cliff import lister
 
 from ghsched_nova.cmd import osc
 from ghsched_nova.cmd import server_move
 from ghsched_nova.cmd import server_set
+from ghsched_nova.lab.planner import osc as density
 from ghsched_nova.tests.unit.cmd import test_server_move
 from ghsched_nova.tests.unit.cmd import test_server_set
+from ghsched_placement.osc import audit
 from ghsched_placement.osc import base as osc_base
+from ghsched_placement.osc import capacity
+from ghsched_placement.osc import flavor
+from ghsched_placement.osc import host
+from ghsched_placement.osc import rebalance
+from ghsched_placement.osc import server
 from ghsched_placement.tests import base
 
 UUID = test_server_set.UUID
+
+SETUP = pathlib.Path(__file__).parents[4] / 'setup.cfg'
 
 
 class SetServerTest(base.TestCase):
@@ -85,3 +100,74 @@ class MoveServerNodesTest(base.TestCase):
             self.assertRaises(osc_base.Refused, self.call,
                               'web', '--node', node)
         self.client.move_nodes.assert_not_called()
+
+
+class WidthTest(base.TestCase):
+    """A table of any command fits a terminal, whatever is in its cells."""
+
+    TABLES = {
+        audit.Audit: audit.COLUMNS,
+        capacity.ShowCapacity: capacity.COLUMNS,
+        density.PlanDensity: (*density.COLUMNS, density.PREDICTED),
+        flavor.CheckFlavor: flavor.COLUMNS,
+        host.ListHosts: host.LIST,
+        osc.MoveServerNodes: server_move.HEADER,
+        osc.SetServer: server_set.HEADER,
+        rebalance.ApplyRebalance: rebalance.RESULT,
+        rebalance.PlanRebalance: rebalance.COLUMNS,
+        server.ListServers: server.LIST,
+        server.ShowServerBandwidth: server.COLUMNS,
+    }
+    CELLS = ('33', 'compute-017.dc2.example.org', 'node 0: ' * 20, UUID)
+
+    def shown(self, kind, columns, cell, *arguments, terminal=80):
+        """The lines of a table, all of whose cells are the same."""
+        app = mock.Mock(stdout=io.StringIO())
+        command = type('Command', (kind,), {
+            '__module__': __name__,
+            'take_action': lambda *_: (columns, [(cell,) * len(columns)])})(
+                app, None)
+        parser = command.get_parser('command')
+        for action in parser._actions:      # What is asked is of no interest.
+            action.required = False
+        with mock.patch('os.get_terminal_size', return_value=(
+                os.terminal_size((terminal, 24)))):
+            command.run(parser.parse_args(arguments))
+        return app.stdout.getvalue().splitlines()
+
+    def test_these_are_all_tables(self):
+        parser = configparser.ConfigParser()
+        parser.read(SETUP)
+        found = {pkgutil.resolve_name(line.partition('=')[2].strip())
+                 for line in parser['entry_points'][
+                     'openstack.ghsched.v1'].splitlines() if line}
+        self.assertEqual(set(self.TABLES), {
+            kind for kind in found if issubclass(kind, lister.Lister)})
+
+    def test_a_table_is_not_wider_than_the_terminal(self):
+        for kind, columns in self.TABLES.items():
+            for cell in self.CELLS:
+                lines = self.shown(kind, columns, cell)
+                self.assertLessEqual(max(map(len, lines)), 80, kind)
+                self.assertEqual({len(lines[0])}, set(map(len, lines)))
+
+    def test_nothing_is_lost(self):
+        lines = self.shown(server.ShowServerBandwidth, server.COLUMNS, UUID)
+        texts = [''.join(cells).replace(' ', '') for cells in zip(*(
+            line.split('|')[1:-1] for line in lines if line[0] == '|'),
+            strict=True)]
+        self.assertEqual([name.replace(' ', '') + UUID
+                          for name in server.ShowServerBandwidth.SHORT],
+                         texts)
+
+    def test_a_width_that_is_asked_for_comes_first(self):
+        for arguments, width in ((('--max-width', '70'), 70),
+                                 (('--max-width', '170', '--long'), 170)):
+            lines = self.shown(server.ShowServerBandwidth, server.COLUMNS,
+                               UUID, *arguments)
+            self.assertLessEqual(max(map(len, lines)), width)
+
+    def test_where_there_is_room_a_heading_is_one_line(self):
+        lines = self.shown(server.ListServers, server.LIST, 'x',
+                           terminal=200)
+        self.assertEqual(5, len(lines))
