@@ -17,8 +17,10 @@ first, nobody leaves the node that is best for it unless that is a bottleneck,
 and what belongs together is brought together where there is room.
 
 It comes to rest. A node takes a guest only while it stays below what ends a
-bottleneck, so each move off a bottleneck lessens what is wanted beyond that,
-and no other move adds to it; each of those brings a guest nearer to its group.
+bottleneck; one that nobody is on may become one, as long as it stays as far
+below the one that the guest leaves. So of the nodes beyond what ends a
+bottleneck each move off one lessens the fullest that it concerns, and no other
+move adds to them; each of those brings a guest nearer to its group.
 
 Guests with one NUMA node are moved; others count where they are. What is not
 known is neither moved nor moved to.
@@ -338,8 +340,11 @@ class State:
             *self._parts(spot, cpu, bandwidth), self.calm))
         return wanted * beyond / (beyond + self.calm)
 
-    def fits(self, guest: Guest, spot: Spot) -> bool:
-        """Whether a node has room for a guest and stays calm with it."""
+    def fits(self, guest: Guest, spot: Spot, below: float) -> bool:
+        """Whether a node has room for a guest.
+
+        :param below: what the pressure there is to stay below.
+        """
         node = self.nodes[spot]
         if not node.open or guest.cpu is None or spot == guest.spot:
             return False
@@ -349,8 +354,7 @@ class State:
         return (self.memory[spot] >= guest.memory
                 and self.guarantee[spot] >= guest.guarantee
                 and not node.bottleneck
-                and self.pressure(spot, guest.cpu, guest.bandwidth)
-                < self.calm)
+                and self.pressure(spot, guest.cpu, guest.bandwidth) < below)
 
     def belonging(self, guest: Guest, spot: Spot) -> float:
         """Bytes per second between a guest and those on a node."""
@@ -408,19 +412,27 @@ def _relieve(state: State, budget: _Budget) -> Iterator[Move]:
         guests = [state.guests[uuid] for uuid in state.at[spot]]
         guests.sort(key=lambda guest: (state.belonging(guest, spot),
                                        guest.uuid))
-        for guest in guests:
-            if not guest.cpu or budget.rests(guest):
-                continue
-            move = _best(state, budget, guest, f'{spot} is a bottleneck')
-            if move:
-                yield move
+        empty = {spot for spot in state.nodes if not state.at[spot]}
+        # Who wants nearly all of a node may have one that nobody else is on.
+        for spots, below in ((state.nodes.keys(), state.calm), (
+                empty, state.calm * state.pressure(spot))):
+            for guest in guests:
+                if not guest.cpu or budget.rests(guest):
+                    continue
+                move = _best(state, budget, guest, spots, below)
+                if move:
+                    yield move
 
 
-def _best(state: State, budget: _Budget, guest: Guest,
-          reason: str) -> Move | None:
-    """The move of a guest that pays most."""
-    moves = (state.move(guest, spot, reason) for spot in state.nodes
-             if state.fits(guest, spot) and (
+def _best(state: State, budget: _Budget, guest: Guest, spots: Iterable[Spot],
+          below: float) -> Move | None:
+    """The move of a guest off a bottleneck that pays most.
+
+    :param below: see :meth:`State.fits`.
+    """
+    reason = f'{guest.spot} is a bottleneck'
+    moves = (state.move(guest, spot, reason) for spot in spots
+             if state.fits(guest, spot, below) and (
                  spot.host == guest.spot.host or not budget.full(spot.host)))
     return max(filter(None, moves), default=None, key=lambda move: (
         move.gain - move.cost, move.inside, -state.pressure(move.destination),
@@ -438,7 +450,7 @@ def _gather(state: State, budget: _Budget) -> Iterator[Move]:
         if guest is None or budget.rests(guest):
             continue
         spot = _home(state, guest)
-        if spot is None or not state.fits(guest, spot) or (
+        if spot is None or not state.fits(guest, spot, state.calm) or (
                 spot.host != guest.spot.host and budget.full(spot.host)):
             continue
         move = state.move(guest, spot, f'what it talks to is on {spot}')
