@@ -21,6 +21,7 @@ import subprocess
 
 import yaml
 
+from ghsched_nova.monitor import burst_metrics
 from ghsched_nova.monitor import load_metrics
 from ghsched_nova.monitor import metrics
 from ghsched_placement.tests import base
@@ -42,7 +43,9 @@ class AlertsTest(base.TestCase):
     def test_they_ask_for_metrics_that_exist(self):
         text = (RULES / 'ghsched.rules.yaml').read_text()
         exported = (inspect.getsource(metrics)
-                    + inspect.getsource(load_metrics))
+                    + inspect.getsource(load_metrics)
+                    + ' '.join(one.name for one in burst_metrics.Collector(
+                        Path('none')).collect()))
         for name in set(re.findall(r'\bghsched_[a-z_]+', text)):
             name = re.sub('_total$', '', name)
             name = re.sub('^ghsched_effective_', '', name)
