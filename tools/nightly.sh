@@ -68,6 +68,8 @@ part_killed() {
 
 part_bench() {
     local bench
+    stage 'tables of the contention model' 15 \
+        "$VENV/bin/python" tools/contention-tables --check
     for bench in tools/bench/*_bench.py; do
         stage "$(basename "$bench" .py)" 30 "$VENV/bin/python" "$bench"
     done

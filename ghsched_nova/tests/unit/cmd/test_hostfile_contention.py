@@ -10,12 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+from importlib import machinery
+from importlib import util
 import pathlib
+import re
+from unittest import mock
 
 import ddt
 import yaml
 
 from ghsched_nova.lab.contention import calibrate
+from ghsched_nova.lab.contention import ranges
 from ghsched_nova.lab.contention import tables
 from ghsched_nova.lab import hostfile
 from ghsched_nova.tests.unit.cmd import test_hostfile
@@ -23,6 +28,16 @@ from ghsched_nova.tests.unit.lab.contention import samples as contention
 from ghsched_placement.tests import base
 
 HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
+GUIDE = HOSTS.parents[2] / 'doc' / 'source' / 'admin'
+
+
+def tool():
+    """tools/contention-tables, as a module."""
+    path = str(HOSTS.parents[2] / 'tools' / 'contention-tables')
+    loader = machinery.SourceFileLoader('contention_tables', path)
+    found = util.module_from_spec(util.spec_from_loader(loader.name, loader))
+    loader.exec_module(found)
+    return found
 
 
 def document(**changes):
@@ -73,7 +88,29 @@ class ShippedTest(base.TestCase):
         """tools/contention-tables writes them."""
         machines = [hostfile.load(str(HOSTS / f'{name}.yaml')).contention
                     for name in ('kunpeng920', 'amd-epyc9755')]
-        guide = HOSTS.parents[2] / 'doc' / 'source' / 'admin'
         self.assertEqual(
-            (guide / 'contention-figures.inc').read_text(),
+            (GUIDE / 'contention-figures.inc').read_text(),
             tables.render(*machines))
+
+    def test_the_ranges_of_the_guide_are_of_the_shipped_curves(self):
+        """Their figures take a minute; contention-tables --check has it."""
+        def names(text):
+            return re.sub(r'- [0-9./ ]+%?$', '- figures', text,
+                          flags=re.MULTILINE)
+        of = tool()
+        machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
+        found = ranges.Range((1,), (1,), (1.0,))
+        with mock.patch.object(ranges, 'draw', return_value=found):
+            expected = tables.render_ranges(machine, of.curves(), of.DRAWS)
+        self.assertEqual(
+            names(expected),
+            names((GUIDE / 'contention-ranges.inc').read_text()))
+
+    def test_draws_are_those_of_the_ranges_of_the_guide(self):
+        """Where this changes, tools/contention-tables is to be run."""
+        machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
+        found = ranges.draw(machine, list(tool().curves().values()), 3)
+        self.assertEqual(((28, 49, 60), (28, 49, 90)),
+                         (found.densities, found.by_latency))
+        self.assertEqual([1.021, 1.023, 1.037],
+                         [round(one, 3) for one in found.over_static])
