@@ -41,6 +41,7 @@ from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_placement import exits
+from ghsched_placement import load
 
 #: Home, and what is left of a line and of the screen cleared behind the text:
 #: nothing is blank for a moment, so nothing flickers.
@@ -76,20 +77,23 @@ class Top:
     :param order: a key of top_output.ORDERS.
     :param as_json: whether a frame is a line of JSON.
     :param match: only guests in whose names it is.
+    :param loaded: whether load and waiting are measured and shown.
     """
 
     def __init__(self, source: top_source.Source, order: str = 'used',
                  reverse: bool = False, as_json: bool = False,
-                 match: str = '') -> None:
+                 match: str = '', loaded: bool = False) -> None:
         self._source = source
         self.order = order
         self.reverse = reverse
         self.as_json = as_json
         self.match = match
+        self.loaded = loaded
         self.skip = self.shift = 0
         self._room = 1
         self._asking: str | None = None
         self._snapshot: view.Snapshot | None = None
+        self._load: load.Load | None = None
         self._when = 0.0
 
     def read(self) -> None:
@@ -98,6 +102,10 @@ class Top:
         :raises MonitorUnavailable: when the host reports no bandwidth.
         """
         self._snapshot = self._source.snapshot()
+        if self.loaded:
+            self._load = self._source.load(
+                [usage.guest for usage in self._snapshot.guests],
+                self._snapshot)
         self._when = time.time()
 
     def text(self) -> str:
@@ -106,7 +114,7 @@ class Top:
             return ''
         if self.as_json:
             return top_output.as_json(self._snapshot, self._when,
-                                      self._source.problem)
+                                      self._source.problem, self._load)
         return '\n'.join(line.text for line in self._page().lines())
 
     def screen(self, columns: int, lines: int, colour: bool = False,
@@ -134,7 +142,8 @@ class Top:
         return top_output.page(
             self._snapshot,
             time.strftime('%H:%M:%S', time.localtime(self._when)),
-            self._source.problem, self.order, self.reverse, self.match)
+            self._source.problem, self.order, self.reverse, self.match,
+            self.loaded, self._load)
 
     def key(self, key: str) -> bool:
         """Do as a key says; False for the one that ends it."""
@@ -214,6 +223,9 @@ def parser() -> argparse.ArgumentParser:
                      help='the other way round')
     top.add_argument('-g', '--guest', default='', metavar='TEXT',
                      help='only guests in whose name, UUID or domain it is')
+    top.add_argument('--load', action='store_true',
+                     help='show load and waiting of NUMA nodes and guests, '
+                          'too; it takes some files of each vCPU to be read')
     return top
 
 
@@ -241,11 +253,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.node_bandwidth = configured.node_bandwidth()
     source = top_source.source(arguments)
     top = Top(source, arguments.order, arguments.reverse, arguments.json,
-              arguments.guest)
+              arguments.guest, arguments.load)
     batch = arguments.batch or arguments.json or not (
         sys.stdin.isatty() and sys.stdout.isatty())
     try:
-        _prime(source, arguments.delay)
+        _prime(top, source, arguments.delay)
         if batch:
             _batch(top, arguments.delay, arguments.count)
         else:
@@ -261,9 +273,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
-def _prime(source: top_source.Source, delay: float) -> None:
+def _prime(top: Top, source: top_source.Source, delay: float) -> None:
     """Counters have no rate the first time, so wait for the second."""
-    if source.reader.host().monitor.unit == 'counter_bytes':
+    if top.loaded:
+        top.read()
+        time.sleep(top_source.LOAD_PERIOD)
+    elif source.reader.host().monitor.unit == 'counter_bytes':
         source.reader.usage()
         time.sleep(min(delay, 1.0))
 

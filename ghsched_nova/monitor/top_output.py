@@ -43,6 +43,10 @@ guests
 others
     Groups of nobody's guest: ``group``, ``control``, and ``nodes`` with
     ``nodes``, ``used`` and ``cached_bytes``.
+load
+    With ``--load``, load and waiting of NUMA nodes and guests as nova-compute
+    reports them; null without that, and until there are two measurements. A
+    figure that is not known is left out.
 """
 
 from collections.abc import Callable
@@ -55,10 +59,12 @@ from typing import NamedTuple
 import wcwidth
 
 from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import top_load
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_placement.bandwidth import Bandwidth
 from ghsched_placement import cpulist
+from ghsched_placement import load
 from ghsched_placement.policy import NodePolicy
 
 _MB = 10 ** 6
@@ -70,8 +76,8 @@ Row = list[str]
 # -- JSON ---------------------------------------------------------------------
 
 
-def document(snapshot: view.Snapshot, when: float,
-             problem: str = '') -> dict[str, Any]:
+def document(snapshot: view.Snapshot, when: float, problem: str = '',
+             measured: load.Load | None = None) -> dict[str, Any]:
     """All that is known, as numbers and words."""
     return {
         'time': when, 'dialect': snapshot.title, 'unit': snapshot.unit,
@@ -91,12 +97,14 @@ def document(snapshot: view.Snapshot, when: float,
                        'cached_bytes': one.cached.get(nodes)}
                       for nodes, figure in sorted(one.used.items())],
         } for one in snapshot.others],
+        'load': top_load.record(measured),
     }
 
 
-def as_json(snapshot: view.Snapshot, when: float, problem: str = '') -> str:
+def as_json(snapshot: view.Snapshot, when: float, problem: str = '',
+            measured: load.Load | None = None) -> str:
     """One line."""
-    return json.dumps(document(snapshot, when, problem))
+    return json.dumps(document(snapshot, when, problem, measured))
 
 
 def _json_figure(figure: rates.Figure) -> dict[str, Any]:
@@ -194,6 +202,7 @@ class _Entry(NamedTuple):
     row: view.GuestNode | None = None
     word: str = ''
     cached: int | None = None
+    load: Sequence[str] = ('-', '-')
 
 
 @dataclass(frozen=True)
@@ -202,12 +211,14 @@ class Page:
 
     :param head: lines above the rows of guests.
     :param cached: whether there is a column for the L3 caches.
+    :param loaded: whether there are columns for CPUs and waiting.
     """
 
     head: tuple[str, ...]
     entries: tuple[_Entry, ...]
     capacity: dict[topology.Nodes, int | None]
     cached: bool = False
+    loaded: bool = False
 
     def __len__(self) -> int:
         return len(self.head) + 1 + len(self.entries)
@@ -226,6 +237,10 @@ class Page:
             columns.insert(_CACHED, _CACHED_TITLE)
             for row, entry in zip(cells, shown, strict=True):
                 row.insert(_CACHED, _megabytes(entry.cached))
+        if self.loaded:
+            columns[_CACHED:_CACHED] = top_load.GUEST_TITLES
+            for row, entry in zip(cells, shown, strict=True):
+                row[_CACHED:_CACHED] = entry.load
         titles, *rows = _grid(columns, cells, 2, _LEAST)
         lines = [*map(Line, (*self.head, titles))][first:end]
         return lines + [Line(text, _is_below(entry.row)) for text, entry
@@ -234,11 +249,14 @@ class Page:
 
 def page(snapshot: view.Snapshot, when: str, problem: str = '',
          order: str = 'used', reverse: bool = False,
-         match: str = '') -> Page:
+         match: str = '', loaded: bool = False,
+         measured: load.Load | None = None) -> Page:
     """For people.
 
     :param when: the time, as it is shown.
     :param match: only guests and groups in whose names it is.
+    :param loaded: whether load and waiting are shown.
+    :param measured: what is known of them.
     """
     lines = [f'ghsched-top {when}  {snapshot.title}, '
              f'{_UNITS[snapshot.unit]}; {len(snapshot.guests)} guests, '
@@ -250,16 +268,21 @@ def page(snapshot: view.Snapshot, when: str, problem: str = '',
     lines += [printable(f'{usage.guest.title}: {usage.guest.problem}')
               for usage in snapshot.guests if usage.guest.problem]
     lines += ['', *_grid(_NODE_TITLES, _node_rows(snapshot), 1), '']
+    if loaded and measured:
+        lines += [*_grid(top_load.NODE_TITLES, top_load.node_rows(measured),
+                         1), '']
     guests = [usage for usage in snapshot.guests if _matches(usage, match)]
-    entries = [entry for usage in ordered(guests, order, reverse)
-               for entry in _guest_entries(usage)]
+    entries = [entry._replace(load=top_load.guest_words(
+        measured, usage.guest.uuid, entry.nodes))
+        for usage in ordered(guests, order, reverse)
+        for entry in _guest_entries(usage)]
     entries += [_Entry(f'({one.group.name})', nodes, figure,
                        cached=one.cached.get(nodes))
                 for one in snapshot.others if match in one.group.name
                 for nodes, figure in sorted(one.used.items())]
     return Page(tuple(lines), tuple(entries),
                 {node.nodes: node.capacity for node in snapshot.nodes},
-                snapshot.cached)
+                snapshot.cached, loaded)
 
 
 def _matches(usage: view.GuestUsage, match: str) -> bool:

@@ -31,7 +31,7 @@ from ghsched_placement import bottleneck
 from ghsched_placement import load
 
 #: Seconds over which load is measured at least; several scrapers may come.
-_LOAD_PERIOD = 1.0
+LOAD_PERIOD = 1.0
 
 _BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
 
@@ -139,4 +139,4 @@ def source(arguments: argparse.Namespace) -> Source:
         None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
-            bottleneck.limits({}), period=_LOAD_PERIOD))
+            bottleneck.limits({}), period=LOAD_PERIOD))

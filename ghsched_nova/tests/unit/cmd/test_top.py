@@ -122,6 +122,21 @@ class BatchTest(TopTestCase):
         _status, text, _errors = self.run_top(tree, '-b', '-n', '1')
         self.assertNotIn('L3 MB', text)
 
+    def test_load_and_waiting(self):
+        _status, text, _errors = self.run_top(self.tree, '-b', '-n', '1',
+                                              '--load')
+        self.assertIn('IO QUEUE  BOTTLENECK', text)
+        titles = next(line for line in text.splitlines()
+                      if line.startswith('GUEST '))
+        self.assertLess(titles.index('WAIT %') + len('WAIT %'), 80)
+        _status, text, _errors = self.run_top(self.tree, '--json', '-n', '1',
+                                              '--load')
+        self.assertEqual([0, 1, 2], [node['node'] for node
+                                     in json.loads(text)['load']['nodes']])
+        # It is more to read, and not asked for.
+        _status, text, _errors = self.run_top(self.tree, '--json', '-n', '1')
+        self.assertIsNone(json.loads(text)['load'])
+
     def test_frames(self):
         _status, text, _errors = self.run_top(self.tree, '-b', '-n', '3')
         self.assertEqual(3, len(re.findall('^ghsched-top ', text, re.M)))
