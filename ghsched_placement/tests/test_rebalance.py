@@ -12,6 +12,8 @@
 
 import dataclasses
 import math
+from pathlib import Path
+import runpy
 
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -252,6 +254,17 @@ class DecisionTest(base.TestCase):
         ties = affinity.declared(members, affinity.Ties(), 125e6)
         self.assertEqual([('a', B0)], self.plan(
             [self.node(A0), self.node(B0)], guests, ties))
+
+    def test_the_policy_of_the_manual(self):
+        path = (Path(__file__).parents[2] / 'doc' / 'source' / 'admin'
+                / 'rebalance_policy.py')
+        policy = runpy.run_path(str(path))['OneByOne']()
+        guests = [Guest(f'{number:02}', A0, 1, memory=1024)
+                  for number in range(16)]
+        cloud = made([self.node(A0), self.node(A1)], guests)
+        self.assertLess(1, len(POLICY.plan(cloud, SETTINGS)))
+        self.assertEqual(POLICY.plan(cloud, SETTINGS)[:1],
+                         policy.plan(cloud, SETTINGS))
 
     def test_the_effect_of_a_plan(self):
         cloud = made([self.node(A0), self.node(A1)],
