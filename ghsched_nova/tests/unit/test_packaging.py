@@ -137,24 +137,6 @@ class EntryPointsTest(base.TestCase):
                     missing.append(f'{group}: {line.strip()}')
         self.assertEqual([], missing)
 
-    def test_the_commands_that_the_manual_names_are_there(self):
-        parser = configparser.ConfigParser()
-        parser.read(TOP / 'setup.cfg')
-        # As cliff makes a command of the name of an entry point.
-        commands = tuple(
-            line.partition('=')[0].strip().replace('_', ' ') + ' ' for line
-            in parser['entry_points']['openstack.ghsched.v1'].splitlines()
-            if line)
-        named = {found for path in (
-            TOP / 'README.rst', *(TOP / 'doc/source').rglob('*.rst'),
-            *(TOP / 'releasenotes').rglob('*.yaml'))
-            for found in re.findall(r'openstack (ghsched [a-z][a-z -]*)',
-                                    ' '.join(path.read_text().split()))}
-        self.assertIn('ghsched server move-node ',
-                      {one[:25] for one in named})
-        self.assertEqual([], [one for one in sorted(named) if not (
-            one + ' ').startswith(commands)])
-
 
 #: What the templates of .zuul.yaml run. They grow by a Python with each
 #: release of OpenStack, so the next ones are here already.

@@ -1,0 +1,259 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the manual tells readers to type is there, spelled like that."""
+
+import configparser
+import contextlib
+import functools
+import importlib.machinery
+import importlib.util
+import io
+import pathlib
+import pkgutil
+import re
+import shlex
+from unittest import mock
+
+import yaml
+
+from ghsched_nova.cmd import bench
+from ghsched_nova.cmd import exporter
+from ghsched_nova.cmd import host
+from ghsched_nova.cmd import main
+from ghsched_nova.cmd import top
+from ghsched_nova import conf
+from ghsched_nova.lab.emulator import testhost
+from ghsched_placement import keys
+from ghsched_placement.tests import base
+from tempest_plugin import config as tempest_config
+
+TOP = pathlib.Path(__file__).parents[3]
+MANUAL = sorted((*TOP.glob('*.rst'), *(TOP / 'devstack').rglob('*.rst'),
+                 *(TOP / 'doc/source').rglob('*.rst')))
+NOTES = sorted((TOP / 'releasenotes/notes').glob('*.yaml'))
+
+#: Options of programs of others that the manual names.
+OF_OTHERS = frozenset((
+    '--availability-zone',  # openstack server create
+    '--config-dir', '--config-file',    # oslo.config
+    '--os-cloud', '--sort-column',      # python-openstackclient
+))
+
+
+def guest_tune():
+    """The parser of the script for tenants, which is no module."""
+    loader = importlib.machinery.SourceFileLoader(
+        'guest_tune', str(TOP / 'etc/ghsched/guest/ghsched-guest-tune'))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module._parser()
+
+
+@functools.cache
+def parsers():
+    """The parser of each command, by the words that it begins with."""
+    found = {('ghsched',): main.parser(), ('ghsched-bench',): bench.parser(),
+             ('ghsched-exporter',): exporter.parser(),
+             ('ghsched-guest-tune',): guest_tune(),
+             ('ghsched-host',): host.parser(), ('ghsched-top',): top.parser(),
+             ('ghsched-testhost',): testhost._parser()}
+    setup = configparser.ConfigParser()
+    setup.read(TOP / 'setup.cfg')
+    entries = setup['entry_points']['openstack.ghsched.v1'].splitlines()
+    for name, _, place in (line.partition('=') for line in entries if line):
+        command = pkgutil.resolve_name(place.strip())(mock.Mock(), None)
+        words = ('openstack', *name.strip().split('_'))
+        found[words] = command.get_parser(' '.join(words))
+    return found
+
+
+def subparsers(parser):
+    """Those below a parser, by name."""
+    return next((action.choices for action in parser._actions
+                 if action.nargs == 'A...'), {})
+
+
+def options(parser):
+    """All options of a parser and of those below it."""
+    found = set(parser._option_string_actions)
+    for below in subparsers(parser).values():
+        found |= options(below)
+    return found
+
+
+def words_of(text):
+    """Words and operators of a shell's line, without its comment."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:      # It is no line of a shell.
+        return text.split()
+
+
+def commands(text):
+    """Each command of ours in a line, with the words that belong to it."""
+    words = words_of(text)
+    ends = [place for place, word in enumerate(words)
+            if set(word) <= set('();<>|&')] + [len(words)]
+    for place, word in enumerate(words):
+        end = next(one for one in ends if one >= place)
+        if (word in {name for name, *_ in parsers()} - {'openstack'}
+                or word.startswith('tools/')
+                or words[place:place + 2] == ['openstack', 'ghsched']):
+            if words[place + 1:place + 2] != ['=']:     # An option.
+                yield words[place:end]
+            return
+
+
+def typed(text):
+    """Lines with a prompt, and those of a block that begin with a tool."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        found = re.match(
+            r'( +)(?:[$#] (.*)|((?:tools/|openstack ghsched).*))', line)
+        if found:
+            whole = found[2] or found[3]
+            while whole.endswith('\\'):     # As a shell reads it.
+                whole = whole[:-1] + next(lines)[len(found[1]):]
+            yield whole
+
+
+def quoted(text):
+    """What is between double backquotes."""
+    return [' '.join(found.split())
+            for found in re.findall(r'``([^`]+)``', text)]
+
+
+def prose(path):
+    """The text of a page, or of a release note."""
+    text = path.read_text()
+    if path.suffix != '.yaml':
+        return text
+    return '\n'.join(line if isinstance(line, str) else '\n'.join(line)
+                     for line in yaml.safe_load(text).values())
+
+
+class ManualTest(base.TestCase):
+
+    def refused(self, words, whole):
+        """What is wrong with a command; empty where nothing is.
+
+        :param whole: whether it is to be typed like that, and no mention.
+        """
+        if words[0].startswith('tools/'):
+            return self.refused_tool(words)
+        length, parser = max(
+            ((len(name), parser) for name, parser in parsers().items()
+             if tuple(words[:len(name)]) == name), default=(0, None),
+            key=lambda pair: pair[0])
+        if parser is None:
+            return '' if words[2:] in ([], ['...']) else 'no such command'
+        arguments = words[length:]
+        if whole:
+            told = io.StringIO()
+            with contextlib.redirect_stderr(told), \
+                    contextlib.redirect_stdout(told):
+                try:
+                    parser.parse_args(arguments)
+                except SystemExit as end:
+                    return told.getvalue() if end.code else ''
+            return ''
+        return self.refused_mention(parser, arguments)
+
+    def refused_mention(self, parser, arguments):
+        while arguments and subparsers(parser):
+            name, *arguments = arguments
+            if name in ('...', 'COMMAND') or name.startswith('-'):
+                break
+            if name not in subparsers(parser):
+                return f'no {name}'
+            parser = subparsers(parser)[name]
+        unknown = {word.split('=')[0] for word in arguments
+                   if word.startswith('-')} - options(parser) - OF_OTHERS
+        return f'no {", ".join(unknown)}' if unknown else ''
+
+    def refused_tool(self, words):
+        """Scripts of the shell have no parser: their text has the words."""
+        path = TOP / words[0].rstrip(':')
+        if path.is_dir() or '*' in words[0]:
+            return ''
+        if not path.exists():
+            return 'no such file'
+        below = TOP / f'{path}.d'
+        text = path.read_text() + ''.join(
+            one.read_text() for one in below.rglob('*.py'))
+        arguments = words[1:words.index('--') if '--' in words else None]
+        missing = [word for word in arguments if word.startswith('--')
+                   and word.split('=')[0] not in text]
+        return f'no {", ".join(missing)}' if missing else ''
+
+    def wrong(self, pages, find, whole):
+        found = []
+        for path in pages:
+            for text in find(prose(path)):
+                for words in commands(text):
+                    reason = self.refused(words, whole)
+                    if reason:
+                        found.append(f'{path.relative_to(TOP)}: {text}: '
+                                     f'{reason}')
+        return found
+
+    def test_a_wrong_one_is_found(self):
+        for text, whole in (
+                ('openstack ghsched server list --sort size', True),
+                ('openstack ghsched server ls', True),
+                ('ghsched-top --everything', True),
+                ('ghsched-bench run latency --forever', False),
+                ('tools/cloud up --houses 2', True), ('tools/none', False)):
+            words, = commands(text)
+            self.assertTrue(self.refused(words, whole), text)
+
+    def test_all_lines_to_be_typed_are_understood(self):
+        self.assertEqual([], self.wrong(MANUAL, typed, whole=True))
+
+    def test_all_commands_that_are_mentioned_are_there(self):
+        self.assertEqual([], self.wrong((*MANUAL, *NOTES), quoted,
+                                        whole=False))
+
+    def test_an_option_that_is_named_alone_is_one_of_some_command(self):
+        known = OF_OTHERS.union(*map(options, parsers().values()))
+        tools = ' '.join(path.read_text() for path in (
+            *(TOP / 'tools').glob('*'), *(TOP / 'tools').rglob('*.py'))
+            if path.is_file())
+        self.assertEqual([], [
+            f'{path.relative_to(TOP)}: {text}'
+            for path in (*MANUAL, *NOTES) for text in quoted(prose(path))
+            if (name := re.split('[ =]', text)[0]).startswith('--')
+            and name not in known and name not in tools])
+
+    def named(self, pattern):
+        """What all pages name by a pattern, with a page each."""
+        return {name: path.name for path in (*MANUAL, *NOTES)
+                for name in re.findall(pattern, path.read_text())}
+
+    def test_all_keys_of_flavors_are_there(self):
+        named = self.named(r'ghsched:([a-z][a-z0-9_]*[a-z0-9])\b')
+        self.assertIn('mem_bw_min', named)
+        # A mistake to show, an element of XML and a rule of Nova's policy.
+        self.assertEqual({'mem_bw_mim', 'policy', 'server'},
+                         set(named) - {key.name for key in keys.KEYS})
+
+    def test_all_options_of_ghsched_are_there(self):
+        named = self.named(r'\[ghsched\]\s*`*([a-z][a-z0-9_]*)')
+        self.assertIn('bandwidth_accounting', named)
+        self.assertEqual(set(), set(named) - {
+            option.name for _, group in conf.list_opts()
+            for option in group} - {
+            option.name for option in tempest_config.options})
