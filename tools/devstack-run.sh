@@ -19,7 +19,7 @@
 # usage: tools/devstack-run.sh CLONES [BRANCH]
 #   CLONES  a directory with clones of devstack, glance, keystone, neutron,
 #           nova, os-test-images, placement, requirements and tempest, as
-#           openstack/nova.git and so on, with their tags
+#           openstack/nova.git and so on, with their tags, for all to read
 #   BRANCH  of devstack and the services (default: master)
 
 set -euo pipefail
@@ -117,6 +117,13 @@ within() {
     nsenter -t "$(leader)" -a -- su - stack -c "$1"
 }
 
+# devstack sets KSM of the kernel, which all of the machine has, and ends where
+# it may not.
+hide_ksm() {
+    within 'cd /sys/kernel/mm/ksm && sudo mount -t tmpfs none .' ||
+        [ ! -e /sys/kernel/mm/ksm ]
+}
+
 clone() {
     # The clones belong to whoever made them.
     within "sudo git config --system --add safe.directory '*' &&
@@ -171,6 +178,7 @@ mkdir -p "$(dirname "$LOG")"
 step 'root file system' make_root
 boot
 step 'systemd' booted
+step 'no KSM' hide_ksm
 step 'clones and local.conf' clone
 step 'stack.sh' within 'cd devstack && ./stack.sh'
 step 'tempest' tempest_run
