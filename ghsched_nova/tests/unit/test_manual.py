@@ -39,7 +39,8 @@ from tempest_plugin import config as tempest_config
 
 TOP = pathlib.Path(__file__).parents[3]
 MANUAL = sorted((*TOP.glob('*.rst'), *(TOP / 'devstack').rglob('*.rst'),
-                 *(TOP / 'doc/source').rglob('*.rst')))
+                 *(TOP / 'doc/source').rglob('*.rst'),
+                 *(TOP / 'releasenotes/source').glob('*.rst')))
 NOTES = sorted((TOP / 'releasenotes/notes').glob('*.yaml'))
 
 #: Options of programs of others that the manual names.
