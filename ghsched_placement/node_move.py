@@ -28,6 +28,9 @@ from dataclasses import field
 from dataclasses import replace
 from typing import Literal
 
+#: In Nova's list of actions of a server, and of the events of that action.
+ACTION, EVENT = 'ghsched', 'ghsched_move_nodes'
+
 ThreadPolicy = Literal['prefer', 'isolate', 'require']
 
 

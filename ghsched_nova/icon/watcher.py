@@ -105,13 +105,13 @@ class NumaStrategy(base.BaseStrategy):
             name: self.input_parameters[name] for name in command.OPTIONS})
         client = self._client()
         now = time.time()
-        cloud, _records = measured.read(client, affinity.Bounds())
+        found, _records = measured.read(client, affinity.Bounds())
         model = self.compute_model
         uuids = {str(node['hypervisor_hostname']): uuid
                  for uuid, node in client.compute_nodes().items()}
+        cloud = scoped(found, model, uuids)
         moves = command.policy(self.input_parameters.policy).plan(
-            scoped(cloud, model, uuids), chosen,
-            measured.history(client, chosen, now), now)
+            cloud, chosen, measured.history(client, cloud, chosen, now), now)
         for move in moves:
             self.add_action_migrate(
                 model.get_instance_by_uuid(move.guest), 'live',

@@ -33,6 +33,7 @@ from ghsched_nova import compat
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
+from ghsched_placement import node_move as moves
 
 LOG = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ _STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
            vm_states.STOPPED: False}
 
 #: In Nova's list of actions of a guest, and of the events of that action.
-ACTION, EVENT = 'ghsched', 'ghsched_set_bandwidth'
-MOVE_EVENT = 'ghsched_move_nodes'
+ACTION, EVENT = moves.ACTION, 'ghsched_set_bandwidth'
+MOVE_EVENT = moves.EVENT
 
 #: Nova starts nothing else with a guest whose task state this is, and a
 #: restarted nova-compute clears it (``ComputeManager._init_instance``). It is

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import datetime
+import itertools
 from typing import Any
 
 from ghsched_placement import affinity
@@ -188,12 +189,28 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
          for port in traffic.ports(record)])
 
 
-def history(client: clients.Client, settings: rebalance.Settings,
-            now: float) -> tuple[rebalance.Moved, ...]:
-    """Moves that still count, as far as Nova keeps them."""
-    since = now - max(settings.cool_down, settings.period)
-    return moved(client.migrated(datetime.datetime.fromtimestamp(
-        since, datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')))
+def history(client: clients.Client, cloud: rebalance.Cloud,
+            settings: rebalance.Settings, now: float
+            ) -> tuple[rebalance.Moved, ...]:
+    """Moves that still count, as far as Nova keeps them.
+
+    :param cloud: whose guests may have been moved inside their hosts.
+    """
+    since = datetime.datetime.fromtimestamp(
+        now - max(settings.cool_down, settings.period),
+        datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
+    inside = client.each(
+        lambda guest: [rebalance.Moved(guest.uuid, _seconds(time),
+                                       frozenset({guest.spot.host}))
+                       for time in client.moved_inside(guest.uuid, since)],
+        cloud.guests)
+    return (*moved(client.migrated(since)), *itertools.chain(*inside))
+
+
+def _seconds(time: str) -> float:
+    """A time of Nova's API as seconds since 1970."""
+    return datetime.datetime.fromisoformat(time).replace(
+        tzinfo=datetime.UTC).timestamp()
 
 
 def moved(migrations: Iterable[Mapping[str, Any]]
@@ -202,9 +219,6 @@ def moved(migrations: Iterable[Mapping[str, Any]]
     what was tried is not tried again at once.
     """
     return tuple(rebalance.Moved(
-        one['instance_uuid'],
-        datetime.datetime.fromisoformat(
-            one['updated_at'] or one['created_at']).replace(
-                tzinfo=datetime.UTC).timestamp(),
+        one['instance_uuid'], _seconds(one['updated_at'] or one['created_at']),
         frozenset(filter(None, (one['source_node'], one['dest_node']))))
         for one in migrations if one['migration_type'] == 'live-migration')

@@ -26,6 +26,7 @@ from osc_lib import exceptions
 
 from ghsched_placement import diagnostics
 from ghsched_placement import load
+from ghsched_placement import node_move
 from ghsched_placement.osc import http
 
 T = TypeVar('T')
@@ -39,6 +40,8 @@ _SERVERS = '2.47'
 _TOPOLOGY = '2.78'
 #: Nova: UUIDs of migrations, and paging.
 _MIGRATIONS = '2.59'
+#: Nova: actions of servers since a time.
+_ACTIONS = '2.58'
 #: Nova: the one policy of a server group.
 _GROUPS = '2.64'
 #: Nova: no live migration past the scheduler's check of the host.
@@ -167,6 +170,25 @@ class NovaReader:
         """
         return list(self._pages('/os-migrations', 'migrations', _MIGRATIONS,
                                 {'changes-since': since}, 'uuid'))
+
+    def moved_inside(self, uuid: str, since: str) -> list[str]:
+        """When a server was to be moved between nodes of its host.
+
+        :param since: as for :meth:`migrated`; the answers are like it.
+        """
+        path = f'/servers/{uuid}/os-instance-actions'
+        query = parse.urlencode({'changes-since': since})
+        found = self._compute(f'{path}?{query}', _ACTIONS,
+                              gone={'instanceActions': []})
+        return [one['start_time'] for one in found['instanceActions']
+                if one['action'] == node_move.ACTION
+                and self._has_event(f'{path}/{one["request_id"]}')]
+
+    def _has_event(self, path: str) -> bool:
+        """Whether an action, which may be a live change, is a move."""
+        found = self._compute(path, _ACTIONS, gone={'instanceAction': {}})
+        return any(event['event'] == node_move.EVENT for event
+                   in found['instanceAction'].get('events') or ())
 
     def live_migrate(self, uuid: str, service_host: str) -> str:
         """Have Nova migrate a server, if Placement finds room for it there.

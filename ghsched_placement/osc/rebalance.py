@@ -112,7 +112,8 @@ def plan(client: clients.Client, parsed_args: argparse.Namespace
             'each report')
     now = time.time()
     return chosen.plan(restricted(cloud, parsed_args.only), limits,
-                       measured.history(client, limits, now), now), records
+                       measured.history(client, cloud, limits, now),
+                       now), records
 
 
 def row(move: rebalance.Move, records: Mapping[str, Mapping[str, Any]]

@@ -35,6 +35,7 @@ from ghsched_nova.threads import pages
 from ghsched_nova.virt import live
 from ghsched_nova.virt import moving
 from ghsched_placement.osc import audit
+from ghsched_placement.osc import client
 
 
 class FakeMemory(fixtures.Fixture):
@@ -235,6 +236,11 @@ class MoveTest(openstack_base.CommandTestCase):
         plan = self.move(1 - self.old)
         self.assertTrue(plan.needed)
         self.assert_on(1 - self.old)
+        reader = client.Client(self.connection(), workers=1)
+        self.assertEqual(1, len(reader.moved_inside(
+            self.server['id'], '2000-01-01T00:00:00Z')))
+        self.assertEqual([], reader.moved_inside(
+            self.server['id'], '2999-01-01T00:00:00Z'))
         self.assertFalse(self.move(1 - self.old).needed)
         self.move(self.old)
         self.assert_on(self.old)

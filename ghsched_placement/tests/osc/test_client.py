@@ -196,6 +196,25 @@ class ReadTest(base.TestCase):
                 *[Response(404)] * 3])
         self.assertEqual((), of(placement).hosts())
 
+    def test_moves_inside_a_host_are_among_the_actions(self):
+        def action(name, request, time):
+            return {'action': name, 'request_id': request, 'start_time': time}
+        nova = Adapter(servers=[
+            Response(200, {'instanceActions': [
+                action('create', 'r1', 't1'), action('ghsched', 'r2', 't2'),
+                action('ghsched', 'r3', 't3')]}),
+            *(Response(200, {'instanceAction': {'events': [{'event': name}]}})
+              for name in ('ghsched_set_bandwidth', 'ghsched_move_nodes'))])
+        self.assertEqual(['t3'], of(compute=nova).moved_inside('u', 'then'))
+        self.assertEqual(
+            ['/servers/u/os-instance-actions?changes-since=then',
+             '/servers/u/os-instance-actions/r2',
+             '/servers/u/os-instance-actions/r3'], nova.asked)
+
+    def test_a_server_that_is_gone_was_not_moved(self):
+        self.assertEqual([], of(compute=Adapter(
+            servers=Response(404))).moved_inside('u', 'then'))
+
     def test_a_host_that_tells_nothing(self):
         for response in (Response(409, {}), Response(200, {'cpu0_time': 1})):
             self.assertIsNone(of(compute=Adapter(

@@ -13,6 +13,7 @@
 """From what Nova, Placement and hosts say to a plan, and to moves."""
 
 import argparse
+import datetime
 from unittest import mock
 
 from hypothesis import given
@@ -109,7 +110,7 @@ class Cloud:
         self.asked = []
         self.refused = ''
         self.status = 'ACTIVE'
-        self.at = 'a'
+        self.at, self.moved = 'a', {}
 
     def hosts(self):
         found = []
@@ -153,6 +154,9 @@ class Cloud:
 
     def migrated(self, since):
         return []
+
+    def moved_inside(self, uuid, since):
+        return self.moved.get(uuid, [])
 
     def live_migrate(self, uuid, host):
         self.asked.append((uuid, host))
@@ -224,6 +228,15 @@ class CommandTest(base.TestCase):
         self.assertEqual(
             'b', self.planned(cloud, '--only', 'between')[0][1].host)
         self.assertEqual([], self.planned(cloud, '--moves', '0'))
+
+    def test_who_was_moved_inside_a_host_rests(self):
+        cloud = Cloud(('t', said('t'), ''), ('u', said('u'), ''))
+        now = datetime.datetime.now(datetime.UTC)
+        cloud.moved = {'t': [now.strftime('%Y-%m-%dT%H:%M:%S.000000')]}
+        self.assertEqual(['u'], [uuid for uuid, _spot
+                                 in self.planned(cloud)])
+        self.assertEqual([], self.planned(cloud, '--per-host', '1'))
+        self.assertEqual([], self.planned(cloud, '--moves', '1'))
 
     def test_a_cloud_that_measures_nothing(self):
         cloud = Cloud(('t', {}, ''))
