@@ -21,6 +21,7 @@ from nova import context as nova_context
 from nova import objects
 
 from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.functional import test_index
 from ghsched_placement import load
 
 WEIGHER = 'ghsched_nova.scheduler.load_weigher.GhschedLoadWeigher'
@@ -28,7 +29,8 @@ WEIGHER = 'ghsched_nova.scheduler.load_weigher.GhschedLoadWeigher'
 CAPACITY = 10000
 
 
-class LoadPlacementTest(nova_base.GhschedTestCase):
+class LoadTestCase(nova_base.GhschedTestCase):
+    """Hosts of which nodes have so much to do."""
 
     def setUp(self):
         self.flags(weight_classes=['nova.scheduler.weights.all_weighers',
@@ -54,6 +56,9 @@ class LoadPlacementTest(nova_base.GhschedTestCase):
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
             nova_context.get_admin_context(), name)
         return load.read(node.stats)
+
+
+class LoadPlacementTest(LoadTestCase):
 
     def test_guests_go_to_the_idle_node_although_both_have_room(self):
         self.start('host_a', 70, 5)
@@ -83,3 +88,14 @@ class LoadPlacementTest(nova_base.GhschedTestCase):
         self.start('host_b', 5, 5)
         server = self.api.get_server(self.boot(self.flavor())['id'])
         self.assertEqual('host_b', server['OS-EXT-SRV-ATTR:host'])
+
+
+class IndexedLoadPlacementTest(LoadTestCase, test_index.IndexTestCase):
+
+    def test_the_idle_node_of_the_idle_host_is_taken(self):
+        self.start('host_a', 85, 85)
+        self.start('host_b', 70, 5)
+        server = self.boot(self.flavor(mem_bw_min=10))
+        self.assertEqual('host_b', self.host(server))
+        self.assertEqual([1], list(self.host_nodes(server)))
+        self.assertEqual((1, 0, 0), self.ways())
