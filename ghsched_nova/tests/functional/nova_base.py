@@ -57,6 +57,8 @@ ApiException = client.OpenStackApiException
 
 FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
 OURS = {metadata.NAMESPACE: 'policy', move_record.NAMESPACE: 'move'}
+#: Elements of <cputune> that the fake of Nova forgets.
+CPUTUNE = ('memorytune', 'vcpusched', 'emulatorsched', 'iothreadsched')
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
@@ -87,7 +89,8 @@ class KeptElements(fixtures.Fixture):
 
 
 def _ours(root):
-    return (root.findall('cputune/memorytune'),
+    return ([element for name in CPUTUNE
+             for element in root.findall(f'cputune/{name}')],
             [element for uri, name in OURS.items()
              for element in root.findall(f'metadata/{{{uri}}}{name}')])
 

@@ -12,13 +12,28 @@
 
 """Real-time vCPUs on shared CPUs, counted by Placement."""
 
+import os
+from pathlib import Path
+import tempfile
+
 import fixtures
+from lxml import etree
 
+from ghsched_nova.cmd import server_set
+from ghsched_nova.guest import scheduling
+from ghsched_nova.live import records
 from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.unit.threads import fake_qemu
+from ghsched_nova.threads import model
+from ghsched_nova.threads import privileged
+from ghsched_nova.threads import survey
 from ghsched_placement import names
+from ghsched_placement.scheduling import Scheduling
+
+RR = Scheduling('rr', 10)
 
 
-class SharedRealTimeTest(nova_base.GhschedTestCase):
+class SharedRealTimeTestCase(nova_base.GhschedTestCase):
 
     def setUp(self):
         super().setUp()
@@ -48,6 +63,9 @@ class SharedRealTimeTest(nova_base.GhschedTestCase):
         return {provider: one['resources'][names.RT_CPU_PERMILLE]
                 for provider, one in allocations.items()
                 if names.RT_CPU_PERMILLE in one['resources']}
+
+
+class SharedRealTimeTest(SharedRealTimeTestCase):
 
     def test_no_more_than_a_node_offers_and_on_that_node(self):
         # 4 CPUs, of each of which the kernel leaves 90 %, and half of that.
@@ -79,3 +97,55 @@ class SharedRealTimeTest(nova_base.GhschedTestCase):
         self.assert_agreement(server, 'host_a', [60])
         self.assertEqual({self.provider('host_a', 1): 800},
                          self.held(server))
+
+
+class LiveChangeTest(SharedRealTimeTestCase):
+    """Another bandwidth for a guest of a real-time class, while it runs."""
+
+    def setUp(self):
+        super().setUp()
+        if privileged._try_here():
+            self.skipTest('the kernel refuses real-time classes here')
+        self.run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.flags(libvirt_run_path=str(self.run_path), group='ghsched')
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.threads.privileged.set_class', privileged.perform))
+
+    def test_class_and_share_stay(self):
+        server = self.boot(self.rr(mem_bw_min=20))
+        name, = (one.name() for one in self.domains('host_a'))
+        process = self.useFixture(fake_qemu.Qemu(
+            self.run_path, name, 'CPU 0/KVM', 'CPU 1/KVM')).process
+        self.reserve()    # a report, which sets what libvirt would
+        self.assertEqual([RR, RR], self.classes(process))
+        node, = self.host_nodes(server)
+        with records.in_cell(server['id']) as context:
+            self.assertTrue(server_set.change(
+                context, server['id'], {'ghsched:mem_bw_min': '40'},
+                False).needed)
+        self.assert_agreement(server, 'host_a', [40])
+        self.assertEqual({self.provider('host_a', node): 800},
+                         self.held(server))
+        self.assertEqual([{0: RR, 1: RR}] * 2, self.rendered(server))
+        specs = self.instance(server).flavor.extra_specs
+        self.assertEqual(('rr', '10', '40'), tuple(
+            specs[f'ghsched:{key}'] for key in (
+                'vcpu_scheduler', 'vcpu_priority', 'mem_bw_min')))
+        self.assertEqual([RR, RR], self.classes(process))
+        thread = survey.threads(process.pid)[model.Role('vcpu', 0)].tid
+        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        self.reserve()
+        self.assertEqual([RR, RR], self.classes(process))
+
+    def classes(self, process):
+        """Of the vCPUs, as the kernel has them."""
+        return [one.scheduling for role, one in sorted(
+            survey.threads(process.pid).items(), key=str)
+            if role.kind == 'vcpu']
+
+    def rendered(self, server):
+        """Of the vCPUs, in the live XML and in the stored one."""
+        connection = self.computes['host_a'].driver._host.get_connection()
+        domain = connection.lookupByUUIDString(server['id'])
+        return [scheduling.read(etree.fromstring(domain.XMLDesc(flags))).vcpus
+                for flags in (0, 2)]

@@ -19,7 +19,6 @@ import json
 import os
 from pathlib import Path
 import subprocess
-import sys
 import tempfile
 import time
 from unittest import mock
@@ -28,6 +27,7 @@ from unittest import mock
 from ghsched_nova.cmd import host
 from ghsched_nova import qemu
 from ghsched_nova.resctrl import model as resctrl_model
+from ghsched_nova.tests.unit.threads import fake_qemu
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
 from ghsched_nova.threads import privileged
@@ -36,26 +36,6 @@ from ghsched_nova.virt import desired
 from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.tests import base
 
-#: Names its threads as QEMU does, says that it is ready, and waits.
-_PROGRAM = '''
-import sys, threading
-def run(name):
-    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as f:
-        f.write(name)
-    named.wait()
-    threading.Event().wait()
-names = sys.argv[1:]
-named = threading.Barrier(len(names) + 1)
-for name in names:
-    threading.Thread(target=run, args=(name,), daemon=True).start()
-named.wait()
-print("ready", flush=True)
-for line in sys.stdin:
-    named = threading.Barrier(2)
-    threading.Thread(target=run, args=(line.strip(),), daemon=True).start()
-    named.wait()
-    print("ready", flush=True)
-'''
 VCPU0, VCPU1 = model.Role('vcpu', 0), model.Role('vcpu', 1)
 MAIN, IO1 = model.Role('emulator'), model.Role('iothread', 1)
 UUID = 'c5a49498-ffaf-47ae-9208-77ea133d3fcf'
@@ -66,14 +46,11 @@ class ThreadsTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.process = subprocess.Popen(
-            [sys.executable, '-c', _PROGRAM, 'CPU 0/KVM', 'CPU 1/TCG',
-             'IO iothread1', 'worker'],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(self.process.communicate)
-        self.assertEqual('ready', self.process.stdout.readline().strip())
         self.run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        (self.run_path / 'web.pid').write_text(str(self.process.pid))
+        self.qemu = self.useFixture(fake_qemu.Qemu(
+            self.run_path, 'web', 'CPU 0/KVM', 'CPU 1/TCG', 'IO iothread1',
+            'worker'))
+        self.process = self.qemu.process
 
     def threads(self):
         return survey.threads(self.process.pid)
@@ -246,9 +223,7 @@ class PinTest(ThreadsTestCase):
         late = model.Role('iothread', 2)
         guest = model.Guest('uuid', 'web', {VCPU0: BATCH, late: BATCH})
         self.assertEqual(1, len(self.reconcile(guest).problems))
-        self.process.stdin.write('IO iothread2\n')
-        self.process.stdin.flush()
-        self.assertEqual('ready', self.process.stdout.readline().strip())
+        self.qemu.add_thread('IO iothread2')
         self.assertEqual((), self.reconcile(guest).problems)
         self.assertEqual(BATCH, self.threads()[late].scheduling)
 
