@@ -518,3 +518,20 @@ class ThreadsTest(base.TestCase):
             self.assertEqual((0, ''), (status, err))
             self.assertEqual(f'<vcpusched scheduler="fifo" vcpus="{vcpus}" '
                              'priority="7"/>\n', out)
+
+    def test_the_xml_has_the_topology_too(self):
+        text = (HOSTS / 'kunpeng920.yaml').read_text().replace(
+            'nova:\n', "nova:\n  dedicated_cpus: '0-127'\n")
+        directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (directory / 'host.yaml').write_text(text)
+        status, out, err = run(
+            directory / 'host', *(
+                word.replace('nodes=1', 'nodes=2') for word in self.GUEST),
+            *self.DEDICATED,
+            '--property', 'ghsched:emulator_scheduler=rr',
+            '--property', 'ghsched:guest_topology=host',
+            '--property', 'ghsched:mem_bw_min=20', '--format', 'xml')
+        self.assertEqual((0, ''), (status, err))
+        for element in ('memorytune', 'vcpusched', 'emulatorsched',
+                        'distances', 'interconnects'):
+            self.assertIn(f'<{element}', out)
