@@ -16,7 +16,7 @@
 # hundred moves inside a host that are killed (killed), benchmarks (bench), all
 # moves between two hosts (moves) and of guests that share groups (sharing),
 # Watcher (watcher), random operations and faults (soak), moves on the virtual
-# compute node (vnode). The last line counts.
+# compute node and interrupts of its VFs (vnode). The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
 #   MINUTES  of the soak, 180 by default
@@ -93,6 +93,7 @@ part_soak() {
 }
 
 part_vnode() {
+    stage 'interrupts of a VF' 20 bash tools/vnode interrupts
     if stage 'virtual compute node' 20 bash tools/vnode up; then
         stage 'a guest that moves between nodes' 20 \
             bash tools/e2e.sh --vfs move_node

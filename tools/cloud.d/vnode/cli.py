@@ -30,6 +30,7 @@ from aio.settings import CloudError
 from aio.settings import read
 from aio.settings import Settings
 from openstack import exceptions
+from vnode import interrupts
 from vnode import machine
 from vnode import node_config
 from vnode import ports
@@ -320,6 +321,13 @@ def _execute(settings: Settings, words: list[str]) -> None:
     os.execvp('ssh', [*_ssh(settings), *line])  # noqa: S606
 
 
+def _interrupts(settings: Settings) -> int:
+    if _node(settings).pid is not None:
+        raise CloudError('the node is up; take it down first')
+    return interrupts.show(settings, files(settings),
+                           Path(__file__).parents[3])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='tools/vnode',
@@ -332,6 +340,8 @@ def _parser() -> argparse.ArgumentParser:
             ('up', 'build what is missing and start the node'),
             ('down', 'end the node and let Nova forget it'),
             ('status', 'say how far the node is'),
+            ('interrupts', 'boot it without a cloud, and look at where '
+                           'interrupts of a VF go'),
             ('ssh', 'log in')):
         commands.add_parser(name, help=text)
     one = commands.add_parser('exec', help='run a command in the node')
@@ -349,6 +359,8 @@ def main() -> int:
             down(settings)
         elif given.command == 'status':
             return status(settings)
+        elif given.command == 'interrupts':
+            return _interrupts(settings)
         elif given.command in ('ssh', 'exec'):
             _execute(settings, getattr(given, 'words', []))
     except CloudError as error:

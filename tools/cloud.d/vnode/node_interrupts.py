@@ -1,0 +1,220 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What becomes of the interrupts of a real VF; runs in the virtual node.
+
+Twice with the same VF: its driver has it, as in a server that it was given to,
+and ghsched-guest-tune pins its interrupts; VFIO has it, as on a host whose
+server uses it, and they are steered as nova-compute does it with each report.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import ctypes
+import fcntl
+import logging
+import os
+from pathlib import Path
+import struct
+import subprocess
+import sys
+import time
+import types
+
+from lxml import etree
+
+from ghsched_nova.guest import scheduling
+from ghsched_nova.interrupts import privileged
+from ghsched_nova.resctrl import model
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import interrupts
+from ghsched_placement.scheduling import ThreadPolicy
+
+_DEVICES = Path('/sys/bus/pci/devices')
+_IRQ = Path('/proc/irq')
+_UUID = 'c5a49498-ffaf-47ae-9208-77ea133d3fcf'
+
+#: Of linux/vfio.h: each request has the type ';', and counts from 100.
+_SET_IOMMU, _GET_DEVICE, _SET_CONTAINER, _SET_IRQS = (
+    (ord(';') << 8) + 100 + number for number in (2, 6, 4, 10))
+_TYPE1V2 = 3
+_EVENTFD, _TRIGGER, _MSIX = 1 << 2, 1 << 5, 2
+_VECTORS = 3
+
+
+def say(*words: object) -> None:
+    print('VNODE', *words, flush=True)
+
+
+def expect(what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        raise SystemExit(f'VNODE {what}: {found}, expected {wanted}')
+    say(f'{what}: {found}')
+
+
+def cpus_of(node: int) -> list[int]:
+    path = Path(f'/sys/devices/system/node/node{node}')
+    return sorted(int(one.name[3:]) for one in path.glob('cpu[0-9]*'))
+
+
+def routes(numbers: list[int]) -> list[str]:
+    return [(_IRQ / str(number) / 'smp_affinity_list').read_text().strip()
+            for number in numbers]
+
+
+def bind(address: str, driver: str) -> None:
+    """Give a device to a driver, and to no other one."""
+    device = _DEVICES / address
+    if (device / 'driver').exists():
+        (device / 'driver' / 'unbind').write_text(address)
+    subprocess.run(['modprobe', driver], check=True)
+    (device / 'driver_override').write_text(driver)
+    Path('/sys/bus/pci/drivers_probe').write_text(address)
+
+
+def make_vf(node: int) -> str:
+    """A VF of the card of a node, without a driver; its address."""
+    for pf in Path('/sys/bus/pci/drivers/igb').glob('0000:*'):
+        if int((pf / 'numa_node').read_text()) == node:
+            nic, = (pf / 'net').iterdir()
+            subprocess.run(['ip', 'link', 'set', nic.name, 'up'], check=True)
+            (pf / 'sriov_drivers_autoprobe').write_text('0')
+            (pf / 'sriov_numvfs').write_text('1')
+            return (pf / 'virtfn0').resolve().name
+    raise SystemExit(f'VNODE no card is on node {node}')
+
+
+# -- in a server --------------------------------------------------------------
+
+def tune(address: str, cpus: list[int]) -> None:
+    """The script for tenants pins, says so, and restores."""
+    bind(address, 'igbvf')
+    nic, = (one.name for one in (_DEVICES / address / 'net').iterdir())
+    subprocess.run(['ip', 'link', 'set', nic, 'up'], check=True)
+    irqs = _DEVICES / address / 'msi_irqs'
+    until = time.monotonic() + 60
+    while not (numbers := sorted(
+            int(one.name) for one in irqs.iterdir()
+            if any((_IRQ / one.name).glob(f'{nic}*')))):
+        if time.monotonic() > until:
+            raise SystemExit(f'VNODE {nic} has no interrupts')
+        time.sleep(1)
+    before = routes(numbers)
+    with subprocess.Popen(['sleep', '600']) as service:
+        everywhere = os.sched_getaffinity(service.pid)
+        _script('apply', '--nic', nic, '--pid', str(service.pid))
+        expect('CPUs of its interrupts', routes(numbers),
+               [str(cpus[0])] * len(numbers))
+        expect('CPUs of the service', os.sched_getaffinity(service.pid),
+               set(cpus[1:]))
+        _script('undo')
+        expect('CPUs of its interrupts', routes(numbers), before)
+        expect('CPUs of the service', os.sched_getaffinity(service.pid),
+               everywhere)
+        service.kill()
+    subprocess.run(['ip', 'link', 'set', nic, 'down'], check=True)
+
+
+def _script(*arguments: str) -> None:
+    say('#', 'ghsched-guest-tune', *arguments)
+    subprocess.run([sys.executable, '/usr/local/bin/ghsched-guest-tune',
+                    *arguments], check=True)
+
+
+# -- on a host ----------------------------------------------------------------
+
+@contextlib.contextmanager
+def open_vf(address: str) -> Iterator[None]:
+    """Have VFIO make the interrupts of a VF, as QEMU does for a server."""
+    bind(address, 'vfio-pci')
+    group = os.readlink(_DEVICES / address / 'iommu_group').split('/')[-1]
+    with contextlib.ExitStack() as stack:
+        container, member = (
+            stack.enter_context(open(f'/dev/vfio/{name}', 'r+b', buffering=0))
+            for name in ('vfio', group))
+        fcntl.ioctl(member, _SET_CONTAINER,
+                    struct.pack('i', container.fileno()))
+        fcntl.ioctl(container, _SET_IOMMU, _TYPE1V2)
+        # Its answer is a file descriptor; fcntl gives back a buffer instead.
+        device = ctypes.CDLL(None, use_errno=True).ioctl(
+            member.fileno(), ctypes.c_ulong(_GET_DEVICE),
+            ctypes.c_char_p(address.encode()))
+        stack.callback(os.close, device)
+        events = [os.eventfd(0) for _number in range(_VECTORS)]
+        fcntl.ioctl(device, _SET_IRQS, struct.pack(
+            f'=5I{_VECTORS}i', 20 + 4 * _VECTORS, _EVENTFD | _TRIGGER, _MSIX,
+            0, _VECTORS, *events))
+        yield
+
+
+def domain(address: str) -> desired.Running:
+    """A server with the VF, whose flavor has the interrupts steered."""
+    bus, slot, function = address[5:7], address[8:10], address[11]
+    xml = etree.tostring(etree.fromstring(
+        f'<domain><name>web</name><uuid>{_UUID}</uuid><vcpu>2</vcpu>'
+        '<devices><hostdev mode="subsystem" type="pci" managed="yes"><source>'
+        f'<address domain="0x0000" bus="0x{bus}" slot="0x{slot}" '
+        f'function="0x{function}"/></source></hostdev></devices></domain>'),
+        encoding='unicode')
+    return desired.Running(model.Domain(_UUID, 1, 'web'), scheduling.render(
+        xml, ThreadPolicy(irq_affinity='housekeeping')))
+
+
+def keeper(dedicated: set[int]) -> interrupts.InterruptKeeper:
+    """As nova-compute has it; this process needs no help of privsep."""
+    return interrupts.InterruptKeeper(
+        types.SimpleNamespace(irq_bypass=['none'], sysfs_path='/sys'),
+        dedicated, steer=privileged.perform)
+
+
+def steer(address: str, cpus: list[int]) -> None:
+    """Each report brings the interrupts to the CPU that no server has."""
+    running = [domain(address)]
+    own = keeper(set(cpus[1:]))
+    with open_vf(address):
+        found = own.look(running)
+        for action in found.actions:
+            say('plan:', action.kind, '|', action.what, '|', action.reason)
+        numbers = [one.interrupt.number for one in found.actions]
+        expect('interrupts to steer', len(numbers), _VECTORS)
+        own.reconcile(running)
+        expect('CPUs of its interrupts', routes(numbers),
+               [str(cpus[0])] * _VECTORS)
+        expect('actions of a second report', own.look(running).actions, ())
+        (_IRQ / str(numbers[0]) / 'smp_affinity_list').write_text('0')
+        expect('CPU by hand', routes(numbers[:1]), ['0'])
+        own.reconcile(running)
+        expect('CPUs after the next report', routes(numbers),
+               [str(cpus[0])] * _VECTORS)
+        problems = keeper(set(cpus)).look(running).problems
+        for problem in problems:
+            say(problem)
+        expect('problems without a CPU left', len(problems), 1)
+    expect('actions when VFIO has given them back',
+           own.look(running).actions, ())
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout,
+                        format='VNODE log: %(message)s')
+    node = 1
+    cpus = cpus_of(node)
+    address = make_vf(node)
+    say(f'{address} is on node {node} with CPUs {cpus}')
+    tune(address, cpus)
+    steer(address, cpus)
+    say('interrupts are as they should be')
+
+
+if __name__ == '__main__':
+    main()
