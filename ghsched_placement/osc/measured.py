@@ -91,8 +91,8 @@ def guest(server: Server, said: Mapping[str, Any]
             if one.guest == server.uuid]
     if len(mine) != 1 or len(server.nodes) != 1:
         return None
-    one, free = mine[0], not (server.policy and server.policy.vfs)
-    policy = server.policy
+    one, policy = mine[0], server.policy
+    free = one.memory is not None and not (policy and policy.vfs)
     return rebalance.Guest(
         server.uuid, Spot(server.host, server.nodes[0]), _wanted(one),
         one.bandwidth or 0.0, one.memory or 0.0,
@@ -108,9 +108,9 @@ def _busy(one: load.GuestNode) -> float | None:
 def _wanted(one: load.GuestNode) -> float | None:
     """CPUs that are used and waited for."""
     busy = _busy(one)
-    if busy is None or one.vcpus is None:
+    if busy is None or one.vcpus is None or one.cpu_wait is None:
         return None
-    return min(one.vcpus, busy + (one.cpu_wait or 0.0) * one.vcpus)
+    return min(one.vcpus, busy + one.cpu_wait * one.vcpus)
 
 
 def _nodes(host: capacity.Host, measured: load.Load | None,

@@ -65,9 +65,12 @@ class GuestTest(base.TestCase):
             'u', Spot('a', 0), 4.0, 5e9, 2048, 20), found)
 
     def test_what_is_not_known_stays_unknown(self):
-        self.assertIsNone(
-            measured.guest(server(), said(cpu_load=None)).cpu)
+        for name in ('cpu_load', 'cpu_wait', 'vcpus'):
+            self.assertIsNone(
+                measured.guest(server(), said(**{name: None})).cpu)
         self.assertIsNone(measured.guest(server(), {}))
+        found = measured.guest(server(), said(memory=None))
+        self.assertFalse(found.inside or found.between)
 
     def test_a_guest_with_devices_stays(self):
         found = measured.guest(server(vfs='nic:1'), said())
