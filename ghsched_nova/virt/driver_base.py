@@ -39,6 +39,8 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
+_NOT_PROTECTED = 'ghsched.server.not_protected.'
+
 
 class DriverBase(libvirt_driver.LibvirtDriver):
     """Nova's libvirt driver with an engine for resctrl beside it."""
@@ -52,6 +54,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._interrupts = interrupts.InterruptKeeper(
             compat.config().ghsched, compat.dedicated_cpus())
         self._last_running: list[desired.Running] = []
+        # Of whom it was said last that they are not protected.
+        self._notified: frozenset[str] = frozenset()
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
 
@@ -103,6 +107,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             LOG.exception('ghsched: the policies of guests cannot be looked '
                           'after')
             return
+        self._notify_not_held()
         if not problems:
             return
         guests = {guest.uuid: guest for guest
@@ -115,6 +120,25 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 LOG.error('ghsched: the policy of %(name)s does not hold: '
                           '%(problem)s',
                           {'name': guest.name, 'problem': problem})
+
+    def _notify_not_held(self) -> None:
+        """Send a notification of each guest that has lost its protection.
+
+        And of each that has it again, or has gone. What fails here must not
+        stop a report or a guest that has arrived.
+        """
+        reasons = dict(self._ghsched.not_held)
+        before, self._notified = self._notified, frozenset(reasons)
+        host = compat.config().host
+        try:
+            for uuid in sorted(self._notified - before):
+                compat.notify(_NOT_PROTECTED + 'start', {
+                    'host': host, 'server': uuid, 'reason': reasons[uuid]})
+            for uuid in sorted(before - self._notified):
+                compat.notify(_NOT_PROTECTED + 'end', {
+                    'host': host, 'server': uuid})
+        except Exception as error:
+            LOG.warning('ghsched: a notification cannot be sent: %s', error)
 
     def _all_running(self) -> list[desired.Running]:
         guests = self._host.list_guests(only_running=True)

@@ -131,3 +131,4 @@ class MigratingDriver(base.DriverBase):
                       '%(problem)s; it has arrived by live migration and '
                       'runs on', {'name': instance.name, 'problem': error},
                       instance=instance)
+            self._notify_not_held()

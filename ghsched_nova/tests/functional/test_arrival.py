@@ -50,6 +50,13 @@ class ArrivalTest(openstack_base.CommandTestCase):
                 self.told(host.ShowHost, 'host_b')['drift']
                 if found['kind'] == KIND]
 
+    def notified(self):
+        """Last words and payloads, without their constant part."""
+        return [(sent['event_type'].rpartition('.')[2], sent['payload'])
+                for sent in self.notifier.versioned_notifications
+                if sent['event_type'].startswith(
+                    'ghsched.server.not_protected.')]
+
     def assert_source_is_free(self):
         migration, = objects.MigrationList.get_by_filters(
             nova_context.get_admin_context(), {})
@@ -72,10 +79,17 @@ class ArrivalTest(openstack_base.CommandTestCase):
         self.assertIn('refused there', text)
         self._run_periodics()
         self.assertEqual(1, len(self.drift()))
+        (word, payload), = self.notified()
+        self.assertEqual(('start', 'host_b', self.server['id']),
+                         (word, payload['host'], payload['server']))
+        self.assertIn('refused there', payload['reason'])
         self.kernel.error = None
         self.kernel.enforced.clear()
         self._run_periodics()
         self.assertEqual([], self.drift())
+        self.assertEqual(('end', {
+            'host': 'host_b', 'server': self.server['id']}),
+            self.notified()[-1])
         self.assertIn({0: 60}, [desired['MBMIN'] for _domain, _vcpus, desired
                                 in self.kernel.enforced])
 
