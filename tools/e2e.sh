@@ -21,6 +21,9 @@
 #                                        that share control groups
 #        tools/e2e.sh --watcher [TEST...]
 #                                        rebalancing between two hosts
+#        tools/e2e.sh --upgrade REVISION [TEST...]
+#                                        the second host with an older release
+#                                        of ghsched, a revision of git's
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -38,6 +41,15 @@ check_names() {
     done
 }
 
+# on_two_hosts [OPTION...]: bring up the cloud with them.
+on_two_hosts() {
+    need_root "${arguments[@]}"
+    [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
+        "$GHSCHED_TOP/tools/vnode" down
+    "$GHSCHED_TOP/tools/cloud" up --hosts 2 "$@"
+}
+arguments=("$@")
+
 if [ "${1:-}" = --vfs ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_vfs.py
     check_names "$tests" "${@:2}"
@@ -50,20 +62,21 @@ if [ "${1:-}" = --moves ]; then
     names=("${@:2}")
     [ "${names[0]:-}" != --sharing ] || names=("${names[@]:1}")
     check_names "${tests%s.py}_*.py" "${names[@]}"
-    need_root "$@"
-    [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
-        "$GHSCHED_TOP/tools/vnode" down
-    "$GHSCHED_TOP/tools/cloud" up --hosts 2
+    on_two_hosts
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 if [ "${1:-}" = --watcher ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_watcher.py
     check_names "$tests" "${@:2}"
-    need_root "$@"
-    [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
-        "$GHSCHED_TOP/tools/vnode" down
-    "$GHSCHED_TOP/tools/cloud" up --hosts 2 --watcher
+    on_two_hosts --watcher
     exec "$VENV/bin/python" "$tests" "${@:2}"
+fi
+if [ "${1:-}" = --upgrade ]; then
+    [ $# -gt 1 ] || die 'which revision is the older release?'
+    tests=$GHSCHED_TOP/tools/cloud.d/e2e_upgrade.py
+    check_names "$tests" "${@:3}"
+    on_two_hosts --older "$2"
+    exec "$VENV/bin/python" "$tests" "${@:3}"
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py
 check_names "$(printf "${tests%.py}_%s.py " placing policy scheduling \

@@ -288,19 +288,26 @@ _make_venv() {
 
 # The wheel is built from a copy, so that the tree stays as it is.
 _install_project() {
-    local hash=$1 work version rc=0
-    work=$(mktemp -d) || return
+    local hash=$1
     (cd "$GHSCHED_TOP" && project_files |
         while IFS= read -r -d '' file; do
             [ -e "$file" ] && printf '%s\0' "$file"
-        done | tar --null --files-from=- -cf -) | tar -xf - -C "$work"
-    version=$(sed -n 's/^version = //p' "$GHSCHED_TOP/setup.cfg")
+        done | tar --null --files-from=- -cf -) |
+        _install_tree --force-reinstall || return
+    echo "$hash" > "$VENV/ghsched-project"
+}
+
+# _install_tree OPTION...: a wheel of the tree that comes as a tar archive;
+# the options are those of "pip install".
+_install_tree() {
+    local work version rc=0
+    work=$(mktemp -d) || return
+    tar -xf - -C "$work"
+    version=$(sed -n 's/^version = //p' "$work/setup.cfg")
     PBR_VERSION=$version "$VENV/bin/pip" wheel -q --no-deps \
         --no-build-isolation -w "$work/dist" "$work" &&
-        "$VENV/bin/pip" install -q --no-deps --force-reinstall \
-            "$work"/dist/*.whl || rc=$?
+        "$VENV/bin/pip" install -q --no-deps "$@" "$work"/dist/*.whl || rc=$?
     rm -rf "$work"
-    [ "$rc" != 0 ] || echo "$hash" > "$VENV/ghsched-project"
     return "$rc"
 }
 
@@ -336,6 +343,23 @@ ensure_venv() {
         step "this project's wheel" _install_project "$hash" || return
     fi
     exec 9>&-
+}
+
+# ensure_older REVISION: an older release of this project, in a directory for
+# PYTHONPATH.
+ensure_older() {
+    local commit
+    commit=$(git -C "$GHSCHED_TOP" rev-parse --verify -q "$1^{commit}") ||
+        die "no such revision of $GHSCHED_TOP: $1"
+    [ "$(cat "$VENV/older/ghsched-project" 2> /dev/null)" = "$commit" ] ||
+        step "the wheel of $1" _install_older "$commit"
+}
+
+_install_older() {
+    rm -rf "$VENV/older"
+    git -C "$GHSCHED_TOP" archive "$1" |
+        _install_tree --target "$VENV/older" &&
+        echo "$1" > "$VENV/older/ghsched-project"
 }
 
 # ensure_watcher: Watcher's client in $VENV, and Watcher with what only it

@@ -15,8 +15,9 @@
 # (releases), properties with new examples (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), benchmarks (bench), all
 # moves between two hosts (moves) and of guests that share groups (sharing),
-# Watcher (watcher), random operations and faults (soak), moves on the virtual
-# compute node and interrupts of its VFs (vnode). The last line counts.
+# an upgrade (upgrade), Watcher (watcher), random operations and faults (soak),
+# moves on the virtual compute node and interrupts of its VFs (vnode). The last
+# line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
 #   MINUTES  of the soak, 180 by default
@@ -34,7 +35,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL='releases properties fuzz killed bench moves sharing watcher soak vnode'
+ALL='releases properties fuzz killed bench moves sharing upgrade watcher'
+ALL+=' soak vnode'
 [ $# -gt 0 ] || read -ra ALL_PARTS <<< "$ALL"
 [ $# -gt 0 ] || set -- "${ALL_PARTS[@]}"
 for part; do
@@ -82,6 +84,15 @@ part_moves() {
 part_sharing() {
     stage 'moves of guests that share groups' 90 \
         bash tools/e2e.sh --moves --sharing
+}
+
+# Before the first release: what spoke another version of our messages.
+part_upgrade() {
+    local older
+    older=$(git describe --tags --abbrev=0 HEAD^ 2> /dev/null) ||
+        older=$(git log -1 --format=%h -G'^VERSION = ' \
+            -- ghsched_nova/live/messages.py)^
+    stage "a host with $older" 30 bash tools/e2e.sh --upgrade "$older"
 }
 
 part_watcher() {

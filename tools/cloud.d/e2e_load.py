@@ -97,8 +97,7 @@ class Load:
         """The address of an exporter that runs on the host."""
         running = subprocess.Popen(
             host.inside(self._settings, (
-                f'{self._settings.venv}/bin/ghsched-exporter', '--port',
-                '0')),
+                *self._settings.program('ghsched-exporter'), '--port', '0')),
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             yield self._address(running)

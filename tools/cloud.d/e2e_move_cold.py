@@ -101,18 +101,8 @@ class ColdMoves(MoveRoom):
 
     # -- parts of tests -------------------------------------------------------
 
-    def _migrated(self, server: Any, number: int) -> None:
-        self.lab.cloud.compute.migrate_server(server)
-        self._settled(server, 'VERIFY_RESIZE')
-        self._is_on(server, number, 'VERIFY_RESIZE')
-
     def _resized(self, server: Any, flavor: str, number: int) -> None:
         self.lab.cloud.compute.resize_server(
             server, self.lab.cloud.compute.find_flavor(flavor))
         self._settled(server, 'VERIFY_RESIZE')
         self._is_on(server, number, 'VERIFY_RESIZE')
-
-    def _confirm(self, server: Any, number: int) -> None:
-        self.lab.cloud.compute.confirm_server_resize(server)
-        self._settled(server, 'ACTIVE')
-        self._is_on(server, number)

@@ -88,6 +88,16 @@ class MoveRoom(Room):
                           (self._host(number).host.name, state))
         self._agrees(f'{state} on host {number}')
 
+    def _migrated(self, server: Any, number: int) -> None:
+        self.lab.cloud.compute.migrate_server(server)
+        self._settled(server, 'VERIFY_RESIZE')
+        self._is_on(server, number, 'VERIFY_RESIZE')
+
+    def _confirm(self, server: Any, number: int) -> None:
+        self.lab.cloud.compute.confirm_server_resize(server)
+        self._settled(server, 'ACTIVE')
+        self._is_on(server, number)
+
     def _change(self, server: Any, share: int) -> None:
         """Give a running guest another guarantee."""
         database.run([

@@ -118,6 +118,15 @@ def up(settings: Settings) -> None:
           f'of a tenant: . {settings.home}/openrc-tenant')
 
 
+def up_without(settings: Settings, lost: ComputeHost) -> None:
+    """Start the services that have ended, but for those of a lost host."""
+    cloud = services.cloud(settings)
+    _database_up(settings, cloud)
+    _broker_up(cloud)
+    _start(cloud, *(name for name in cloud.processes if name not in (
+        services.COMPUTE + lost.suffix, services.SSH + lost.suffix)))
+
+
 def _configured(settings: Settings) -> services.Cloud:
     config.write_all(settings)
     config.write(settings.etc / 'rabbitmq' / 'rabbitmq.conf',
@@ -224,7 +233,7 @@ def with_watcher(settings: Settings, wanted: bool) -> None:
         cloud = services.cloud(settings)
         step('stop Watcher', lambda: process.stop(
             cloud[name] for name in services.WATCHER))
-    settings.save_watcher(wanted)
+    settings.save('watcher', wanted)
 
 
 def _content(settings: Settings) -> None:
@@ -474,6 +483,9 @@ def _add_up(commands: Any) -> None:
         help=f'NUMA nodes of each host (default: {ComputeHost.nodes})')
     one.add_argument('--watcher', action='store_true',
                      help='Watcher, too, with the goal of ghsched')
+    one.add_argument('--older', metavar='REVISION',
+                     help='nova-compute of the second host as in this '
+                          'revision of the git repository')
 
 
 def _hosts(given: argparse.Namespace) -> tuple[ComputeHost, ...]:
@@ -488,6 +500,7 @@ def _hosts(given: argparse.Namespace) -> tuple[ComputeHost, ...]:
 
 def _up(settings: Settings, given: argparse.Namespace) -> None:
     with_watcher(settings, given.watcher)
+    settings.save('older', bool(given.older))
     up_with(settings, _hosts(given))
 
 

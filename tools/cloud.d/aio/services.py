@@ -121,7 +121,9 @@ def _revision(settings: Settings, name: str) -> str:
                    and path != settings.local_conf)
     files.append(settings.venv / 'ghsched-requirements')
     if name in _EXTENDED:
-        files.append(settings.venv / 'ghsched-project')
+        wheel = (settings.older_packages if name == COMPUTE and settings.older
+                 else settings.venv)
+        files.append(wheel / 'ghsched-project')
     data = hashlib.sha256()
     for path in files:
         data.update(path.read_bytes() if path.exists() else b'')
@@ -227,7 +229,7 @@ def _sshd(settings: Settings) -> tuple[tuple[str, ...], dict[str, str]]:
 def _nova(settings: Settings, script: str, path: Path | None = None
           ) -> tuple[str, ...]:
     path = path or settings.etc / 'nova' / 'nova.conf'
-    return (f'{settings.venv}/bin/{script}', '--config-file', str(path),
+    return (*settings.program(script), '--config-file', str(path),
             '--config-file', str(settings.local_conf))
 
 

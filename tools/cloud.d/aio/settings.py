@@ -115,18 +115,20 @@ class Settings:
     @property
     def watcher(self) -> bool:
         """Whether Watcher is in this cloud, as the last "up" wanted it."""
-        return self._watcher.exists()
-
-    def save_watcher(self, wanted: bool) -> None:
-        self.state.mkdir(parents=True, exist_ok=True)
-        if wanted:
-            self._watcher.touch()
-        else:
-            self._watcher.unlink(missing_ok=True)
+        return (self.state / 'watcher').exists()
 
     @property
-    def _watcher(self) -> Path:
-        return self.state / 'watcher'
+    def older(self) -> bool:
+        """Whether this host has the older release, likewise."""
+        return bool(self.host.suffix) and (self.state / 'older').exists()
+
+    def save(self, part: str, wanted: bool) -> None:
+        """Have ``watcher`` or ``older`` from the next "up" on, or not."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        if wanted:
+            (self.state / part).touch()
+        else:
+            (self.state / part).unlink(missing_ok=True)
 
     def on(self, host: ComputeHost) -> 'Settings':
         """The same cloud, seen from a host."""
@@ -144,6 +146,17 @@ class Settings:
     def watcher_packages(self) -> Path:
         """What of Watcher is not in the environment of the rest."""
         return self.venv / 'watcher'
+
+    @property
+    def older_packages(self) -> Path:
+        """An older release of ghsched, for the last host."""
+        return self.venv / 'older'
+
+    def program(self, name: str) -> tuple[str, ...]:
+        """The command line of a program of the environment on this host."""
+        path = f'{self.venv}/bin/{name}'
+        return (('env', f'PYTHONPATH={self.older_packages}', path)
+                if self.older else (path,))
 
     @property
     def log(self) -> Path:
