@@ -15,8 +15,6 @@
 import configparser
 import contextlib
 import functools
-import importlib.machinery
-import importlib.util
 import io
 import pathlib
 import pkgutil
@@ -33,6 +31,7 @@ from ghsched_nova.cmd import main
 from ghsched_nova.cmd import top
 from ghsched_nova import conf
 from ghsched_nova.lab.emulator import testhost
+from ghsched_nova.tests.unit.guest import test_guest_tune
 from ghsched_placement import keys
 from ghsched_placement.tests import base
 from tempest_plugin import config as tempest_config
@@ -51,22 +50,12 @@ OF_OTHERS = frozenset((
 ))
 
 
-def guest_tune():
-    """The parser of the script for tenants, which is no module."""
-    loader = importlib.machinery.SourceFileLoader(
-        'guest_tune', str(TOP / 'etc/ghsched/guest/ghsched-guest-tune'))
-    module = importlib.util.module_from_spec(
-        importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module._parser()
-
-
 @functools.cache
 def parsers():
     """The parser of each command, by the words that it begins with."""
     found = {('ghsched',): main.parser(), ('ghsched-bench',): bench.parser(),
              ('ghsched-exporter',): exporter.parser(),
-             ('ghsched-guest-tune',): guest_tune(),
+             ('ghsched-guest-tune',): test_guest_tune.TUNE._parser(),
              ('ghsched-host',): host.parser(), ('ghsched-top',): top.parser(),
              ('ghsched-testhost',): testhost._parser()}
     setup = configparser.ConfigParser()
