@@ -20,7 +20,11 @@ database server, because walls depend on what else the machine does.
 
 usage: python tools/bench/scheduler_bench.py [--hosts N...]
            [--database sqlite|mariadb] [--kinds KIND,...] [--repeat N]
-           [--slow N] [--rivals N] [--keep DIRECTORY] [--json]
+           [--slow N] [--rivals N] [--modes MODE,...] [--keep DIRECTORY]
+           [--json]
+
+Modes are also ``score`` and ``gradient``: the whole search with a weigher
+against fragmentation. The last column compares each with the first.
 
 With --keep, databases stay in the directory and are used again: those of
 10,000 hosts take minutes to make.
@@ -156,14 +160,16 @@ def children(urls: dict[str, str], modes: list[str]) -> Iterator[list[Child]]:
             one.stop()
 
 
-def measure(urls: dict[str, str], kinds: list[str], repeat: int, slow: int,
+def measure(urls: dict[str, str], options: argparse.Namespace,
             server: Server | None) -> Iterator[dict[str, Any]]:
     """Rows of the table, kind by kind.
 
-    :param slow: how many requests all but the index get; they are warmed up
-        with the first kind only if they get fewer.
+    All but the index get ``slow`` requests; they are warmed up with the first
+    kind only if they get fewer.
     """
-    with children(urls, list(labs.MODES)) as found:
+    modes, kinds = options.modes.split(','), options.kinds.split(',')
+    repeat, slow = options.repeat, options.slow or options.repeat
+    with children(urls, modes) as found:
         for kind in kinds:
             runs: dict[str, list[dict[str, Any]]] = {}
             for number in range(-1, repeat):   # the first is a warm-up
@@ -183,7 +189,8 @@ def measure(urls: dict[str, str], kinds: list[str], repeat: int, slow: int,
 
 def _rows(kind: str, runs: dict[str, list[dict[str, Any]]]
           ) -> Iterator[dict[str, Any]]:
-    stock = statistics.median(run['cpu'] for run in runs['stock'])
+    first, *_others = (statistics.median(run['cpu'] for run in of_mode)
+                       for of_mode in runs.values())
     for mode, of_mode in runs.items():
         cpu = statistics.median(run['cpu'] for run in of_mode)
         last = of_mode[-1]
@@ -192,7 +199,7 @@ def _rows(kind: str, runs: dict[str, list[dict[str, Any]]]
             'low': min(run['cpu'] for run in of_mode),
             'high': max(run['cpu'] for run in of_mode),
             'wall': statistics.median(run['wall'] for run in of_mode),
-            'ratio': stock / cpu, 'requests': last['requests'],
+            'ratio': first / cpu, 'requests': last['requests'],
             'rows': int(statistics.median(run['rows'] for run in of_mode)),
             'conflicts': sum(run['conflicts'] for run in of_mode),
             'rss': max(run['rss'] for run in of_mode),
@@ -200,10 +207,11 @@ def _rows(kind: str, runs: dict[str, list[dict[str, Any]]]
             'reason': last['reason']}
 
 
-def rivals(urls: dict[str, str], kind: str, count: int,
+def rivals(urls: dict[str, str], kind: str, options: argparse.Namespace,
            server: Server | None) -> Iterator[dict[str, Any]]:
     """Several schedulers at the same time, each way by itself."""
-    for mode in labs.MODES:
+    modes, count = options.modes.split(','), options.rivals
+    for mode in modes:
         with children(urls, [mode] * count) as found:
             before = server.cpu() if server else 0.
             begin = time.perf_counter()
@@ -225,20 +233,20 @@ def rivals(urls: dict[str, str], kind: str, count: int,
                    'hosts': len({run['host'] for run in runs})}
 
 
-_HEAD = (f'{"kind":8}{"row":7}{"n":>3}{"CPU s":>9}{"least":>8}{"most":>8}'
+_HEAD = (f'{"kind":8}{"row":9}{"n":>3}{"CPU s":>9}{"least":>8}{"most":>8}'
          f'{"wall s":>9}{"GET":>5}{"PUT":>4}{"rows":>8}{"409":>4}'
-         f'{"MiB":>6}{"found":>6}{"stock/CPU":>10}')
+         f'{"MiB":>6}{"found":>6}{"first/CPU":>10}')
 
 
 def show(row: dict[str, Any]) -> str:
     if 'rivals' in row:
-        return (f'{row["kind"]:8}{row["row"]:7}{row["rivals"]} schedulers: '
+        return (f'{row["kind"]:8}{row["row"]:9}{row["rivals"]} schedulers: '
                 f'{row["found"]} of {row["boots"]} boots, '
                 f'{row["conflicts"]} conflicts ({row["per_boot"]:.2f} per '
                 f'boot), {row["cpu"]:.2f} CPU s per boot, '
                 f'{row["hosts"]} hosts, wall {row["wall"]:.1f} s')
     asked = row['requests']
-    return (f'{row["kind"]:8}{row["row"]:7}{row["n"]:3}{row["cpu"]:9.3f}'
+    return (f'{row["kind"]:8}{row["row"]:9}{row["n"]:3}{row["cpu"]:9.3f}'
             f'{row["low"]:8.3f}{row["high"]:8.3f}{row["wall"]:9.3f}'
             f'{asked.get("GET", 0):5}{asked.get("PUT", 0):4}'
             f'{row["rows"]:8}{row["conflicts"]:4}{row["rss"]:6}'
@@ -291,11 +299,10 @@ def run(options: argparse.Namespace, hosts: int, urls: dict[str, str],
         f'{platform.python_version()}, {platform.machine()}')
     kinds = options.kinds.split(',')
     say(_HEAD)
-    found = measure(urls, kinds, options.repeat,
-                    options.slow or options.repeat, server)
+    found = measure(urls, options, server)
     if options.rivals:
         found = (row for some in (found, *(
-            rivals(urls, kind, options.rivals, server) for kind in kinds
+            rivals(urls, kind, options, server) for kind in kinds
             if not kind.startswith('no_'))) for row in some)
     for row in found:
         if options.json:
@@ -312,6 +319,7 @@ def main() -> None:
     parser.add_argument('--database', choices=('sqlite', 'mariadb'),
                         default='sqlite')
     parser.add_argument('--kinds', default=','.join(labs.KINDS))
+    parser.add_argument('--modes', default=','.join(labs.MODES))
     parser.add_argument('--repeat', type=int, default=5)
     parser.add_argument('--slow', type=int, default=0,
                         help='requests of stock and whole, when they are to '
@@ -323,9 +331,11 @@ def main() -> None:
     parser.add_argument('--json', action='store_true',
                         help='a JSON document for each row')
     options = parser.parse_args()
-    unknown = set(options.kinds.split(',')) - set(labs.KINDS)
-    if unknown:
-        parser.error(f'no such kind: {", ".join(sorted(unknown))}')
+    for asked, known in ((options.kinds, labs.KINDS),
+                         (options.modes, {*labs.MODES, *labs.WEIGHERS})):
+        unknown = set(asked.split(',')) - set(known)
+        if unknown:
+            parser.error(f'not known: {", ".join(sorted(unknown))}')
     compat.config()
     labs.objects.register_all()
     for hosts in options.hosts:

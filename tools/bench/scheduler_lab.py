@@ -57,6 +57,9 @@ from ghsched_nova import compat  # noqa: E402
 import scheduler_cloud as clouds  # noqa: E402
 
 MODES = ('stock', 'whole', 'index')
+#: The whole search with a weigher of ours beside those of Nova.
+WEIGHERS = {'score': 'weighers.GhschedFragmentationWeigher',
+            'gradient': 'gradient_weigher.GhschedGradientWeigher'}
 _OURS = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
 _FILTERS = ('ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,'
             'ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,'
@@ -187,6 +190,10 @@ def _settings(urls: dict[str, str], mode: str,
             'enabled_filters': _FILTERS + (
                 'GhschedNUMATopologyFilter' if ours
                 else 'NUMATopologyFilter'),
+            'weight_classes': ','.join([
+                'nova.scheduler.weights.all_weighers',
+                *(f'ghsched_nova.scheduler.{name}' for of, name
+                  in WEIGHERS.items() if of == mode)]),
             'pci_in_placement': 'True'},
         'ghsched': {'scheduler_index': str(mode == 'index'),
                     'scheduler_index_hosts': '0',
