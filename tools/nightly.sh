@@ -106,8 +106,8 @@ part_soak() {
 part_vnode() {
     stage 'interrupts of a VF' 20 bash tools/vnode interrupts
     if stage 'virtual compute node' 20 bash tools/vnode up; then
-        stage 'a guest that moves between nodes' 20 \
-            bash tools/e2e.sh --vfs move_node
+        stage 'a guest that moves between nodes, memory of both' 20 \
+            bash tools/e2e.sh --vfs move_node numa_locality
     fi
 }
 

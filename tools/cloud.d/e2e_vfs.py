@@ -16,6 +16,8 @@
 They run on the virtual compute node (tools/vnode up), whose VFs are real.
 """
 
+import itertools
+import json
 import sys
 import time
 from typing import Any
@@ -32,6 +34,8 @@ from vnode import machine
 
 _NODES = tuple(range(machine.NODES))
 _VFS = machine.VFS_PER_PF
+#: In the node, which forgets it.
+_REPORT = '/tmp/numa-locality.json'  # noqa: S108
 
 
 class Vfs(Room):
@@ -160,6 +164,41 @@ class Vfs(Room):
                              f'fault: {fault!r}, expected {part}')
         self.lab.delete(server)
         self.nothing_left()
+
+    def test_numa_locality(self) -> None:
+        """ghsched-bench copies memory of each node from the CPUs of each."""
+        before = self._from_elsewhere()
+        print(self.lab.on_host(
+            f'{self.settings.venv}/bin/ghsched-bench', 'run',
+            'numa-locality', '--size', '32', '--runs', '5', '-o', _REPORT))
+        report = self.lab.on_host('cat', _REPORT)
+        (self.settings.log / 'numa-locality.json').write_text(report)
+        result, = json.loads(report)['results']
+        measured = result['measured']
+        self.checks.equal('status', result['status'], 'done')
+        self.checks.equal('NUMA nodes', result['environment']['numa_nodes'],
+                          machine.NODES)
+        found = [dict(one['conditions']) for one in measured['series']]
+        self.checks.equal(
+            'nodes of CPUs and of memory',
+            [(int(one['CPUs of node']), int(one['at node']))
+             for one in found], list(itertools.product(_NODES, _NODES)))
+        self.checks.equal('findings', len(measured['findings']),
+                          machine.NODES)
+        # The kernel counts what was allocated for CPUs of another node.
+        for node, pages in self._from_elsewhere().items():
+            self.checks.holds(f'pages of node {node} for other CPUs',
+                              pages > before[node], f'> {before[node]}')
+
+    def _from_elsewhere(self) -> dict[int, int]:
+        """other_node of numastat, by node."""
+        found = {}
+        for node in _NODES:
+            lines = self.lab.on_host(
+                'cat', f'/sys/devices/system/node/node{node}/numastat')
+            found[node] = int(dict(
+                line.split() for line in lines.splitlines())['other_node'])
+        return found
 
     def test_move_node(self) -> None:
         """A guest that runs goes to the other node with its pages, and back.

@@ -50,8 +50,9 @@ _PATIENCE = 600
 #: a minute on a busy machine.
 _BOOT = 200
 
-#: An emulated machine may stop in its first seconds: the timer of one of its
-#: CPUs falls silent, and the others wait for that one for ever.
+#: An emulated machine may stop in its first seconds: its kernel panics as it
+#: sees no interrupt of the timer, or the timer of one of its CPUs falls
+#: silent, and the others wait for that one for ever.
 _BOOTS = 3
 
 
@@ -143,8 +144,11 @@ def _await_word(settings: Settings, node: process.Process, word: str,
     console = machine.console(settings)
 
     def said() -> bool:
-        return console.exists() and f'\nVNODE {word} ' in (
-            '\n' + console.read_text(errors='replace').replace('\r', ''))
+        text = '\n' + console.read_text(errors='replace').replace(
+            '\r', '') if console.exists() else ''
+        if '---[ end Kernel panic' in text:
+            raise CloudError('the node\'s kernel has stopped')
+        return f'\nVNODE {word} ' in text
     try:
         process.wait_until(said, seconds, f'the node does not say "{word}"',
                            node)

@@ -26,7 +26,7 @@ here=$(dirname "${BASH_SOURCE[0]}")
 # runs, and what a person needs who logs in.
 packages=(
     busybox-static fuse3 iproute2 kmod libfuse2 libpython3.11
-    libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu numactl
+    libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu mbw numactl
     openssh-server pciutils procps python3 qemu-system-x86 qemu-utils
 )
 
