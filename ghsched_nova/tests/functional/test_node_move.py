@@ -33,9 +33,12 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.threads import pages
 from ghsched_nova.virt import live
+from ghsched_nova.virt import load_use
 from ghsched_nova.virt import moving
+from ghsched_placement import load
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
+from ghsched_placement.osc import rebalance
 
 
 class FakeMemory(fixtures.Fixture):
@@ -244,6 +247,31 @@ class MoveTest(openstack_base.CommandTestCase):
         self.assertFalse(self.move(1 - self.old).needed)
         self.move(self.old)
         self.assert_on(self.old)
+
+    def test_a_plan_of_rebalancing_is_applied(self):
+        uuid, new = self.server['id'], 1 - self.old
+        for target, name, value in (
+                (load_use.LoadUse, 'load', load.Load(time.time(), 60.0, (
+                    load.HostNode(self.old, 4, memory_free=8192,
+                                  cpu_load=1.0),
+                    load.HostNode(new, 4, memory_free=8192, cpu_load=0.0)),
+                    (load.GuestNode(uuid, 0, self.old, 2, 512, 0.5, 0.5),))),
+                # nova-api has no filter here.
+                (client.Client, 'move_nodes',
+                 lambda _client, _uuid, nodes, dry_run: self.move(nodes[0]))):
+            self.useFixture(fixtures.MockPatchObject(target, name, value))
+        inside = '--only', 'inside', '--period', '1'
+        planned, = self.told(rebalance.PlanRebalance, *inside)
+        self.assertEqual((uuid, f'host_a node {new}'),
+                         (planned['Server'], planned['To']))
+        self.assert_on(self.old)
+        moved, = self.told(rebalance.ApplyRebalance, *inside, '--yes')
+        self.assertEqual({**planned, 'Result': 'moved'}, moved)
+        self.assert_on(new)
+        self.assertEqual((0, []), self.outcome(audit.Audit,
+                                               '--no-effective'))
+        # It rests.
+        self.assertEqual([], self.told(rebalance.PlanRebalance, *inside))
 
     def each_step(self, **how):
         """Names of the steps, each of which has failed."""
