@@ -97,6 +97,10 @@ part_upgrade() {
 
 part_watcher() {
     stage 'rebalancing by Watcher' 30 bash tools/e2e.sh --watcher
+    # Apart from other tests: options of Watcher are not those of Nova.
+    stage 'strategy of Watcher' 10 env PYTHONPATH="$VENV/watcher" \
+        "$VENV/bin/python" -m unittest \
+        ghsched_nova.tests.unit.icon.test_watcher
 }
 
 part_soak() {
