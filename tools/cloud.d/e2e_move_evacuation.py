@@ -22,7 +22,7 @@ class Evacuation(MoveRoom):
     """The tests; a method's name without ``test_`` is the test's name."""
 
     def test_evacuation(self) -> None:
-        """A host fails, its guest is evacuated, the host comes back."""
+        """An evacuated guest stays when its host is back, and is rebuilt."""
         server = self._on('evacuated', 'bw30', 2)
         host_failure.fails(self.lab, self._host(2))
         self.lab.cloud.compute.evacuate_server(server)
@@ -33,9 +33,14 @@ class Evacuation(MoveRoom):
                           self._host(1).host.name)
         host_failure.comes_back(self.lab, self._host(2))
         self._is_on(server, 1, 'SHUTOFF')
-        self.lab.cloud.compute.start_server(server)
-        self._settled(server, 'ACTIVE')
-        self._is_on(server, 1)
+        compute = self.lab.cloud.compute
+        image = self.lab.cloud.image.find_image(self.lab.image_name)
+        for act in (compute.start_server,
+                    lambda one: compute.reboot_server(one, 'HARD'),
+                    lambda one: compute.rebuild_server(one, image=image.id)):
+            act(server)
+            self._settled(server, 'ACTIVE')
+            self._is_on(server, 1)
 
     def test_host_reboot(self) -> None:
         """A host fails and comes back with its guest, which is started."""
