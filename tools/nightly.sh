@@ -15,9 +15,9 @@
 # (releases), properties with new examples (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), benchmarks (bench), all
 # moves between two hosts (moves) and of guests that share groups (sharing),
-# an upgrade (upgrade), Watcher (watcher), random operations and faults (soak),
-# moves on the virtual compute node and interrupts of its VFs (vnode). The last
-# line counts.
+# an upgrade (upgrade), Watcher (watcher), every operation with every fault
+# (pairs), random ones (soak), moves on the virtual compute node and interrupts
+# of its VFs (vnode). The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
 #   MINUTES  of the soak, 180 by default
@@ -36,7 +36,7 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     shift
 fi
 ALL='releases properties fuzz killed bench moves sharing upgrade watcher'
-ALL+=' soak vnode'
+ALL+=' pairs soak vnode'
 [ $# -gt 0 ] || read -ra ALL_PARTS <<< "$ALL"
 [ $# -gt 0 ] || set -- "${ALL_PARTS[@]}"
 for part; do
@@ -101,6 +101,11 @@ part_watcher() {
     stage 'strategy of Watcher' 10 env PYTHONPATH="$VENV/watcher" \
         "$VENV/bin/python" -m unittest \
         ghsched_nova.tests.unit.icon.test_watcher
+}
+
+part_pairs() {
+    stage 'every operation with every fault' 120 \
+        bash tools/soak.sh --pairs --minutes 90
 }
 
 part_soak() {

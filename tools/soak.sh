@@ -16,10 +16,14 @@
 # two hosts, which is brought up if needed. After each step all records of the
 # guests must agree; the first disagreement ends it, with all logs collected.
 #
-# usage: tools/soak.sh [--seed N] [--minutes M] [--steps K]
+# usage: tools/soak.sh [--pairs] [--seed N] [--minutes M] [--steps K]
 #
 # It ends after 60 minutes by default, or after K steps. A step is an operation
 # on a guest; up to eight are done at the same time.
+#
+# --pairs  every operation with every fault instead of random ones, as long as
+#          there is time. What has been tried is kept in
+#          GHSCHED_HOME/soak-pairs.json, and is not tried again.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -27,4 +31,9 @@ show_help "$0" "$@"
 need_root "$@"
 [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] || "$GHSCHED_TOP/tools/vnode" down
 "$GHSCHED_TOP/tools/cloud" up --hosts 2
-exec "$VENV/bin/python" "$GHSCHED_TOP/tools/cloud.d/soak.py" "$@"
+program=soak.py
+if [ "${1:-}" = --pairs ]; then
+    program=soak_pairs.py
+    shift
+fi
+exec "$VENV/bin/python" "$GHSCHED_TOP/tools/cloud.d/$program" "$@"

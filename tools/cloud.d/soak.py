@@ -21,6 +21,7 @@ import argparse
 import collections
 from concurrent import futures
 import contextlib
+from dataclasses import dataclass
 import os
 import random
 import subprocess
@@ -32,6 +33,7 @@ from aio.lab import Lab
 from aio import records
 from aio.settings import CloudError
 from aio.settings import read
+from aio.settings import Settings
 from keystoneauth1 import exceptions as keystone
 from openstack import exceptions
 from osc_lib import exceptions as osc_exceptions
@@ -42,7 +44,7 @@ from soak_operations import OPERATIONS
 from soak_operations import prepare
 
 #: At most so many guests; the machine has to boot them.
-_GUESTS = 8
+GUESTS = 8
 #: So many operations at the same time.
 _AT_ONCE = (3, 8)
 #: How often something fails meanwhile.
@@ -59,6 +61,21 @@ _LEFT = ("kind='allocation-elsewhere'", "kind='allocation-without-server'",
 
 _REFUSED = (exceptions.SDKException, keystone.ClientException,
             osc_exceptions.CommandError)
+
+#: An operation and its server; None: a boot.
+Step = tuple[Operation | None, Any]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is done at the same time.
+
+    :param where: the host on which the fault happens; drawn if it is None.
+    """
+
+    fault: soak_faults.Fault | None
+    where: Settings | None
+    steps: list[Step]
 
 
 class Soak:
@@ -88,23 +105,38 @@ class Soak:
         end = time.monotonic() + seconds
         found: list[str] = []
         while not found and time.monotonic() < end and (
-                not steps or self.steps < steps):
+                not steps or self.steps < steps) and not self._is_done():
             begin = time.monotonic()
             self._round()
             settled = time.monotonic()
             found = self._disagreements()
+            if not found:
+                self._agreed()
             print(f'      {settled - begin:.0f} s, checked in '
                   f'{time.monotonic() - settled:.0f} s: '
                   + ', '.join(self._states()), flush=True)
         return found
 
-    def _round(self) -> None:
-        """Some steps at the same time, and a fault in the middle or none."""
+    def _is_done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return False
+
+    def _agreed(self) -> None:
+        """All records agree after a round."""
+
+    def _plan(self) -> Round:
+        """What to do next."""
         fault = (self.rng.choice(soak_faults.FAULTS)
                  if self.rng.random() < _FAULTY else None)
+        return Round(fault, None, self.drawn())
+
+    def _round(self) -> None:
+        """Some steps at the same time, and a fault in the middle or none."""
+        plan = self._plan()
+        fault = plan.fault
         self._may_heal = fault is not None
-        with futures.ThreadPoolExecutor(_GUESTS) as pool:
-            for operation, server in self._drawn():
+        with futures.ThreadPoolExecutor(GUESTS) as pool:
+            for operation, server in plan.steps:
                 self.steps += 1
                 name = operation.name if operation else 'boot'
                 print(f'{self.steps:4} {name} {server.name if server else ""}',
@@ -116,15 +148,16 @@ class Soak:
             if fault:
                 print(f'     {fault.name}', flush=True)
                 self.counts[fault.name] += 1
-                with soak_faults.happening(fault, self.lab, self.rng):
+                with soak_faults.happening(fault, self.lab, self.rng,
+                                           plan.where):
                     pass
         self._settle()
 
-    def _drawn(self) -> list[tuple[Operation | None, Any]]:
+    def drawn(self) -> list[Step]:
         """Some operations, each on another guest; None: a boot."""
         servers = self.lab.servers()
         wanted = self.rng.randint(*_AT_ONCE)
-        boots = min(self.rng.randint(0, wanted), _GUESTS - len(servers))
+        boots = min(self.rng.randint(0, wanted), GUESTS - len(servers))
         others = self.rng.sample(servers, min(len(servers), wanted - boots))
         return [(None, None)] * boots + [
             (self.rng.choice(OPERATIONS[one.status]), one) for one in others]
@@ -211,7 +244,7 @@ def collect(lab: Lab, name: str) -> str:
     return str(path)
 
 
-def main() -> int:
+def main(kind: type[Soak] = Soak) -> int:
     parser = argparse.ArgumentParser(prog='tools/soak.sh')
     parser.add_argument('--seed', type=int, default=int.from_bytes(
         os.urandom(3)))
@@ -219,7 +252,7 @@ def main() -> int:
     parser.add_argument('--steps', type=int, default=0)
     given = parser.parse_args()
     lab = Lab(read(), 'soak')
-    soak = Soak(lab, given.seed)
+    soak = kind(lab, given.seed)
     sharing = soak.rng.choice(('off', 'on'))
     print(f'seed {given.seed}, group_sharing {sharing}', flush=True)
     lab.clean()

@@ -49,68 +49,70 @@ _SHORT = (('DEFAULT', 'rpc_response_timeout', '30'),
 class Fault:
     """Something that fails, and comes back within the block.
 
-    :param begin: draws where it happens; the cloud is as before at the end
-        of the block, but for what was lost.
+    :param begin: takes a host, too; the cloud is as before at the end of the
+        block, but for what was lost.
+    :param of_host: whether it happens on that host.
     """
 
     name: str
-    begin: Callable[[Lab, random.Random],
+    begin: Callable[[Lab, Settings, random.Random],
                     contextlib.AbstractContextManager[None]]
-
-
-def _any_host(lab: Lab, rng: random.Random) -> Settings:
-    return rng.choice(lab.settings.each_host)
+    of_host: bool = True
 
 
 def _killed(name: str) -> Fault:
     """A service is killed, and started again some seconds later."""
+    of_host = name == services.COMPUTE
 
     @contextlib.contextmanager
-    def begin(lab: Lab, rng: random.Random) -> Iterator[None]:
+    def begin(lab: Lab, settings: Settings, rng: random.Random
+              ) -> Iterator[None]:
         cloud = services.cloud(lab.settings)
-        one = (cloud.compute(_any_host(lab, rng))
-               if name == services.COMPUTE else cloud[name])
+        one = cloud.compute(settings) if of_host else cloud[name]
         process.kill(one)
         print(f'      {one.name} is killed')
         yield
         time.sleep(rng.uniform(0, 5))
 
-    return Fault(f'kill {name}', begin)
+    return Fault(f'kill {name}', begin, of_host)
 
 
 def _away(name: str) -> Fault:
     """A service is stopped for a while."""
 
     @contextlib.contextmanager
-    def begin(lab: Lab, _rng: random.Random) -> Iterator[None]:
+    def begin(lab: Lab, _settings: Settings, _rng: random.Random
+              ) -> Iterator[None]:
         process.stop([services.cloud(lab.settings)[name]])
         yield
         time.sleep(_AWAY)
 
-    return Fault(f'stop {name}', begin)
+    return Fault(f'stop {name}', begin, of_host=False)
 
 
 @contextlib.contextmanager
-def _libvirtd(lab: Lab, rng: random.Random) -> Iterator[None]:
-    host.control(_any_host(lab, rng), 'restart-libvirtd',
+def _libvirtd(_lab: Lab, settings: Settings, rng: random.Random
+              ) -> Iterator[None]:
+    host.control(settings, 'restart-libvirtd',
                  *rng.choice(((), ('--kill',))))
     yield
 
 
 @contextlib.contextmanager
-def _qemu(lab: Lab, rng: random.Random) -> Iterator[None]:
-    """One guest of a host, or nothing where there is none."""
-    host.run(_any_host(lab, rng), (
+def _qemu(_lab: Lab, settings: Settings, _rng: random.Random
+          ) -> Iterator[None]:
+    """Every guest that runs on the host."""
+    host.run(settings, (
         # The pid file of libvirt's QEMU driver, beside them, is libvirtd's.
         'sh', '-c', 'for f in /run/libvirt/qemu/instance-*.pid; do '
-                    'kill -9 "$(cat "$f")"; break; done 2>&-; true'))
+                    'kill -9 "$(cat "$f")"; done 2>&-; true'))
     yield
 
 
 @contextlib.contextmanager
-def _resctrl(lab: Lab, rng: random.Random) -> Iterator[None]:
+def _resctrl(_lab: Lab, settings: Settings, rng: random.Random
+             ) -> Iterator[None]:
     """Somebody unmounts resctrl; an admin mounts it, and restarts Nova."""
-    settings = _any_host(lab, rng)
     host.control(settings, 'umount-resctrl')
     yield
     time.sleep(rng.uniform(0, 10))
@@ -122,8 +124,8 @@ def _refused(name: str, faults: Mapping[str, object]) -> Fault:
     """The kernel of a host refuses something for a while."""
 
     @contextlib.contextmanager
-    def begin(lab: Lab, rng: random.Random) -> Iterator[None]:
-        settings = _any_host(lab, rng)
+    def begin(_lab: Lab, settings: Settings, _rng: random.Random
+              ) -> Iterator[None]:
         host.set_faults(settings, faults)
         yield
         time.sleep(_AWAY)
@@ -133,10 +135,10 @@ def _refused(name: str, faults: Mapping[str, object]) -> Fault:
 
 
 @contextlib.contextmanager
-def _privsep(lab: Lab, rng: random.Random) -> Iterator[None]:
+def _privsep(_lab: Lab, settings: Settings, rng: random.Random
+             ) -> Iterator[None]:
     """oslo.privsep starts no daemon twice: nova-compute has to start again.
     """
-    settings = _any_host(lab, rng)
     compute = services.cloud(settings).compute(settings)
     for pid in _privsep_daemons(compute.pid):
         os.kill(pid, signal.SIGKILL)
@@ -159,8 +161,8 @@ def _privsep_daemons(compute: int | None) -> list[int]:
 
 
 @contextlib.contextmanager
-def _disk_full(lab: Lab, rng: random.Random) -> Iterator[None]:
-    settings = _any_host(lab, rng)
+def _disk_full(_lab: Lab, settings: Settings, _rng: random.Random
+               ) -> Iterator[None]:
     host.fill(settings)
     yield
     time.sleep(_AWAY)
@@ -168,9 +170,9 @@ def _disk_full(lab: Lab, rng: random.Random) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _lost(lab: Lab, rng: random.Random) -> Iterator[None]:
+def _lost(lab: Lab, settings: Settings, _rng: random.Random
+          ) -> Iterator[None]:
     """A host fails, its guests are evacuated, and then it is back."""
-    settings = _any_host(lab, rng)
     host_failure.fails(lab, settings)
     for one in lab.servers():
         if one.compute_host == settings.host.name:
@@ -182,13 +184,13 @@ def _lost(lab: Lab, rng: random.Random) -> Iterator[None]:
     # A host must not come back while its guests are evacuated.
     with contextlib.suppress(CloudError):
         lab.until(lambda: not any(one.task_state for one in lab.servers()),
-                  60, 'the evacuation takes too long')
+                  120, 'the evacuation takes too long')
     host_failure.comes_back(lab, settings)
 
 
 @contextlib.contextmanager
-def _reboot(lab: Lab, rng: random.Random) -> Iterator[None]:
-    settings = _any_host(lab, rng)
+def _reboot(_lab: Lab, settings: Settings, _rng: random.Random
+            ) -> Iterator[None]:
     process.kill(services.cloud(settings).compute(settings))
     host.down(settings)
     yield
@@ -205,6 +207,27 @@ FAULTS = (
         'error': 'EINVAL', 'match': '?*', 'status': 'not now'}}),
     Fault('kill privsep', _privsep), Fault('reboot', _reboot),
     Fault('fill disk', _disk_full), Fault('lose host', _lost))
+
+
+def _evacuating(second: Fault) -> Fault:
+    """A host is lost, and then something fails where its guests go."""
+
+    @contextlib.contextmanager
+    def begin(lab: Lab, settings: Settings, rng: random.Random
+              ) -> Iterator[None]:
+        other = next(one for one in lab.settings.each_host
+                     if one.host != settings.host)
+        with _lost(lab, settings, rng):
+            with second.begin(lab, other, rng):
+                yield
+            cli.up_without(lab.settings, settings.host)
+
+    return Fault(f'{second.name} while evacuating', begin)
+
+
+#: Not with two hosts that are away.
+EVACUATIONS = tuple(_evacuating(one) for one in FAULTS
+                    if one.name not in ('reboot', 'lose host'))
 
 
 def prepare_hosts(lab: Lab, sharing: str) -> None:
@@ -233,9 +256,16 @@ def _on_hosts(lab: Lab, work: Callable[[Settings], None]) -> None:
 
 
 @contextlib.contextmanager
-def happening(fault: Fault, lab: Lab, rng: random.Random) -> Iterator[None]:
-    """Have the fault, and all services up again afterwards."""
-    with fault.begin(lab, rng):
+def happening(fault: Fault, lab: Lab, rng: random.Random,
+              where: Settings | None = None) -> Iterator[None]:
+    """Have the fault, and all services up again afterwards.
+
+    :param where: on which host; drawn by default.
+    """
+    if where is None:
+        where = (rng.choice(lab.settings.each_host) if fault.of_host
+                 else lab.settings)
+    with fault.begin(lab, where, rng):
         yield
     with contextlib.redirect_stdout(None):
         cli.up(lab.settings)

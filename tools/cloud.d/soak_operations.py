@@ -57,10 +57,10 @@ def prepare(lab: Lab) -> None:
                ghsched__mem_bw_min__at__0=10, ghsched__mem_bw_min__at__1=20)
 
 
-def _call(name: str, **more: Any) -> Operation:
+def _call(name: str) -> Operation:
     """A call of openstacksdk's compute proxy that takes a server."""
     return Operation(name.removesuffix('_server'), lambda lab, server, _rng:
-                     getattr(lab.cloud.compute, name)(server, **more))
+                     getattr(lab.cloud.compute, name)(server))
 
 
 def _live(lab: Lab, server: Any, _rng: random.Random) -> None:
@@ -108,7 +108,10 @@ def _change(lab: Lab, server: Any, rng: random.Random) -> None:
 
 
 _DELETE = _call('delete_server')
-_HARD_REBOOT = _call('reboot_server', reboot_type='HARD')
+_HARD_REBOOT = Operation('hard reboot', lambda lab, server, _rng:
+                         lab.cloud.compute.reboot_server(server, 'HARD'))
+_SOFT_REBOOT = Operation('soft reboot', lambda lab, server, _rng:
+                         lab.cloud.compute.reboot_server(server, 'SOFT'))
 
 OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
     'ACTIVE': (
@@ -117,7 +120,7 @@ OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
         Operation('resize', _resize), _call('shelve_server'),
         Operation('rebuild', _rebuild), _call('rescue_server'),
         _call('suspend_server'), _call('pause_server'), _call('stop_server'),
-        _call('reboot_server', reboot_type='SOFT'), _HARD_REBOOT,
+        _SOFT_REBOOT, _HARD_REBOOT,
         Operation('change', _change), _DELETE),
     'VERIFY_RESIZE': (_call('confirm_server_resize'),
                       _call('revert_server_resize'), _DELETE),

@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Every operation with every fault; called by tools/soak.sh --pairs."""
+
+import collections
+from collections.abc import Sequence
+import json
+import sys
+from typing import Any
+
+from aio.lab import Lab
+from aio.settings import Settings
+import soak
+from soak_faults import EVACUATIONS
+from soak_faults import Fault
+from soak_faults import FAULTS
+from soak_operations import FLAVORS
+from soak_operations import Operation
+from soak_operations import OPERATIONS
+
+#: Names of an operation and a fault.
+Pair = tuple[str, str]
+
+_BOOT = 'boot'
+#: Nothing is done to the guest.
+_RUN = Operation('run', lambda _lab, _server, _rng: None)
+#: These are on both hosts.
+_MOVES = ('live-migrate', 'abort', 'migrate', 'resize',
+          'confirm_server_resize', 'revert_server_resize')
+#: What to do with a guest that a fault has left so is no operation of a user.
+_LOST = 'ERROR'
+#: What leads to the state in which something else can be done.
+_BEFORE = {'unshelve': 'shelve', 'unrescue': 'rescue', 'unpause': 'pause',
+           'resume': 'suspend', 'start': 'stop',
+           'confirm_server_resize': 'migrate',
+           'revert_server_resize': 'resize'}
+
+ALL = frozenset(
+    (name, fault.name) for fault in FAULTS for name in (
+        _BOOT, _RUN.name, *(one.name for status, some in OPERATIONS.items()
+                            if status != _LOST for one in some))
+) | {(_RUN.name, fault.name) for fault in EVACUATIONS}
+
+
+class Pairs(soak.Soak):
+    """A run that chooses what has not been tried."""
+
+    def __init__(self, lab: Lab, seed: int) -> None:
+        super().__init__(lab, seed)
+        self._path = lab.settings.home / 'soak-pairs.json'
+        self._tried: frozenset[Pair] = frozenset()
+        self._done: frozenset[Pair] = frozenset()
+        if self._path.exists():
+            self._done = ALL.intersection(
+                map(tuple, json.loads(self._path.read_text())))
+        print(f'{len(self._done)} of {len(ALL)} pairs are tried')
+
+    def _is_done(self) -> bool:
+        return self._done == ALL
+
+    def _agreed(self) -> None:
+        self._done |= self._tried
+        self._path.write_text(json.dumps(sorted(self._done)))
+        print(f'      {len(self._done)} of {len(ALL)} pairs')
+
+    def _plan(self) -> soak.Round:
+        """The fault with which most can be tried at the same time."""
+        servers = self.lab.servers()
+        self.rng.shuffle(servers)
+        rounds = [soak.Round(fault, where, self._steps(fault, where, servers))
+                  for fault in (*FAULTS, *EVACUATIONS)
+                  for where in (self.settings.each_host if fault.of_host
+                                else (self.settings,))]
+        most = max(len(one.steps) for one in rounds)
+        if not most:
+            # Guests are in no state in which something is left to do.
+            self._tried = frozenset()
+            return soak.Round(None, None, self.drawn())
+        best = self.rng.choice([one for one in rounds
+                                if len(one.steps) == most])
+        self._tried = frozenset(
+            (operation.name, best.fault.name)
+            for operation, _server in best.steps
+            if operation and best.fault) & ALL
+        return soak.Round(best.fault, best.where, [
+            *best.steps, *self._tidied(servers, best.steps),
+            *self._prepared(servers, best.steps)])
+
+    @property
+    def settings(self) -> Settings:
+        return self.lab.settings
+
+    def _steps(self, fault: Fault, where: Settings, servers: Sequence[Any]
+               ) -> list[soak.Step]:
+        """What can be tried with a fault, each operation on one guest."""
+        found: list[soak.Step] = []
+        names = {name for name, other in ALL - self._done
+                 if other == fault.name}
+        if _BOOT in names and len(servers) < soak.GUESTS:
+            found.append((_boot(where if fault.of_host else None), None))
+        for server in servers:
+            missing = [one for one in self._operations(server, where)
+                       if one.name in names and (
+                           one.name in (*_MOVES, 'unshelve')
+                           or not fault.of_host
+                           or server.compute_host == where.host.name)]
+            if missing:
+                one = self.rng.choice(missing)
+                names.remove(one.name)
+                found.append((one, server))
+        return found
+
+    def _operations(self, server: Any, where: Settings) -> list[Operation]:
+        if server.status == _LOST:
+            return []
+        some = list(OPERATIONS[server.status])
+        if server.status == 'ACTIVE':
+            some.append(_RUN)
+        return [_unshelve(where) if one.name == 'unshelve' else one
+                for one in some]
+
+    def _tidied(self, servers: Sequence[Any], steps: list[soak.Step]
+                ) -> list[soak.Step]:
+        """Guests in ERROR go, and new ones come."""
+        delete = next(one for one in OPERATIONS[_LOST]
+                      if one.name == 'delete')
+        boots = soak.GUESTS - len(servers) - sum(
+            server is None for _operation, server in steps)
+        return [(None, None)] * boots + [
+            (delete, one) for one in servers if one.status == _LOST]
+
+    def _prepared(self, servers: Sequence[Any], steps: list[soak.Step]
+                  ) -> list[soak.Step]:
+        """Guests of which nothing is tried get ready for what is left."""
+        left = collections.Counter(name for name, _fault in ALL - self._done)
+        busy = {server.id for _operation, server in steps if server}
+        found: list[soak.Step] = []
+        for server in servers:
+            if server.status == 'ACTIVE' and server.id not in busy:
+                wanted = max(_BEFORE, key=lambda name: left[name])
+                left[wanted] -= len(FAULTS) // 3
+                found.append((next(
+                    one for one in OPERATIONS['ACTIVE']
+                    if one.name == _BEFORE[wanted]), server))
+        return found
+
+
+def _boot(where: Settings | None) -> Operation:
+    """A boot, on a host if there is one."""
+    more = {'host': where.host.name} if where else {}
+    return Operation(_BOOT, lambda lab, _server, rng: lab.create(
+        f'b{rng.randrange(10 ** 6)}', rng.choice(FLAVORS), **more))
+
+
+def _unshelve(where: Settings) -> Operation:
+    return Operation('unshelve', lambda lab, server, _rng:
+                     lab.cloud.compute.unshelve_server(
+                         server, host=where.host.name))
+
+
+if __name__ == '__main__':
+    sys.exit(soak.main(Pairs))
