@@ -15,6 +15,7 @@
 
 import collections
 from collections.abc import Sequence
+from collections.abc import Set
 import json
 import sys
 from typing import Any
@@ -52,6 +53,46 @@ ALL = frozenset(
                             if status != _LOST for one in some))
 ) | {(_RUN.name, fault.name) for fault in EVACUATIONS}
 
+#: Rows and columns of the table on the page "Faults and what happens", in its
+#: order, by the operations and faults that they stand for.
+ROWS = {
+    'spawn': (_BOOT,), 'guest that runs': (_RUN.name,),
+    'delete, stop, start': ('delete', 'stop', 'start'),
+    'hard reboot': ('hard reboot',), 'soft reboot': ('soft reboot',),
+    'pause, suspend, rescue': ('pause', 'unpause', 'suspend', 'resume',
+                               'rescue', 'unrescue'),
+    'rebuild': ('rebuild',),
+    'resize, cold migration, confirm, revert': (
+        'resize', 'migrate', 'confirm_server_resize',
+        'revert_server_resize'),
+    'live migration, abort': ('live-migrate', 'abort'),
+    'shelve, unshelve': ('shelve', 'unshelve'), 'snapshot': ('snapshot',),
+    'live change': ('change',)}
+COLUMNS = {
+    'service killed': ('kill nova-compute', 'kill nova-conductor',
+                       'kill nova-scheduler'),
+    'libvirtd': ('restart libvirtd',), 'QEMU dies': ('kill QEMU',),
+    'no resctrl': ('unmount resctrl',),
+    'no group left': ('no control groups',),
+    'write refused': ('refuse writes',), 'privsep dies': ('kill privsep',),
+    'host reboots, is lost': ('reboot', 'lose host'),
+    'services away, disk full': ('stop rabbitmq', 'stop mariadb',
+                                 'stop placement', 'fill disk')}
+
+
+def table(done: Set[Pair]) -> str:
+    """How many pairs of each cell of the manual's table are still missing."""
+    lines = [' ' * 40 + ', '.join(COLUMNS)]
+    for row, names in ROWS.items():
+        missing = [sum((name, fault) not in done
+                       for name in names for fault in faults)
+                   for faults in COLUMNS.values()]
+        lines.append(f'{row:<40}' + ' '.join(map(str, missing)))
+    evacuating = [fault.name for fault in EVACUATIONS
+                  if (_RUN.name, fault.name) not in done]
+    lines.append('missing: ' + ', '.join(evacuating or ['no evacuation']))
+    return '\n'.join(lines)
+
 
 class Pairs(soak.Soak):
     """A run that chooses what has not been tried."""
@@ -65,6 +106,7 @@ class Pairs(soak.Soak):
             self._done = ALL.intersection(
                 map(tuple, json.loads(self._path.read_text())))
         print(f'{len(self._done)} of {len(ALL)} pairs are tried')
+        print(table(self._done))
 
     def _is_done(self) -> bool:
         return self._done == ALL
