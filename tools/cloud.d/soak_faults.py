@@ -39,10 +39,12 @@ _AWAY = 20.0
 
 _SHARING = ('ghsched', 'group_sharing')
 #: Seconds that are waited for a service that was killed, and for a guest that
-#: never answers; and between two reports.
+#: never answers; between two reports; and until Nova destroys what a host
+#: still has of a deleted server.
 _SHORT = (('DEFAULT', 'rpc_response_timeout', '30'),
           ('libvirt', 'wait_soft_reboot_seconds', '5'),
-          ('DEFAULT', 'update_resources_interval', '5'))
+          ('DEFAULT', 'update_resources_interval', '5'),
+          ('DEFAULT', 'running_deleted_instance_poll_interval', '10'))
 
 
 @dataclass(frozen=True)
