@@ -94,6 +94,8 @@ class Soak:
         self.rng = random.Random(seed)  # noqa: S311 - drawn to be repeated
         self.steps = 0
         self.counts: collections.Counter[str] = collections.Counter()
+        # Names of operations that nova-api has not begun.
+        self.refused: set[str] = set()
         self._may_heal = False
 
     def run(self, seconds: float, steps: int = 0) -> list[str]:
@@ -171,6 +173,7 @@ class Soak:
                 self.lab.create(str(step), rng.choice(FLAVORS))
         except _REFUSED as error:
             # Such as: no host for the guest, or nobody answers.
+            self.refused.add(operation.name if operation else '')
             print(f'      {step}: {str(error)[:160]}', flush=True)
 
     def _settle(self) -> None:

@@ -112,12 +112,14 @@ class Pairs(soak.Soak):
         return self._done == ALL
 
     def _agreed(self) -> None:
-        self._done |= self._tried
+        self._done |= {pair for pair in self._tried
+                       if pair[0] not in self.refused}
         self._path.write_text(json.dumps(sorted(self._done)))
         print(f'      {len(self._done)} of {len(ALL)} pairs')
 
     def _plan(self) -> soak.Round:
         """The fault with which most can be tried at the same time."""
+        self.refused.clear()
         servers = self.lab.servers()
         self.rng.shuffle(servers)
         rounds = [soak.Round(fault, where, self._steps(fault, where, servers))
