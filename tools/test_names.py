@@ -16,7 +16,11 @@
 A class that has tests is a ``...Test`` in a file ``test_*.py``; what such
 classes share is a ``...TestCase``, or a ``...Mixin`` if it is no test case
 itself. All of them come from ``ghsched_placement.tests.base.TestCase``, which
-alone knows another library's. FILE are the files of both packages' tests.
+alone knows another library's.
+
+What tests of more than one room use (a room is a folder of tests) is in
+``tests/fixtures/`` of its package, and so is a fixture class that more than
+one module uses. FILE are the files of both packages' tests.
 """
 
 import ast
@@ -32,18 +36,26 @@ class Module:
 
     :ivar name: with dots, as it is imported.
     :ivar classes: those at the top of the file, by name.
+    :ivar used: lines by what it uses of other modules, with its module.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.name = path.removesuffix('.py').replace('/', '.')
-        body = ast.parse(Path(path).read_text(), path).body
+        tree = ast.parse(Path(path).read_text(), path)
+        body = tree.body
         self.classes = {node.name: node for node in body
                         if isinstance(node, ast.ClassDef)}
         self._imported = {
             alias.asname or alias.name: f'{node.module}.{alias.name}'
             for node in body if isinstance(node, ast.ImportFrom)
             for alias in node.names}
+        self.used = {
+            f'{self._imported[node.value.id]}.{node.attr}': node.lineno
+            for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in self._imported}
+        self.used.update(dict.fromkeys(self._imported.values(), 1))
 
     def bases(self, name: str) -> list[str]:
         """What a class is derived from, each with its module's name."""
@@ -98,9 +110,28 @@ class Scheme:
                 else 'is in a file that is not named test_*.py')
 
 
+def misplaced(modules: list[Module]) -> Iterator[str]:
+    """A line of text for each use of what is not in ``tests/fixtures/``."""
+    by_name = {module.name: module for module in modules}
+    for module in modules:
+        for name, line in module.used.items():
+            owner, _, attribute = name.rpartition('.')
+            of = by_name.get(owner)
+            if of is None or Path(of.path).parent.name == 'fixtures' or (
+                    owner == BASE):
+                continue
+            shown = f'{module.path}:{line}: {owner}.{attribute}'
+            if Path(of.path).parent != Path(module.path).parent:
+                yield f'{shown} is of another room, and not in tests/fixtures/'
+            elif attribute in of.classes and (
+                    'fixtures.Fixture' in of.bases(attribute)):
+                yield f'{shown} is a fixture, and not in tests/fixtures/'
+
+
 if __name__ == '__main__':
     modules = [Module(path) for path in sys.argv[1:]]
     scheme = Scheme(modules)
     found = [text for module in modules for text in scheme.broken(module)]
+    found += misplaced(modules)
     print(*found, sep='\n', end='\n' if found else '')
     sys.exit(bool(found))

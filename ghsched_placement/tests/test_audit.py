@@ -23,7 +23,7 @@ from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import Vfs
 from ghsched_placement.tests import base
-from ghsched_placement.tests import clouds
+from ghsched_placement.tests.fixtures import clouds
 
 A = '11111111-1111-1111-1111-111111111111'
 B = '22222222-2222-2222-2222-222222222222'

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ghsched_placement import capacity
 from ghsched_placement import names
 from ghsched_placement.tests import base
-from ghsched_placement.tests import clouds
+from ghsched_placement.tests.fixtures import clouds
 
 
 class HostsTest(base.TestCase):

@@ -24,7 +24,7 @@ from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import Vfs
 from ghsched_placement.tests import base
-from ghsched_placement.tests import clouds
+from ghsched_placement.tests.fixtures import clouds
 
 
 def wish(*shares, vfs=(), locality='node', **more):

@@ -22,7 +22,7 @@ from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Share
 from ghsched_placement.tests import base
-from ghsched_placement.tests import machines
+from ghsched_placement.tests.fixtures import machines
 
 node = machines.node
 SMALL = GuestNode(pinned=2, memory=256)

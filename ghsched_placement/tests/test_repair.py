@@ -24,7 +24,7 @@ from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement import repair
 from ghsched_placement.tests import base
-from ghsched_placement.tests import clouds
+from ghsched_placement.tests.fixtures import clouds
 
 A = '11111111-1111-1111-1111-111111111111'
 HOST = clouds.host(clouds.node(0), clouds.node(1),

@@ -40,7 +40,7 @@ import prometheus_client
 from ghsched_nova.cmd import top
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import top_source
-from ghsched_nova.tests.unit.monitor import trees
+from ghsched_nova.tests.fixtures import trees
 
 WARM_UP = 3
 READ, REFRESH = 'reading the files', 'refresh'

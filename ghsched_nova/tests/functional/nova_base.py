@@ -18,7 +18,6 @@ write there is recorded.
 """
 
 import contextlib
-import copy
 import os
 from pathlib import Path
 import sys
@@ -38,12 +37,8 @@ from oslo_serialization import jsonutils
 import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_record
-from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import reconcile
-from ghsched_placement import cpulist
+from ghsched_nova.tests.fixtures import kernel
+from ghsched_nova.tests.fixtures import libvirt
 from ghsched_placement import names
 from ghsched_placement.tests import base
 
@@ -56,255 +51,7 @@ RELEASE = int(version.version_string().partition('.')[0])
 ApiException = client.OpenStackApiException
 
 FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
-OURS = {metadata.NAMESPACE: 'policy', move_record.NAMESPACE: 'move'}
-#: Elements of <cputune> that the fake of Nova forgets.
-CPUTUNE = ('memorytune', 'vcpusched', 'emulatorsched', 'iothreadsched')
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
-
-
-class KeptElements(fixtures.Fixture):
-    """Nova's fake Domain forgets what it does not know; libvirt does not.
-
-    It has one definition where libvirt has two, loses a domain that runs when
-    it is defined again, and its number when it is started again.
-    """
-
-    def _setUp(self):
-        path = 'nova.tests.fixtures.libvirt.'
-        for name, wrap in (('Domain._parse_definition', _keeping),
-                           ('Domain.XMLDesc', _telling),
-                           ('Domain.createWithFlags', _starting),
-                           ('Connection.defineXML', _defining_again),
-                           ('Connection.listAllDomains', _listing_all)):
-            owner, method = name.split('.')
-            function = getattr(getattr(fakelibvirt, owner), method)
-            self.useFixture(fixtures.MonkeyPatch(path + name,
-                                                 wrap(function)))
-        for name, function in (('setMetadata', set_metadata),
-                               ('pinVcpuFlags', pin_vcpu),
-                               ('pinEmulator', pin_emulator),
-                               ('pinIOThread', pin_iothread)):
-            self.useFixture(fixtures.MonkeyPatch(f'{path}Domain.{name}',
-                                                 function))
-
-
-def _ours(root):
-    return ([element for name in CPUTUNE
-             for element in root.findall(f'cputune/{name}')],
-            [element for uri, name in OURS.items()
-             for element in root.findall(f'metadata/{{{uri}}}{name}')])
-
-
-def _keeping(parse):
-    def keep(self, xml):
-        return {**parse(self, xml), '_kept': _ours(etree.fromstring(xml))}
-    return keep
-
-
-def _telling(describe):
-    def tell(self, flags):
-        now = self._def
-        if flags & fakelibvirt.VIR_DOMAIN_XML_INACTIVE:
-            self._def = now.get('_stored', now)
-        root = etree.fromstring(describe(self, flags))
-        elements, self._def = self._def['_kept'], now
-        for name, some in zip(('cputune', 'metadata'), elements,
-                              strict=True):
-            parent = root.find(name)
-            if parent is None and some:
-                parent = etree.SubElement(root, name)
-            for element in some:
-                parent.append(etree.fromstring(etree.tostring(element)))
-        return etree.tostring(root, encoding='unicode')
-    return tell
-
-
-def _defining_again(define):
-    def define_again(self, xml):
-        root = etree.fromstring(xml)
-        old = self._vms.get(root.findtext('name'))
-        if old is None or old._transient or not old.isActive():
-            return define(self, xml)
-        old._def['_stored'] = old._parse_definition(xml)
-        return old
-    return define_again
-
-
-def _listing_all(list_some):
-    def list_all(self, flags=0):
-        # No flag of a group of flags asks for all of it; Nova's fake answers
-        # with none, and then what says that nothing is left cannot fail.
-        return list_some(self, flags or (
-            fakelibvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE
-            | fakelibvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE))
-    return list_all
-
-
-def _starting(create):
-    def start(self, flags):
-        self._def = self._def.get('_stored', self._def)
-        # Nova's fake has no number for one that is started a second time.
-        if self._id < 0:
-            self._id = self._connection._id_counter
-        return create(self, flags)
-    return start
-
-
-def set_metadata(domain, kind, text, key, uri, flags=0):
-    """As virDomainSetMetadata, which gives each element the namespace."""
-    if uri not in OURS:
-        return    # Nova's own, of which its fake keeps nothing
-    assert (kind, flags) == (2, 3), (kind, flags)
-    element = [] if text is None else [_with_namespace(text, key, uri)]
-    for definition in (domain._def, domain._def.get('_stored', {})):
-        if definition:
-            tunes, old = definition['_kept']
-            definition['_kept'] = (tunes, [
-                one for one in old
-                if etree.QName(one).namespace != uri] + element)
-
-
-def _with_namespace(text, key, uri):
-    plain = etree.fromstring(text)
-    element = etree.Element(f'{{{uri}}}{plain.tag}', plain.attrib,
-                            nsmap={key: uri})
-    element.text = plain.text
-    for child in plain:
-        etree.SubElement(element, f'{{{uri}}}{child.tag}', child.attrib)
-    return element
-
-
-def pin_vcpu(domain, vcpu, cpus, flags):
-    """As virDomainPinVcpuFlags; a domain that runs has a definition more."""
-    assert flags == 1, flags
-    domain._def.setdefault('_stored', copy.deepcopy(domain._def))
-    domain._def['cpu_pins'][str(vcpu)] = _cpuset(cpus)
-
-
-def pin_emulator(domain, cpus, flags):
-    """Likewise virDomainPinEmulator."""
-    assert flags == 1, flags
-    domain._def.setdefault('_stored', copy.deepcopy(domain._def))
-    domain._def['emulator_pin'] = _cpuset(cpus)
-
-
-def pin_iothread(domain, number, cpus, flags):
-    """Likewise virDomainPinIOThread; Nova's fake has one such thread."""
-    assert (number, flags) == (1, 1), (number, flags)
-    domain._def.setdefault('_stored', copy.deepcopy(domain._def))
-    domain._def['iothread_pin'] = _cpuset(cpus)
-
-
-def _cpuset(cpus):
-    return cpulist.render(cpu for cpu, is_in in enumerate(cpus) if is_in)
-
-
-class FakeKernel(fixtures.Fixture):
-    """The files that read_host reads, and a record of what is enforced.
-
-    :ivar enforced: (domain id, vcpus, desired lines) in order; the UUID in
-        place of the domain id where nova-compute makes the group.
-    :ivar error: raised by the next enforcement when set.
-    :ivar reconciled: how often guests were, one or all.
-    """
-
-    def __init__(self, nodes=2, closids=32):
-        super().__init__()
-        self.nodes, self.closids = nodes, closids
-        self.enforced, self.error = [], None
-        self.reconciled, self.unable = 0, None
-
-    def _setUp(self):
-        self.path = self.useFixture(fixtures.TempDir()).path
-        self.write()
-        self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.resctrl.privileged.remove_own',
-            self._remove_own))
-        self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.resctrl.privileged.reconcile',
-            self._reconcile))
-
-    def write(self):
-        each = range(self.nodes)
-        files = {
-            'info/MB/num_closids': f'{self.closids}\n',
-            'info/MB/min_bandwidth': '1\n',
-            'info/MB/bandwidth_gran': '1\n',
-            'info/L3/num_closids': f'{self.closids}\n',
-            'info/L3/cbm_mask': 'fffffff\n',
-            'info/MB_MON/num_rmids': '128\n',
-            'info/MB_MON/mon_features': 'mbm_total_bytes\n',
-            'info/L3_MON/num_rmids': '128\n',
-            'info/L3_MON/mon_features': 'llc_occupancy\n',
-            'info/last_cmd_status': 'ok\n',
-            'schemata': ''.join(
-                f'{name:>6}:' + ';'.join(f'{node}={value}'
-                                         for node in each) + '\n'
-                for name, value in (
-                    ('MB', '0000100'), ('MBMIN', '00000'),
-                    ('MBHDL', '0000001'), ('MBPRI', '0000003'))),
-            **{f'devices/system/node/node{node}/cpulist':
-               f'{4 * node}-{4 * node + 3}\n' for node in each},
-        }
-        for name, text in files.items():
-            target = os.path.join(self.path, name)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            with open(target, 'w') as stream:
-                stream.write(text)
-
-    def vanish(self):
-        for directory, _directories, files in os.walk(self.path):
-            for name in files:
-                os.unlink(os.path.join(directory, name))
-
-    def own_groups(self):
-        return sorted(name for name in os.listdir(self.path)
-                      if name.startswith(naming.PREFIX))
-
-    def own_monitors(self):
-        top = os.path.join(self.path, naming.MONITORS)
-        return sorted(naming.MONITORS + name for name in (
-            os.listdir(top) if os.path.isdir(top) else ()))
-
-    def _remove_own(self, root, uuid):
-        os.rmdir(os.path.join(self.path, naming.group_name(uuid)))
-        return True
-
-    def take_groups(self, count):
-        """Somebody else makes control groups."""
-        for number in range(count):
-            os.mkdir(os.path.join(self.path, f'pqos-{number}'))
-
-    def _reconcile(self, root, run_path, wanted):
-        """As the real one, of which the groups made here are what is left."""
-        model.check(wanted)
-        if self.unable:
-            raise self.unable
-        self.reconciled += 1
-        problems = []
-        for guest in wanted.guests:
-            ours = guest.maker == 'ghsched'
-            if ours:
-                os.makedirs(os.path.join(self.path, guest.group),
-                            exist_ok=True)
-            try:
-                self._enforce(guest.domain.uuid if ours
-                              else guest.domain.id, guest)
-            except fs.GroupError as error:
-                problems.append(model.Problem(guest.domain.uuid, guest.group,
-                                              str(error)))
-        uuids = {domain.uuid for domain in wanted.domains}
-        shared = {guest.shared for guest in wanted.guests}
-        for name in wanted.removable.intersection(
-                [*self.own_groups(), *self.own_monitors()]):
-            if name not in shared and naming.guest_of(name) not in uuids:
-                os.rmdir(os.path.join(self.path, name))
-        return reconcile.Report((), tuple(problems))
-
-    def _enforce(self, domain, guest):
-        self.enforced.append((domain, sorted(guest.vcpus), guest.desired))
-        if self.error:
-            raise self.error
 
 
 class NovaTestCase(base.TestCase):
@@ -313,8 +60,8 @@ class NovaTestCase(base.TestCase):
     FILTER_NAME = 'GhschedNUMATopologyFilter'
 
     def setUp(self):
-        self.useFixture(KeptElements())
-        self.kernel = self.useFixture(FakeKernel())
+        self.useFixture(libvirt.KeptElements())
+        self.kernel = self.useFixture(kernel.FakeKernel())
         # Nova's fake libvirt cannot be asked, and what this machine does
         # meanwhile must not say where guests go.
         self.flags(resctrl_path=self.kernel.path,

@@ -31,7 +31,7 @@ from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench import scenarios
 from ghsched_nova.lab.bench.scenarios import cloud
-from ghsched_nova.tests.unit.lab.bench.guests import Guests
+from ghsched_nova.tests.fixtures.guests import Guests
 from ghsched_placement.tests import base
 
 SSHD = '/usr/sbin/sshd'

@@ -25,10 +25,10 @@ import tempfile
 import time
 
 
-from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova.monitor import reader
+from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.tests import base
 
 LOAD = {'capacity_mb': 100000,
@@ -42,7 +42,7 @@ class NoisyNeighbourTest(base.TestCase):
         if len(cpus) < 2:
             self.skipTest('two CPUs are needed for two NUMA nodes')
         machine = machines.build(dialect, f'0={cpus[0]};1={cpus[1]}')
-        self.resctrl = self.useFixture(fixtures.ResctrlFixture(machine))
+        self.resctrl = self.useFixture(mount.ResctrlFixture(machine))
         self.root = Path(self.resctrl.path)
         for group in LOAD['groups']:
             (self.root / group).mkdir()

@@ -17,7 +17,6 @@ from pathlib import Path
 import tempfile
 
 
-from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova.resctrl import fs
@@ -26,6 +25,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
+from ghsched_nova.tests.fixtures import mount
 from ghsched_nova.tests.functional import test_host_engine
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -91,5 +91,5 @@ class OwnGroupTest(base.TestCase):
     def test_every_dialect(self):
         for dialect in machines.DIALECTS:
             machine = machines.build(dialect, NODES)
-            with fixtures.ResctrlFixture(machine) as resctrl:
+            with mount.ResctrlFixture(machine) as resctrl:
                 self._live(resctrl, machine)

@@ -22,11 +22,11 @@ import time
 import unittest
 
 
-from ghsched_nova.lab.emulator import fixtures as ghsched_fixtures
 from ghsched_nova.lab.emulator import machines
+from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.tests import base
 
-REASON = ghsched_fixtures.missing()
+REASON = mount.missing()
 
 
 @unittest.skipIf(REASON, REASON)
@@ -38,7 +38,7 @@ class EmulatorTestCase(base.TestCase):
         super().setUp()
         cpus = sorted(os.sched_getaffinity(0))
         nodes = machines.evenly(cpus, min(2, len(cpus)))
-        self.resctrl = self.useFixture(ghsched_fixtures.ResctrlFixture(
+        self.resctrl = self.useFixture(mount.ResctrlFixture(
             machines.build(self.dialect, nodes, closids=self.closids)
         ))
 
@@ -181,7 +181,7 @@ class FaultsTest(EmulatorTestCase):
 @unittest.skipIf(REASON, REASON)
 class FixtureTest(base.TestCase):
     def test_nothing_is_left(self):
-        fixture = ghsched_fixtures.ResctrlFixture(
+        fixture = mount.ResctrlFixture(
             machines.build('intel', '0=0')
         )
         with fixture:
@@ -191,7 +191,7 @@ class FixtureTest(base.TestCase):
             self.assertNotIn(fixture.path, stream.read())
 
     def test_nothing_is_left_of_a_crash(self):
-        fixture = ghsched_fixtures.ResctrlFixture(
+        fixture = mount.ResctrlFixture(
             machines.build('intel', '0=0')
         )
         with fixture:

@@ -34,7 +34,6 @@ from oslo_config import cfg
 
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
-from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova import privsep
@@ -47,6 +46,7 @@ from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.tests.fixtures import mount
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
@@ -107,7 +107,7 @@ class EmulatedTestCase(base.TestCase):
     def setUp(self):
         super().setUp()
         machine = machines.build(self.DIALECT, NODES)
-        self.resctrl = self.useFixture(fixtures.ResctrlFixture(machine))
+        self.resctrl = self.useFixture(mount.ResctrlFixture(machine))
         self.root = Path(self.resctrl.path)
         self.sysfs = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.sysfs)

@@ -25,12 +25,12 @@ import tempfile
 import time
 
 
-from ghsched_nova.lab.emulator import fixtures
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova.lab.emulator import traffic
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import view
+from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.tests import base
 
 GROUP = 'qemu-7-instance-00000001-vcpus_0'
@@ -56,7 +56,7 @@ class BusyGuestTest(base.TestCase):
         first, *rest = self.cpus
         machine = machines.build(
             dialect, f'0={first};1=' + ','.join(map(str, rest)))
-        root = Path(self.useFixture(fixtures.ResctrlFixture(machine)).path)
+        root = Path(self.useFixture(mount.ResctrlFixture(machine)).path)
         group = root / GROUP
         group.mkdir()
         if share < 100:

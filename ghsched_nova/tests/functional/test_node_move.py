@@ -29,6 +29,7 @@ from ghsched_nova.guest import move_record
 from ghsched_nova.guest import node_move as domains
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
+from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.threads import pages
@@ -134,7 +135,7 @@ class Steps(fixtures.Fixture):
         domain = 'nova.tests.fixtures.libvirt.Domain.'
         for path, counts in (
                 (domain + 'setMetadata', lambda args: args[4] in
-                 nova_base.OURS and not (self.fatal and args[2] is None)),
+                 libvirt.OURS and not (self.fatal and args[2] is None)),
                 (domain + 'pinVcpuFlags', None),
                 (domain + 'pinEmulator', None),
                 (domain + 'pinIOThread', None),

@@ -34,14 +34,9 @@ from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
-from ghsched_placement.tests import clouds
+from ghsched_placement.tests.fixtures import clouds
+from ghsched_placement.tests.fixtures import commands
 from ghsched_placement.tests.osc import test_client
-
-
-def plain(values):
-    """As a program gets them."""
-    return [getattr(value, 'machine_readable', lambda value=value: value)()
-            for value in values]
 
 
 def record(status='ACTIVE', task=None, **specs):
@@ -60,7 +55,7 @@ class CapacityTest(base.TestCase):
             clouds.node(1, bandwidth=0),
             clouds.pf('0000:01:00.0', 0, used=1),
             clouds.pf('0000:02:00.0', None))
-        rows = [plain(row) for row in capacity.rows(found)]
+        rows = [commands.plain(row) for row in capacity.rows(found)]
         self.assertEqual([
             ['a', 0, 100, 10, 30, 60, 60], ['a', 1, *[None] * 5],
             ['a', *[None] * 6]], [row[:7] for row in rows])
@@ -145,7 +140,7 @@ class ServersTest(base.TestCase):
     def test_a_row_for_each_guest_node(self):
         policy = policies.parse({
             'ghsched:mem_bw_min.1': '20', 'ghsched:vfs.0': 'nic:2'}, 2)
-        rows = [plain(row) for row in server.rows(server.Guest(
+        rows = [commands.plain(row) for row in server.rows(server.Guest(
             'a', policy, (1, 0), {0: 20}, diagnostics.Report(
                 (diagnostics.GuestNode(0, 20, 100, True, 3, 1500000),))))]
         self.assertEqual([
@@ -171,7 +166,8 @@ class ServersOfTheCloudTest(base.TestCase):
                          nodes=(0,), effective={0: diagnostics.GuestNode(
                              0, 10, used=used)}) for used in uses),
             {}, ()) for name, uses in hosts.items()]
-        return [(row[1], plain(row)[6]) for row in server.listed(seen, by)]
+        return [(row[1], commands.plain(row)[6])
+                for row in server.listed(seen, by)]
 
     def test_the_largest_of_all_hosts_is_first_and_the_unknown_last(self):
         self.assertEqual(
@@ -225,11 +221,11 @@ class HostTest(base.TestCase):
     def test_a_host_in_one_line(self):
         self.assertEqual(
             ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 3],
-            plain(host.row(self.seen())))
+            commands.plain(host.row(self.seen())))
 
     def test_all_of_a_host(self):
         found = host.document(self.seen())
-        told = dict(zip(found, plain(found.values()), strict=True))
+        told = dict(zip(found, commands.plain(found.values()), strict=True))
         json.dumps(told)
         node = told['numa_nodes'][0]
         self.assertEqual((30, 30, 10 ** 9), (
@@ -348,7 +344,7 @@ class FlavorTest(base.TestCase):
             row, = flavor.rows([verdict])
             self.assertEqual(
                 ['a', True, 3, 2 if expected == 'own' else 3, [0], []],
-                plain(row))
+                commands.plain(row))
             self.assertEqual(len(flavor.COLUMNS), len(row))
 
     @given(st.text(min_size=1).filter(lambda text: '=' not in text),

@@ -31,7 +31,7 @@ from ghsched_placement import policy as policies
 from ghsched_placement import rebalance
 from ghsched_placement.rebalance import Spot
 from ghsched_placement.tests import base
-from ghsched_placement.tests import clouds
+from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement import traffic
 
 POWER = 'OS-EXT-STS:power_state'

@@ -26,12 +26,11 @@ import webob
 from ghsched_nova.api import server_set
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
-from ghsched_nova.tests.unit.cmd import test_server_move
-from ghsched_nova.tests.unit.cmd import test_server_set
+from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import errors as placement_errors
 from ghsched_placement.tests import base
 
-UUID = test_server_set.UUID
+UUID = plans.UUID
 
 
 class FilterTest(base.TestCase):
@@ -46,7 +45,7 @@ class FilterTest(base.TestCase):
             'ghsched_nova.live.records.in_cell'))
         self.as_action = self.enterContext(mock.patch(
             'ghsched_nova.live.records.as_action'))
-        self.change = mock.Mock(return_value=test_server_set.plan())
+        self.change = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(
             server_set.server_set, 'live_change',
             return_value=mock.Mock(run=self.change)))
@@ -103,8 +102,8 @@ class FilterTest(base.TestCase):
         with mock.patch.object(
                 server_set.server_move, 'node_mover',
                 return_value=mock.Mock(
-                    check=mock.Mock(return_value=test_server_move.PLAN),
-                    run=mock.Mock(return_value=test_server_move.PLAN))
+                    check=mock.Mock(return_value=plans.MOVE),
+                    run=mock.Mock(return_value=plans.MOVE))
         ) as mover:
             found = self.ask({'ghsched': {'move_nodes': {'0': 1}, **more}})
         self.assertEqual((200, True), (found.status_int,

@@ -26,7 +26,7 @@ from ghsched_nova.lab.bench import plots
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench.record import Finding
 from ghsched_nova.lab.bench.record import Series
-from ghsched_nova.tests.unit.lab.bench import samples
+from ghsched_nova.tests.fixtures import results
 from ghsched_placement.tests import base
 
 
@@ -34,7 +34,7 @@ def curve(n, *values):
     return Series('p99 latency', 'ms', 'lower', values, (('N', str(n)),), 1)
 
 
-REPORT = record.Report((samples.result(
+REPORT = record.Report((results.result(
     curve(1, 1.0, 1.1, 1.2), curve(2, 1.4, 1.5, 1.9),
     Series('copy', 'MiB/s', 'higher', (5.0, 6.0, 7.0), (('tool', 'mbw'),)),
     scenario='redis-density', findings=[
@@ -181,7 +181,7 @@ class CommandTest(base.TestCase):
         self.assertNotIn('NOT alike', text)
 
     def test_unlike_pair(self):
-        other = self.kept(record.Report((samples.result(
+        other = self.kept(record.Report((results.result(
             curve(1, 1.0), scenario='redis-density', cpus=2),)), 'b.json')
         compare = ('compare', '--kind', 'host-guest', self.kept(), other)
         self.assertEqual(2, self.run_command(*compare)[0])
@@ -195,7 +195,7 @@ class CommandTest(base.TestCase):
     def test_comparison_with_a_picture(self):
         series = Series('copy', 'MiB/s', 'higher',
                         tuple(map(float, range(10, 20))))
-        path = self.kept(record.Report((samples.result(series),)))
+        path = self.kept(record.Report((results.result(series),)))
         output = self.directory / 'both.md'
         self.run_command('compare', path, path, '-o', output)
         self.assertIn("Whitney's test. A difference", output.read_text())

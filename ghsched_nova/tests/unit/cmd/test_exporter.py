@@ -38,8 +38,8 @@ from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import top_source
 from ghsched_nova.resctrl import naming
-from ghsched_nova.tests.unit.monitor import test_view
-from ghsched_nova.tests.unit.monitor import trees
+from ghsched_nova.tests.fixtures import pylibvirt
+from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -61,8 +61,8 @@ class ExporterTestCase(base.TestCase):
         host.run(1.0)
         return host
 
-    def serve(self, host, element=test_view.LibvirtTest.ELEMENT):
-        self.module = test_view.Module(test_view.Domain(7, element))
+    def serve(self, host, element=pylibvirt.ELEMENT):
+        self.module = pylibvirt.Module(pylibvirt.Domain(7, element))
         self.source = top_source.Source(
             host.reader, guests.Libvirt('test:///', self.module))
         server = exporter.server(self.source, port=0)
@@ -362,8 +362,8 @@ class DashboardTest(ExporterTestCase):
             host.model.write(f'/{QEMU}/schemata', 'MB:1=70\n')
             host.sync()
             source = top_source.Source(host.reader, guests.Libvirt(
-                'test:///', test_view.Module(test_view.Domain(
-                    7, test_view.LibvirtTest.ELEMENT))))
+                'test:///', pylibvirt.Module(pylibvirt.Domain(
+                    7, pylibvirt.ELEMENT))))
             for family in metrics.Collector(source).collect():
                 found |= {sample.name for sample in family.samples}
         return found

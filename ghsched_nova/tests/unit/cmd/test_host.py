@@ -29,8 +29,8 @@ from ghsched_nova.cmd import retire
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.tests.unit.resctrl import emulated
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import world
 from ghsched_nova.virt import desired
 from ghsched_placement.tests import base
 

@@ -23,8 +23,8 @@ from ghsched_nova.lab.contention import calibrate
 from ghsched_nova.lab.contention import ranges
 from ghsched_nova.lab.contention import tables
 from ghsched_nova.lab import hostfile
+from ghsched_nova.tests.fixtures import figures
 from ghsched_nova.tests.unit.cmd import test_hostfile
-from ghsched_nova.tests.unit.lab.contention import samples as contention
 from ghsched_placement.tests import base
 
 HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
@@ -41,7 +41,7 @@ def tool():
 
 
 def document(**changes):
-    section = {key: value for key, value in contention.mapping().items()
+    section = {key: value for key, value in figures.mapping().items()
                if key not in ('name', 'nodes', 'nics')}
     good = yaml.safe_load(yaml.safe_dump(test_hostfile.GOOD))
     return yaml.safe_dump(good | {'contention': section | changes})

@@ -25,8 +25,7 @@ from ghsched_nova.cmd import osc
 from ghsched_nova.cmd import server_move
 from ghsched_nova.cmd import server_set
 from ghsched_nova.lab.planner import osc as density
-from ghsched_nova.tests.unit.cmd import test_server_move
-from ghsched_nova.tests.unit.cmd import test_server_set
+from ghsched_nova.tests.fixtures import plans
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
@@ -36,7 +35,7 @@ from ghsched_placement.osc import rebalance
 from ghsched_placement.osc import server
 from ghsched_placement.tests import base
 
-UUID = test_server_set.UUID
+UUID = plans.UUID
 
 SETUP = pathlib.Path(__file__).parents[4] / 'setup.cfg'
 
@@ -49,7 +48,7 @@ class SetServerTest(base.TestCase):
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
         self.client.set_bandwidth.return_value = server_set.document(
-            test_server_set.plan(), False)
+            plans.plan(), False)
         self.command = osc.SetServer(self.app, None)
 
     def call(self, *arguments):
@@ -79,7 +78,7 @@ class MoveServerNodesTest(base.TestCase):
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
         self.client.move_nodes.return_value = server_move.document(
-            test_server_move.PLAN, True)
+            plans.MOVE, True)
         self.command = osc.MoveServerNodes(self.app, None)
 
     def call(self, *arguments):

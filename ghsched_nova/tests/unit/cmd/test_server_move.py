@@ -10,19 +10,14 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import types
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.cmd import server_move
-from ghsched_nova.tests.unit.live import test_wire
+from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
-
-PLAN = types.SimpleNamespace(
-    guest=types.SimpleNamespace(uuid='u', name='web', host='host_a'),
-    request=test_wire.REQUEST, needed=True)
 
 
 class WishTest(base.TestCase):
@@ -50,13 +45,13 @@ class WishTest(base.TestCase):
 class OutputTest(base.TestCase):
 
     def test_a_row_for_each_vcpu(self):
-        shown = server_move.document(PLAN, True)
+        shown = server_move.document(plans.MOVE, True)
         self.assertEqual([('0', '0', '1', '0', '4', '8'),
                           ('0', '0', '1', '1', '1-2', '3')],
                          list(server_move.rows(shown)))
         self.assertEqual((True, True), (shown['changed'], shown['dry_run']))
         self.assertIn('could be done', server_move.summary(shown))
         self.assertIn('was moved', server_move.summary(
-            server_move.document(PLAN, False)))
+            server_move.document(plans.MOVE, False)))
         self.assertIn('already', server_move.summary(
             {**shown, 'changed': False}))

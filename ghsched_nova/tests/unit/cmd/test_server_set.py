@@ -22,34 +22,18 @@ from hypothesis import strategies as st
 
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import server_set
-from ghsched_nova.live import change
 from ghsched_nova.live import errors
+from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import change as changes
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
-
-UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11'
-SPECS = {'ghsched:mem_bw_min': '10', 'ghsched:mem_bw_max.1': '50'}
-
-
-def plan(needed=True, running=True, guests=1):
-    guest = change.Guest(UUID, 'web', 'host_a', 'root', (3, 1), SPECS,
-                         running)
-    effective = [
-        {'guest_node': node, 'host_node': host, 'domain': domain, 'min': 20,
-         'max': cap, 'hardlimit': None, 'priority': 3}
-        for node, host, domain, cap in ((0, 3, 6, 45.5), (0, 3, 7, 46),
-                                        (1, 1, 1, 45.5))]
-    return change.Plan(
-        guest, changes.decide(SPECS, {'ghsched:mem_bw_min': '20'}, 2), {},
-        {}, None, effective, needed, guests)
 
 
 class CommandTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.answer = mock.Mock(return_value=plan())
+        self.answer = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(server_set, 'configure'))
         context = mock.MagicMock()
         self.enterContext(mock.patch(
@@ -59,7 +43,7 @@ class CommandTest(base.TestCase):
             server_set, 'live_change', return_value=mock.Mock(
                 run=self.answer)))
 
-    def call(self, *arguments, server=UUID):
+    def call(self, *arguments, server=plans.UUID):
         out, err = io.StringIO(), io.StringIO()
         with (contextlib.redirect_stdout(out),
               contextlib.redirect_stderr(err)):
@@ -113,11 +97,11 @@ class CommandTest(base.TestCase):
 
     def test_the_last_line_says_what_was_done(self):
         for words, arguments, answer in (
-                ('Nothing to change.', (), plan(needed=False)),
-                ('Nothing was changed.', ['--dry-run'], plan()),
-                ('when the server starts', (), plan(running=False)),
+                ('Nothing to change.', (), plans.plan(needed=False)),
+                ('Nothing was changed.', ['--dry-run'], plans.plan()),
+                ('when the server starts', (), plans.plan(running=False)),
                 ('Done. The host holds these values for 3 servers together',
-                 (), plan(guests=3))):
+                 (), plans.plan(guests=3))):
             self.answer.return_value = answer
             self.assertIn(words, self.call('--mem-bw-min', '20',
                                            *arguments)[1])
@@ -127,7 +111,7 @@ class CommandTest(base.TestCase):
                                       'json')
         document = json.loads(out)
         self.assertEqual(0, status)
-        self.assertEqual((UUID, True, False, True, 1), (
+        self.assertEqual((plans.UUID, True, False, True, 1), (
             document['server']['uuid'], document['changed'],
             document['dry_run'], document['running'], document['guests']))
         first, second = document['nodes']
@@ -156,7 +140,7 @@ class CommandTest(base.TestCase):
     def test_any_value_is_a_wish_or_refused(self, values):
         arguments = [part for value in values
                      for part in ('--mem-bw-max', value)]
-        parsed = main.parser().parse_args(['server', 'set', UUID,
+        parsed = main.parser().parse_args(['server', 'set', plans.UUID,
                                            *arguments])
         try:
             wish = server_set.wish(parsed)

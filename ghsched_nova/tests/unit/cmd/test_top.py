@@ -40,7 +40,7 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import top_output
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import view
-from ghsched_nova.tests.unit.monitor import trees
+from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.tests import base
 
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'

@@ -27,8 +27,8 @@ from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
 from ghsched_nova import rpcapi
+from ghsched_nova.tests.fixtures import plans
 from ghsched_nova.virt import rpc
-from ghsched_placement import node_move
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
 
@@ -54,15 +54,6 @@ REQUESTS = {
 }
 #: What a host of 1.0 takes.
 OLD_SET = {'policy': [NODE], 'token': 't'}
-
-
-REQUEST = move_messages.Request(
-    node_move.Move(
-        (node_move.GuestCell(0, frozenset({1}), {0: 4}, frozenset({5}), 512,
-                             2048),),
-        (node_move.GuestCell(1, frozenset({1}), {0: 8}, frozenset({9}), 512,
-                             2048),)),
-    {0: frozenset({1, 2}), 1: frozenset({3})})
 
 
 class Bus:
@@ -109,9 +100,9 @@ class RequestTest(base.TestCase):
         client.check(GUEST, self.policy())
         client.policy_of(GUEST, 't')
         client.set(GUEST, self.policy(), 't', 'l')
-        client.check_move(GUEST, move_messages.pack(REQUEST))
+        client.check_move(GUEST, move_messages.pack(plans.REQUEST))
         self.assertEqual({}, self.bus.patience)
-        client.move_nodes(GUEST, move_messages.pack(REQUEST), 't', 'l')
+        client.move_nodes(GUEST, move_messages.pack(plans.REQUEST), 't', 'l')
         self.assertEqual({'timeout': 9}, self.bus.patience)
         self.assertEqual(
             [(method, *request) for method, request in REQUESTS.items()],
@@ -123,7 +114,8 @@ class RequestTest(base.TestCase):
 
     def test_a_move_is_read_as_ever(self):
         _version, arguments = REQUESTS['check_move']
-        self.assertEqual(REQUEST, move_messages.unpack(arguments['move']))
+        self.assertEqual(plans.REQUEST,
+                         move_messages.unpack(arguments['move']))
 
     def test_a_host_of_an_older_release_moves_nothing(self):
         for release, method, more in (
@@ -131,7 +123,7 @@ class RequestTest(base.TestCase):
                 ('1.2', 'move_nodes', ('t', 'l'))):
             error = self.assertRaises(
                 errors.Refused, getattr(self.client({}, release), method),
-                GUEST, move_messages.pack(REQUEST), *more)
+                GUEST, move_messages.pack(plans.REQUEST), *more)
             self.assertIn('does not know the call', str(error))
 
     def test_each_answer_is_understood(self):

@@ -29,8 +29,8 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
-from ghsched_nova.tests.unit.monitor import trees
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.tests import base
 
 State = rates.State
@@ -238,8 +238,8 @@ class CapturedTest(base.TestCase):
                   'nvidia-grace-l3', 'kunpeng920-openeuler22.03-mbpbm'}
 
     def test_each_machine_is_read_or_refused_with_a_reason(self):
-        for name in samples.all_machines():
-            top = samples.MACHINES / name
+        for name in captured.all_machines():
+            top = captured.MACHINES / name
             one = reader.Reader(top / 'resctrl', top / 'sysfs')
             try:
                 usage = one.usage()
@@ -257,19 +257,19 @@ class CapturedTest(base.TestCase):
                 ('kunpeng950-openeuler24.03', 'rate_mb', 32806e6),
                 ('nvidia-vera', 'counter_bytes', None),
                 ('amd-epyc', 'counter_bytes', None)):
-            top = samples.MACHINES / name
+            top = captured.MACHINES / name
             usage = reader.Reader(top / 'resctrl', top / 'sysfs').usage()
             self.assertEqual(unit, usage.host.monitor.unit)
             self.assertEqual(rate, usage.groups[0].used[0,].rate)
 
     def test_processor_that_measures_and_can_not_cap(self):
-        top = samples.MACHINES / 'intel-no-mba'
+        top = captured.MACHINES / 'intel-no-mba'
         host = topology.read_host(top / 'resctrl', top / 'sysfs')
         self.assertEqual((None, 'counter_bytes', {}),
                          (host.dialect, host.monitor.unit, host.control))
 
     def test_told_bandwidth_goes_first(self):
-        top = samples.MACHINES / 'amd-epyc'
+        top = captured.MACHINES / 'amd-epyc'
         host = topology.read_host(top / 'resctrl', top / 'sysfs', {0: 1000})
         self.assertEqual(10 ** 9, host.capacity[0])
         self.assertNotEqual(10 ** 9, host.capacity[1])

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import stats
-from ghsched_nova.monitor import view
-from ghsched_nova.tests.unit.monitor import trees
+from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.tests import base
 
 NOW = 1_800_000_000.0
@@ -32,23 +31,14 @@ _json = st.recursive(
         inner, max_size=4), max_leaves=12)
 
 
-def node(nodes, rate, capacity, state=rates.State.OK):
-    return view.NodeUsage(
-        nodes, rates.Figure(state, rate), rates.ZERO, rates.ZERO, rates.ZERO,
-        capacity, 0)
-
-
-def snapshot(*nodes):
-    return view.Snapshot('x', 'rate_mb', nodes, (), (), rates.ZERO)
-
-
 class StatsTest(base.TestCase):
 
     def test_there_and_back(self):
-        written = stats.write(snapshot(
-            node((0,), 5e9, 20 * 10 ** 9), node((1, 2), 3e9, 10 * 10 ** 9),
-            node((3,), 5e9, None),
-            node((4,), None, 10 ** 9, rates.State.UNASSIGNED)), NOW)
+        written = stats.write(trees.snapshot(
+            trees.node((0,), 5e9, 20 * 10 ** 9),
+            trees.node((1, 2), 3e9, 10 * 10 ** 9),
+            trees.node((3,), 5e9, None),
+            trees.node((4,), None, 10 ** 9, rates.State.UNASSIGNED)), NOW)
         self.assertEqual({'ghsched_bandwidth'}, set(written))
         self.assertEqual(
             {'time': NOW, 'nodes': {
@@ -61,10 +51,10 @@ class StatsTest(base.TestCase):
             stats.read(written, NOW + 30))
 
     def test_a_part_is_told_as_one(self):
-        written = stats.write(snapshot(
-            node((0,), 5e9, 10 ** 10, rates.State.UNASSIGNED),
-            node((1, 2), 5e9, 10 ** 10, rates.State.FIRST),
-            node((3,), 5e9, 10 ** 10)), NOW)
+        written = stats.write(trees.snapshot(
+            trees.node((0,), 5e9, 10 ** 10, rates.State.UNASSIGNED),
+            trees.node((1, 2), 5e9, 10 ** 10, rates.State.FIRST),
+            trees.node((3,), 5e9, 10 ** 10)), NOW)
         self.assertEqual(
             stats.Measured(0.0, dict.fromkeys(range(4), 0.5),
                            frozenset({0, 1, 2})),

@@ -21,7 +21,6 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import guests
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
@@ -29,7 +28,8 @@ from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.monitor import trees
+from ghsched_nova.tests.fixtures import pylibvirt
+from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
 
@@ -286,91 +286,22 @@ class EffectiveTest(base.TestCase):
             'MB:0=5\n', dataclasses.replace(HOST, dialect=None)))
 
 
-class LibvirtError(Exception):
-
-    def __init__(self, code=0):
-        super().__init__(f'code {code}')
-        self.code = code
-
-    def get_error_code(self):
-        return self.code
-
-
-class Domain:
-
-    def __init__(self, number, xml, error=None):
-        self.number, self.xml, self.error, self.asked = number, xml, error, 0
-
-    def ID(self):  # noqa: N802
-        return self.number
-
-    def UUIDString(self):  # noqa: N802
-        return trees.UUID
-
-    def name(self):
-        return 'instance-00000001'
-
-    def XMLDesc(self, _flags):  # noqa: N802
-        return self.domain_xml
-
-    domain_xml = '<domain><memory>1024</memory><vcpu>2</vcpu></domain>'
-
-    def metadata(self, kind, uri, flags):
-        if uri == guests.NOVA:
-            return ('<instance xmlns="x"><name>web</name></instance>')
-        self.asked += 1
-        assert (kind, uri, flags) == (2, metadata.NAMESPACE, 1)
-        if self.error is not None:
-            raise LibvirtError(self.error)
-        return self.xml
-
-
-class Module:
-    """libvirt-python."""
-
-    libvirtError = LibvirtError  # noqa: N815
-    VIR_DOMAIN_METADATA_ELEMENT = 2
-    VIR_DOMAIN_AFFECT_LIVE = 1
-    VIR_CONNECT_LIST_DOMAINS_ACTIVE = 1
-    VIR_ERR_NO_DOMAIN_METADATA = 80
-    VIR_ERR_NO_DOMAIN = 42
-    VIR_ERR_OPERATION_INVALID = 55
-
-    def __init__(self, *domains):
-        self.domains, self.fails, self.opened = domains, False, 0
-
-    def openReadOnly(self, uri):  # noqa: N802
-        if self.fails:
-            raise LibvirtError
-        self.opened += 1
-        return self
-
-    def listAllDomains(self, flags):  # noqa: N802
-        if self.fails:
-            raise LibvirtError
-        return self.domains
-
-
 class LibvirtTest(base.TestCase):
-
-    #: libvirt takes the namespace out.
-    ELEMENT = ('<policy monitor="true"><node host="1" min="20" max="60" '
-               'hardlimit="false"/></policy>')
 
     def source(self, *domains):
         self.now = 0.0
-        self.module = Module(*domains)
+        self.module = pylibvirt.Module(*domains)
         return guests.Libvirt('test:///', self.module, lambda: self.now)
 
     def test_policy(self):
-        guest, = self.source(Domain(7, self.ELEMENT)).guests()
+        guest, = self.source(pylibvirt.Domain(7, pylibvirt.ELEMENT)).guests()
         self.assertEqual((trees.UUID, 7, (1,)), (
             guest.uuid, guest.domain_id, guest.policy.host_nodes))
         self.assertEqual(NodePolicy(20, 60, False),
                          guest.policy.policy.nodes[0])
 
     def test_policy_is_kept_for_a_while(self):
-        domain = Domain(7, self.ELEMENT)
+        domain = pylibvirt.Domain(7, pylibvirt.ELEMENT)
         source = self.source(domain)
         for self.now in (0.0, 1.0, 29.0):
             source.guests()
@@ -381,20 +312,20 @@ class LibvirtTest(base.TestCase):
 
     def test_guest_without_policy(self):
         for error in (80, 42, 55):
-            guest, = self.source(Domain(7, '', error)).guests()
+            guest, = self.source(pylibvirt.Domain(7, '', error)).guests()
             self.assertEqual((None, ''), (guest.policy, guest.problem))
 
     def test_bad_policy_is_told(self):
-        for text in ('', '<x', self.ELEMENT.replace('"20"', '"x"')):
-            guest, = self.source(Domain(7, text)).guests()
+        for text in ('', '<x', pylibvirt.ELEMENT.replace('"20"', '"x"')):
+            guest, = self.source(pylibvirt.Domain(7, text)).guests()
             self.assertIsNone(guest.policy)
             self.assertNotEqual('', guest.problem)
 
     def test_guest_that_has_ended_is_left_out(self):
-        self.assertEqual((), self.source(Domain(-1, '')).guests())
+        self.assertEqual((), self.source(pylibvirt.Domain(-1, '')).guests())
 
     def test_libvirtd_that_comes_back(self):
-        source = self.source(Domain(7, self.ELEMENT))
+        source = self.source(pylibvirt.Domain(7, pylibvirt.ELEMENT))
         source.guests()
         self.module.fails = True
         self.assertEqual((), source.guests())

@@ -34,8 +34,8 @@ from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.tests.unit.resctrl import emulated
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 

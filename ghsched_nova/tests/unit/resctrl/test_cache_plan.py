@@ -19,7 +19,7 @@ import tempfile
 
 
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base

@@ -21,7 +21,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.tests import base
 
@@ -29,9 +29,9 @@ from ghsched_placement.tests import base
 def _hosts():
     """The machines on which a limit can be held, by name."""
     found = {}
-    for name in samples.all_machines():
+    for name in captured.all_machines():
         try:
-            found[name] = samples.read_machine(
+            found[name] = captured.read_machine(
                 name, cap='hard', node_bandwidth={
                     node: 150000 + 10000 * node for node in range(8)})
         except resctrl_host.ResctrlUnavailable:
@@ -73,11 +73,11 @@ class CapturedTest(base.TestCase):
         check()
 
     def _check(self, data, name, host):
-        text = (samples.MACHINES / name / 'resctrl' / 'schemata').read_text()
+        text = (captured.MACHINES / name / 'resctrl' / 'schemata').read_text()
         places = data.draw(st.lists(
             st.sampled_from(sorted(host.domains_by_node)), min_size=1,
             max_size=2, unique=True))
-        nodes = [data.draw(samples.policies_of(host))] * len(places)
+        nodes = [data.draw(captured.policies_of(host))] * len(places)
         desired = resolve.desired_lines(host, resolve.resolve(
             host, GuestPolicy(nodes=tuple(nodes)), places))
         defaults = resolve.other_domains(host)

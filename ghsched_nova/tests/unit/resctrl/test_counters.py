@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import model
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
 TOTAL, LOCAL = 'mbm_total_bytes', 'mbm_local_bytes'

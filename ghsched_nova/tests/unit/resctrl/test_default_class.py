@@ -23,8 +23,8 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.tests.unit.resctrl import samples
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
 
@@ -130,7 +130,7 @@ class DefaultClassTest(base.TestCase):
                     self.assertLess(held[domain], self.world.host.no_cap)
 
     def test_how_a_cap_is_held_must_be_known(self):
-        host = samples.openeuler(dialect=dialects.MPAM)
+        host = captured.openeuler(dialect=dialects.MPAM)
         error = self.assertRaises(resolve.PolicyNotHeld, resolve.default_class,
                                   host, 30)
         self.assertIn('[ghsched]bandwidth_cap', error.reason)

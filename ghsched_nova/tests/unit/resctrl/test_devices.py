@@ -28,7 +28,7 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import tasks
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
 

@@ -21,7 +21,7 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.tests import base
@@ -247,9 +247,9 @@ class CompletenessTest(base.TestCase):
 
     def test_each_has_a_captured_tree(self):
         seen = set()
-        for machine in samples.all_machines():
+        for machine in captured.all_machines():
             try:
-                host = samples.read_machine(
+                host = captured.read_machine(
                     machine, node_bandwidth={0: 1000, 1: 1000})
             except resctrl_host.ResctrlUnavailable:
                 continue

@@ -29,9 +29,9 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import emulated
-from ghsched_nova.tests.unit.resctrl import samples
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -81,7 +81,7 @@ class DialectsTest(base.TestCase):
         # The counts differ, the kind does not.
         for dialect, (_name, machine) in SPEAKS.items():
             host = read(dialect)
-            like = samples.read_machine(machine, cap='hard')
+            like = captured.read_machine(machine, cap='hard')
             if dialect == 'openeuler510':   # it has mbPrio besides
                 self.assertEqual({'MBPRI'}, _lines(host) - _lines(like))
                 continue
@@ -157,7 +157,7 @@ class RoundTripTest(OneGuestTestCase):
     def _check(self, data, dialect):
         host = read(dialect)
         held = self._world(dialect)
-        nodes = data.draw(st.lists(samples.policies_of(host), min_size=1,
+        nodes = data.draw(st.lists(captured.policies_of(host), min_size=1,
                                    max_size=2))
         if dialect == 'intel-snc-cdp':      # both nodes are in one domain
             nodes = nodes[:1] * len(nodes)

@@ -23,7 +23,7 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_placement import names
 from ghsched_placement.tests import base
 
@@ -35,7 +35,7 @@ ALL = frozenset(name for name in names.CAPABILITY_TRAITS
 class MachinesTest(base.TestCase):
 
     def test_kunpeng_920b(self):
-        host = samples.read_machine('kunpeng920b-openeuler24.03')
+        host = captured.read_machine('kunpeng920b-openeuler24.03')
         self.assertEqual(dialects.OPENEULER_66, host.dialect)
         self.assertEqual((32, 128, 1, 1, 3, True), (
             host.num_closids, host.num_rmids, host.min_bandwidth,
@@ -48,7 +48,7 @@ class MachinesTest(base.TestCase):
             described.capabilities))
 
     def test_intel_xeon(self):
-        host = samples.read_machine('intel-xeon-2s')
+        host = captured.read_machine('intel-xeon-2s')
         self.assertEqual(dialects.INTEL, host.dialect)
         # info/L3 has 16 control groups, info/MB has 8: the least counts.
         self.assertEqual((8, 224, 10, 10, None), (
@@ -61,21 +61,21 @@ class MachinesTest(base.TestCase):
 
     def test_a_guarantee_has_the_steps_of_the_line_that_holds_it(self):
         self.assertEqual(
-            (2, 1), (samples.openeuler(granularity=2).description()
-                     .guarantee_step, samples.intel().description()
+            (2, 1), (captured.openeuler(granularity=2).description()
+                     .guarantee_step, captured.intel().description()
                      .guarantee_step))
 
     def test_intel_before_5_12(self):
         self.assertEqual(dialects.INTEL,
-                         samples.read_machine('intel-5.4').dialect)
+                         captured.read_machine('intel-5.4').dialect)
 
     def test_the_traffic_of_devices_takes_a_control_group(self):
         for text, less in (('enabled', 1), ('disabled', 0),
                            ('not supported', 0)):
             top = Path(self.enterContext(tempfile.TemporaryDirectory()))
-            machine = samples.MACHINES / 'amd-epyc'
+            machine = captured.MACHINES / 'amd-epyc'
             shutil.copytree(machine, top, dirs_exist_ok=True)
-            before = samples.read_machine('amd-epyc').num_closids
+            before = captured.read_machine('amd-epyc').num_closids
             (top / 'resctrl/info/L3/io_alloc').write_text(f'{text}\n')
             self.assertEqual(before - less, resctrl_host.read_host(
                 top / 'resctrl', top / 'sysfs').num_closids)
@@ -84,7 +84,7 @@ class MachinesTest(base.TestCase):
         # resctrl_arch_system_num_rmid_idx()
         for number, usable in ((576, 160), (96, 96)):
             top = Path(self.enterContext(tempfile.TemporaryDirectory()))
-            shutil.copytree(samples.MACHINES / 'intel-2s-snc-cdp', top,
+            shutil.copytree(captured.MACHINES / 'intel-2s-snc-cdp', top,
                             dirs_exist_ok=True)
             packages = top / 'resctrl/info/PERF_PKG_MON'
             packages.mkdir(exist_ok=True)
@@ -94,7 +94,8 @@ class MachinesTest(base.TestCase):
 
     def test_files_that_clear_the_last_status_are_not_read(self):
         top = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        shutil.copytree(samples.MACHINES / 'amd-epyc', top, dirs_exist_ok=True)
+        shutil.copytree(captured.MACHINES / 'amd-epyc', top,
+                        dirs_exist_ok=True)
         for name in ('L3/io_alloc_cbm', 'L3_MON/available_mbm_cntrs',
                      'L3_MON/mbm_assign_on_mkdir'):
             (top / 'resctrl/info' / name).write_text('0=5\n')
@@ -102,7 +103,7 @@ class MachinesTest(base.TestCase):
                 '', resctrl_host.read_info(top / 'resctrl')[name])
 
     def test_unknown_lines_do_no_harm(self):
-        host = samples.read_machine('unknown-lines')
+        host = captured.read_machine('unknown-lines')
         self.assertEqual(16, host.num_closids)
         self.assertEqual(7, host.priority_default)
         self.assertIsNone(host.dialect.knob('minimum'))
@@ -133,7 +134,7 @@ class MachinesTest(base.TestCase):
                 ('nvidia-grace-l3', 'nvidia-mpam', 'MB', {0: (1,), 1: (2,)}),
                 ('nvidia-vera', 'nvidia-mpam', 'MB MB_HLIM',
                  {0: (0,), 1: (1,)})):
-            host = samples.read_machine(machine)
+            host = captured.read_machine(machine)
             self.assertEqual(
                 (dialect, lines.split(), domains),
                 (host.dialect.name, [k.line for k in host.dialect.knobs],
@@ -148,15 +149,15 @@ class MachinesTest(base.TestCase):
                 ('kunpeng950-openeuler24.03', 'mon_MB_', 'rate_mb', 128),
                 ('nvidia-grace', 'mon_L3_', 'counter_bytes', 64),
                 ('nvidia-vera', 'mon_MB_', 'counter_bytes', 64)):
-            host = samples.read_machine(machine)
+            host = captured.read_machine(machine)
             monitor = host.dialect.monitor
             self.assertEqual((prefix, unit, rmids), (
                 monitor.prefix, monitor.unit, host.num_rmids), machine)
-            top = samples.MACHINES / machine / 'resctrl'
+            top = captured.MACHINES / machine / 'resctrl'
             for entry in (top / 'mon_data').glob(prefix + '[0-9]*'):
                 self.assertTrue((entry / monitor.file).is_file(), entry)
         for machine in ('arm-mainline-7.1', 'nvidia-grace-l3'):
-            host = samples.read_machine(machine)
+            host = captured.read_machine(machine)
             self.assertEqual((False, 0), (host.monitored, host.num_rmids))
             self.assertNotIn('MEM_BW_MONITOR', host.capabilities())
 
@@ -167,11 +168,11 @@ class MachinesTest(base.TestCase):
                 ('arm-mainline', {5: 4, 71: 4}, 'mbm_L3_assignments'),
                 ('nvidia-grace', {1: 1, 2: 1}, 'mbm_L3_assignments'),
                 ('nvidia-vera', {0: 4, 1: 4}, 'mbm_MB_assignments')):
-            host = samples.read_machine(machine)
+            host = captured.read_machine(machine)
             self.assertEqual(counters, host.counters)
             self.assertTrue(
-                (samples.MACHINES / machine / 'resctrl' / file).is_file())
-        self.assertEqual({}, samples.read_machine('intel-1s').counters)
+                (captured.MACHINES / machine / 'resctrl' / file).is_file())
+        self.assertEqual({}, captured.read_machine('intel-1s').counters)
 
     def test_who_can_make_the_groups(self):
         for machine, upstream, openeuler in (
@@ -182,19 +183,19 @@ class MachinesTest(base.TestCase):
                 ('kunpeng920-openeuler22.03-plain', False, False),
                 ('kunpeng950-openeuler24.03', False, True),
                 ('nvidia-grace', False, False)):
-            host = samples.read_machine(machine)
+            host = captured.read_machine(machine)
             self.assertEqual((upstream, openeuler), (
                 host.libvirt_makes_groups(False),
                 host.libvirt_makes_groups(True)), machine)
 
     def test_priorities_of_openeuler_5_10(self):
-        host = samples.read_machine('kunpeng920-openeuler22.03')
+        host = captured.read_machine('kunpeng920-openeuler22.03')
         self.assertEqual((3, 7), (host.priority_default,
                                   host.dialect.knob('priority').maximum))
 
     def test_nodes_of_a_gpu_are_left_out(self):
         self.assertEqual(dict.fromkeys((2, 10), 'it has no CPU'),
-                         samples.read_machine('nvidia-grace').left_out)
+                         captured.read_machine('nvidia-grace').left_out)
 
     def test_the_others_are_refused_with_a_reason(self):
         for machine, reason in (
@@ -210,17 +211,17 @@ class MachinesTest(base.TestCase):
                 ('broken-counters', 'info/L3_MON/num_mbm_cntrs'),
                 ('not-there', 'is resctrl mounted?')):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
-                                    samples.read_machine, machine)
+                                    captured.read_machine, machine)
             self.assertIn(reason, exc.reason)
 
     def test_nothing_is_to_be_done_on_a_machine_as_it_came(self):
         # So the defaults are those of the kernels.
-        for machine in samples.all_machines():
+        for machine in captured.all_machines():
             try:
-                host = samples.read_machine(machine)
+                host = captured.read_machine(machine)
             except resctrl_host.ResctrlUnavailable:
                 continue
-            text = (samples.MACHINES / machine
+            text = (captured.MACHINES / machine
                     / 'resctrl/schemata').read_text()
             self.assertEqual((), resolve.plan_writes(
                 schemata.read(text), {}, resolve.other_domains(host)), machine)
@@ -228,32 +229,32 @@ class MachinesTest(base.TestCase):
     def test_a_refusal_names_the_file_system(self):
         for machine in ('broken-binary', 'broken-empty'):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
-                                    samples.read_machine, machine)
-            self.assertIn(str(samples.MACHINES / machine), exc.reason)
+                                    captured.read_machine, machine)
+            self.assertIn(str(captured.MACHINES / machine), exc.reason)
 
 
 class ToldTest(base.TestCase):
 
     def test_bandwidth_that_the_firmware_does_not_give(self):
-        host = samples.read_machine('amd-epyc-milan',
-                                    node_bandwidth={0: 204800})
+        host = captured.read_machine('amd-epyc-milan',
+                                     node_bandwidth={0: 204800})
         self.assertEqual(({0: 204800 * 10 ** 6}, {0: (0, 1, 2, 3)}, 2048),
                          (host.node_bandwidth, host.domains_by_node,
                           host.no_cap))
 
     def test_it_goes_before_what_the_firmware_gives(self):
-        host = samples.read_machine('amd-epyc', node_bandwidth={1: 1000})
+        host = captured.read_machine('amd-epyc', node_bandwidth={1: 1000})
         self.assertEqual({0: 219726 * 2 ** 20, 1: 10 ** 9},
                          host.node_bandwidth)
 
     def test_a_node_without_is_left_out(self):
-        host = samples.read_machine('intel-mba-mbps-5.15',
-                                    node_bandwidth={1: 1000})
+        host = captured.read_machine('intel-mba-mbps-5.15',
+                                     node_bandwidth={1: 1000})
         self.assertEqual({1: (1,)}, host.domains_by_node)
         self.assertIn('read_bandwidth', host.left_out[0])
 
     def test_shares_need_none(self):
-        self.assertEqual({}, samples.read_machine(
+        self.assertEqual({}, captured.read_machine(
             'intel-1s', node_bandwidth={0: 1000}).node_bandwidth)
 
     def test_what_a_cap_is(self):
@@ -261,26 +262,26 @@ class ToldTest(base.TestCase):
                           ('soft', 'MEM_BW_SOFTLIMIT'), (None, None)):
             for machine in ('arm-mainline', 'nvidia-grace-l3',
                             'kunpeng920-openeuler22.03-plain'):
-                host = samples.read_machine(machine, cap=cap)
+                host = captured.read_machine(machine, cap=cap)
                 self.assertEqual({held} - {None}, host.capabilities() & {
                     'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'})
 
     def test_it_is_not_asked_where_it_is_known(self):
         for machine in ('intel-1s', 'nvidia-grace', 'amd-epyc',
                         'kunpeng950-openeuler24.03'):
-            self.assertEqual(samples.read_machine(machine),
-                             samples.read_machine(machine, cap='soft'))
+            self.assertEqual(captured.read_machine(machine),
+                             captured.read_machine(machine, cap='soft'))
 
 
 class DescriptionTest(base.TestCase):
 
     def test_control_groups_are_never_negative(self):
-        host = samples.openeuler(num_closids=4)
+        host = captured.openeuler(num_closids=4)
         for reserved, left in ((0, 3), (3, 0), (9, 0)):
             self.assertEqual(left, host.description(reserved).control_groups)
 
     def test_no_monitor_no_trait(self):
-        host = samples.openeuler(monitored=False)
+        host = captured.openeuler(monitored=False)
         self.assertEqual(ALL - {'MEM_BW_MONITOR'},
                          host.description().capabilities)
 
@@ -294,7 +295,7 @@ class ChangedTest(base.TestCase):
         self.addCleanup(shutil.rmtree, self.top)
 
     def _take(self, machine):
-        shutil.copytree(samples.MACHINES / machine, self.top,
+        shutil.copytree(captured.MACHINES / machine, self.top,
                         dirs_exist_ok=True)
         self.system = self.top / 'sysfs' / 'devices' / 'system'
         self.info = self.top / 'resctrl' / 'info'
@@ -446,7 +447,7 @@ class FuzzTest(base.TestCase):
 
     def _restore(self, top, machine, changes):
         for file, content in changes.items():
-            path, original = top / file, samples.MACHINES / machine / file
+            path, original = top / file, captured.MACHINES / machine / file
             if content is None:
                 path.rmdir()
             else:
@@ -455,13 +456,13 @@ class FuzzTest(base.TestCase):
                 shutil.copyfile(original, path)
 
     @settings(max_examples=100, deadline=None)
-    @given(st.sampled_from(samples.all_machines()),
+    @given(st.sampled_from(captured.all_machines()),
            st.dictionaries(st.sampled_from(_FILES), _CONTENT, max_size=4))
     def test_nothing_but_unavailable_is_raised_and_nothing_is_written(
             self, machine, changes):
         top = self._top / machine
         if not top.exists():
-            shutil.copytree(samples.MACHINES / machine, top)
+            shutil.copytree(captured.MACHINES / machine, top)
         self._change(top, changes)
         before = _snapshot(top)
         try:

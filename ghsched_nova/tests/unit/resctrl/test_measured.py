@@ -23,7 +23,7 @@ import tempfile
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
 MONITOR = naming.monitor_name(world.UUID.format(0))

@@ -20,7 +20,7 @@ import tempfile
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
 UUID = world.UUID.format(0)

@@ -20,7 +20,7 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -41,7 +41,7 @@ class ResolveTest(base.TestCase):
             GuestPolicy(nodes=policy), host_nodes).reason
 
     def test_all_four_on_openeuler(self):
-        host = samples.openeuler()
+        host = captured.openeuler()
         setting, = resolve.resolve(host, GuestPolicy(nodes=(ALL_FOUR,)), [1])
         self.assertEqual(
             resolve.DomainSetting(domain=1, host_node=1, guest_node=0,
@@ -56,22 +56,23 @@ class ResolveTest(base.TestCase):
         self.assertEqual(
             {'MB': {0: 100}, 'MBHDL': {0: 1}, 'MBPRI': {0: 6},
              'MBMIN': {0: 0}},
-            _lines(samples.openeuler(priority_default=6), (NodePolicy(),), 0))
+            _lines(captured.openeuler(priority_default=6), (NodePolicy(),), 0))
 
     def test_guest_nodes_may_be_crossed(self):
-        desired = _lines(samples.openeuler(),
+        desired = _lines(captured.openeuler(),
                          (NodePolicy(maximum=10), NodePolicy(maximum=20)),
                          1, 0)
         self.assertEqual({0: 20, 1: 10}, desired['MB'])
 
     def test_each_cache_of_a_node_is_set(self):
-        host = samples.intel(domains_by_node={0: (0, 1), 1: (2, 3)})
+        host = captured.intel(domains_by_node={0: (0, 1), 1: (2, 3)})
         self.assertEqual({'MB': {2: 40, 3: 40}},
                          _lines(host, (NodePolicy(maximum=40),), 1))
 
     def test_intel_has_no_value_for_what_it_has_no_line_for(self):
         setting, = resolve.resolve(
-            samples.intel(), GuestPolicy(nodes=(NodePolicy(maximum=40),)), [0])
+            captured.intel(), GuestPolicy(nodes=(NodePolicy(maximum=40),)),
+            [0])
         self.assertEqual(
             (40, None, None, None),
             (setting.maximum, setting.minimum, setting.hardlimit,
@@ -81,19 +82,19 @@ class ResolveTest(base.TestCase):
         for asked, held in ((1, 10), (10, 10), (11, 20), (91, 100)):
             self.assertEqual(
                 {'MB': {0: held}},
-                _lines(samples.intel(), (NodePolicy(maximum=asked),), 0))
-        desired = _lines(samples.openeuler(granularity=5, min_bandwidth=5),
+                _lines(captured.intel(), (NodePolicy(maximum=asked),), 0))
+        desired = _lines(captured.openeuler(granularity=5, min_bandwidth=5),
                          (NodePolicy(minimum=11, maximum=13),), 0)
         self.assertEqual(({0: 15}, {0: 15}),
                          (desired['MB'], desired['MBMIN']))
 
     def test_a_guarantee_of_nothing_is_not_raised_to_the_least_cap(self):
-        self.assertEqual({0: 0}, _lines(samples.openeuler(min_bandwidth=10),
+        self.assertEqual({0: 0}, _lines(captured.openeuler(min_bandwidth=10),
                                         (NodePolicy(),), 0)['MBMIN'])
 
     def test_no_policy_no_setting(self):
         self.assertEqual(
-            (), resolve.resolve(samples.intel(), GuestPolicy(), [7]))
+            (), resolve.resolve(captured.intel(), GuestPolicy(), [7]))
 
     def test_missing_knobs_are_named(self):
         for asked, key, fact in (
@@ -104,24 +105,24 @@ class ResolveTest(base.TestCase):
                  'Intel RDT of this host cannot let a guest exceed'),
                 (NodePolicy(priority=1), 'ghsched:mem_bw_priority=1',
                  'knows no priority')):
-            reason = self._refused(samples.intel(), (asked,), 0)
+            reason = self._refused(captured.intel(), (asked,), 0)
             self.assertIn(key, reason)
             self.assertIn(fact, reason)
 
     def test_a_soft_limit_without_a_cap_needs_nothing(self):
         self.assertEqual({'MB': {0: 100}}, _lines(
-            samples.intel(), (NodePolicy(hardlimit=False),), 0))
+            captured.intel(), (NodePolicy(hardlimit=False),), 0))
 
     def test_neither_limit_where_nobody_knows(self):
-        whole = samples.openeuler()
-        host = samples.openeuler(dialect=whole.dialect.narrowed(
+        whole = captured.openeuler()
+        host = captured.openeuler(dialect=whole.dialect.narrowed(
             frozenset({'MB', 'MBPRI'})))
         for hardlimit in (True, False):
             self.assertIn('ghsched:mem_bw_hardlimit', self._refused(
                 host, (NodePolicy(maximum=50, hardlimit=hardlimit),), 0))
 
     def test_a_node_without_a_domain_is_named(self):
-        host = samples.openeuler(left_out={2: 'it has no CPU'})
+        host = captured.openeuler(left_out={2: 'it has no CPU'})
         self.assertIn('host NUMA node 2: it has no CPU',
                       self._refused(host, (NodePolicy(),), 2))
         self.assertIn('host NUMA node 5: it has no domain',
@@ -129,14 +130,14 @@ class ResolveTest(base.TestCase):
 
     def test_guest_nodes_and_host_nodes_must_match(self):
         self.assertIn('2 NUMA nodes', self._refused(
-            samples.intel(), (NodePolicy(), NodePolicy()), 0))
+            captured.intel(), (NodePolicy(), NodePolicy()), 0))
 
     def test_two_guest_nodes_on_one_host_node(self):
         self.assertIn('on host NUMA node 0', self._refused(
-            samples.openeuler(), (NodePolicy(), NodePolicy()), 0, 0))
+            captured.openeuler(), (NodePolicy(), NodePolicy()), 0, 0))
 
     def test_two_guest_nodes_in_one_domain(self):
-        host = samples.intel(domains_by_node={0: (0,), 1: (0,)})
+        host = captured.intel(domains_by_node={0: (0,), 1: (0,)})
         same = NodePolicy(maximum=40)
         self.assertEqual({'MB': {0: 40}}, _lines(host, (same, same), 0, 1))
         self.assertIn('one set of limits', self._refused(
@@ -152,7 +153,7 @@ class BandwidthTest(base.TestCase):
     def test_amd_divides_among_the_caches_of_a_node(self):
         # 219726 MiB/s are 1843 eighths of a GB/s; 30 % are 552.96, and a
         # third of that is 184.3.
-        host = samples.read_machine('amd-epyc')
+        host = captured.read_machine('amd-epyc')
         settings = self._settings(host, (NodePolicy(maximum=30),), 1)
         self.assertEqual({8: 185, 9: 185, 10: 185},
                          {x.domain: x.maximum for x in settings})
@@ -163,27 +164,27 @@ class BandwidthTest(base.TestCase):
     def test_no_cap_is_the_highest_value(self):
         for machine, highest in (('amd-epyc', 2048),
                                  ('intel-mba-mbps', 2 ** 32 - 1)):
-            host = samples.read_machine(machine)
+            host = captured.read_machine(machine)
             setting = self._settings(host, (NodePolicy(),), 0)[0]
             self.assertEqual((highest, 100), (setting.maximum,
                                               setting.maximum_percent))
             self.assertEqual({'MB': highest}, resolve.other_domains(host))
 
     def test_a_cap_is_not_above_the_highest_value(self):
-        host = samples.read_machine('amd-epyc-milan',
-                                    node_bandwidth={0: 4 * 10 ** 6})
+        host = captured.read_machine('amd-epyc-milan',
+                                     node_bandwidth={0: 4 * 10 ** 6})
         setting = self._settings(host, (NodePolicy(maximum=99),), 0)[0]
         self.assertEqual(2048, setting.maximum)
 
     def test_mibs_are_rounded_up_to_the_granularity(self):
-        host = samples.read_machine('intel-mba-mbps')
+        host = captured.read_machine('intel-mba-mbps')
         setting, = self._settings(host, (NodePolicy(maximum=25),), 1)
         # A quarter of 190734 MiB/s is 47683.5.
         self.assertEqual((47690, 25.0), (setting.maximum,
                                          setting.maximum_percent))
 
     def test_two_nodes_below_one_cache_add_up(self):
-        host = samples.intel(
+        host = captured.intel(
             dialect=dialects.INTEL_MBPS, no_cap=2 ** 32 - 1,
             domains_by_node={0: (0,), 1: (0,)},
             node_bandwidth={0: 100 * 2 ** 20, 1: 300 * 2 ** 20})
@@ -196,7 +197,7 @@ class BandwidthTest(base.TestCase):
 
     @given(st.integers(1, 100), st.integers(1, 10 ** 6), st.integers(1, 8))
     def test_no_cap_is_below_what_was_asked(self, asked, speed, caches):
-        host = samples.intel(
+        host = captured.intel(
             dialect=dialects.AMD, no_cap=2048, min_bandwidth=0, granularity=1,
             domains_by_node={0: tuple(range(caches))},
             node_bandwidth={0: speed * 10 ** 6})
@@ -214,7 +215,7 @@ class BandwidthTest(base.TestCase):
 class FractionTest(base.TestCase):
 
     def test_a_cap_goes_up_to_what_the_hardware_shows(self):
-        host = samples.read_machine('arm-mainline-7.1', cap='hard')
+        host = captured.read_machine('arm-mainline-7.1', cap='hard')
         for asked, held in ((1, 3), (4, 9), (17, 19), (26, 28), (32, 38),
                             (92, 97), (98, 100)):
             setting, = resolve.resolve(
@@ -223,14 +224,14 @@ class FractionTest(base.TestCase):
                                             setting.maximum_percent))
 
     def test_neither_limit_where_the_kernel_does_not_say(self):
-        host = samples.read_machine('arm-mainline')
+        host = captured.read_machine('arm-mainline')
         for hardlimit in (True, False):
             asked = NodePolicy(maximum=50, hardlimit=hardlimit)
             self.assertRaises(resolve.PolicyNotHeld, resolve.resolve, host,
                               GuestPolicy(nodes=(asked,)), (0,))
 
     def test_nvidia_says_which(self):
-        host = samples.read_machine('nvidia-grace')
+        host = captured.read_machine('nvidia-grace')
         for hardlimit in (True, False):
             desired = _lines(host, (NodePolicy(maximum=50,
                                                hardlimit=hardlimit),), 1)
@@ -244,12 +245,12 @@ class OpenEuler510Test(base.TestCase):
 
     def test_the_lines_of_the_mount_options(self):
         asked = NodePolicy(minimum=11, maximum=51, hardlimit=False)
-        host = samples.read_machine('kunpeng920-openeuler22.03-mbmax')
+        host = captured.read_machine('kunpeng920-openeuler22.03-mbmax')
         self.assertEqual({'MBMAX': {2: 52}, 'MBHDL': {2: 0}, 'MBMIN': {2: 12}},
                          _lines(host, (asked,), 2))
 
     def test_a_priority_that_the_machine_has_not(self):
-        host = samples.read_machine('kunpeng920-openeuler22.03')
+        host = captured.read_machine('kunpeng920-openeuler22.03')
         narrow = dataclasses.replace(host.dialect, knobs=tuple(
             dataclasses.replace(knob, maximum=3)
             if knob.role == 'priority' else knob
@@ -337,7 +338,7 @@ class ConvergenceTest(base.TestCase):
     """Planned once, nothing is left to plan."""
 
     DOMAINS = range(4)
-    HARD_CAPS = samples.node_policies(
+    HARD_CAPS = captured.node_policies(
         minimum=0, hardlimit=st.just(True), priority=st.none())
 
     def _converges(self, host, nodes, start):
@@ -346,7 +347,7 @@ class ConvergenceTest(base.TestCase):
         desired = resolve.desired_lines(
             host, resolve.resolve(host, policy, host_nodes))
         others = resolve.other_domains(host)
-        model = samples.Model(host, self.DOMAINS, start)
+        model = captured.Model(host, self.DOMAINS, start)
         for line in resolve.plan_writes(schemata.parse(model.text()), desired,
                                         others, host.dialect.lossy):
             model.write(line)
@@ -366,10 +367,10 @@ class ConvergenceTest(base.TestCase):
         return desired
 
     @given(st.data(),
-           st.lists(samples.node_policies(), min_size=1, max_size=4),
+           st.lists(captured.node_policies(), min_size=1, max_size=4),
            st.sampled_from((1, 2, 5, 7, 10)))
     def test_openeuler(self, data, nodes, step):
-        host = samples.openeuler(
+        host = captured.openeuler(
             granularity=step, min_bandwidth=data.draw(st.integers(1, 10)),
             domains_by_node={n: (n,) for n in self.DOMAINS},
             priority_default=data.draw(st.integers(0, 7)))
@@ -388,5 +389,5 @@ class ConvergenceTest(base.TestCase):
     @given(st.lists(HARD_CAPS, min_size=1, max_size=4),
            st.integers(1, 10).map(lambda tenth: tenth * 10))
     def test_intel(self, nodes, start):
-        host = samples.intel(domains_by_node={n: (n,) for n in self.DOMAINS})
+        host = captured.intel(domains_by_node={n: (n,) for n in self.DOMAINS})
         self._converges(host, nodes, {'MB': start})

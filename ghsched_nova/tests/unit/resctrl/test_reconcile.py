@@ -32,7 +32,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import survey
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
 OLD = 'qemu-9-instance-000000ff-vcpus_0-1'

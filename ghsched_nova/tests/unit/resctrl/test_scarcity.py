@@ -23,9 +23,9 @@ from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.tests.unit.resctrl import emulated
+from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import world
 from ghsched_nova.tests.unit.resctrl import test_default_class
-from ghsched_nova.tests.unit.resctrl import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base

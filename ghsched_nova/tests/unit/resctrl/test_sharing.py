@@ -29,7 +29,7 @@ from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.tests import base
 

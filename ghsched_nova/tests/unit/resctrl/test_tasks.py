@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import tasks
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_placement import cpulist
 from ghsched_placement.tests import base
 
@@ -57,7 +57,7 @@ class ThreadsTest(base.TestCase):
         super().setUp()
         self.proc = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.proc)
-        samples.add_threads(
+        captured.add_threads(
             self.proc, 100, {101: 'CPU 0/KVM', 102: 'CPU 1/TCG',
                              103: 'IO mon_iothread'})
 

@@ -23,7 +23,7 @@ from ghsched_nova import compat
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import stats
 from ghsched_nova.scheduler import bandwidth_weigher
-from ghsched_nova.tests.unit.monitor import test_stats
+from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import names
 from ghsched_placement.tests import base
@@ -36,10 +36,10 @@ def host(*percents, age=10.0, name='host_a', chosen=None, parts=()):
     """
     state = states.host([states.cell(number)
                          for number in range(len(percents))], name=name)
-    state.stats = stats.write(test_stats.snapshot(*(
-        test_stats.node((number,), percent * 1e7, 10 ** 9,
-                        rates.State.UNASSIGNED if number in parts
-                        else rates.State.OK)
+    state.stats = stats.write(trees.snapshot(*(
+        trees.node((number,), percent * 1e7, 10 ** 9,
+                   rates.State.UNASSIGNED if number in parts
+                   else rates.State.OK)
         for number, percent in enumerate(percents))), time.time() - age)
     if chosen is not None:
         state.limits['numa_topology'] = objects.NUMATopologyLimits(

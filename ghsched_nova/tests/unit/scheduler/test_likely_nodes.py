@@ -24,7 +24,7 @@ from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import likely_nodes as likely
 from ghsched_placement.tests import base
-from ghsched_placement.tests import machines
+from ghsched_placement.tests.fixtures import machines
 
 node = machines.node
 SMALL = GuestNode(pinned=2, memory=256)

@@ -22,7 +22,7 @@ from ghsched_nova import conf
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_placement.policy import GuestPolicy
@@ -65,7 +65,7 @@ class EngineTestCase(base.TestCase):
         self.option('resctrl_path', self.root)
         self.engine = engine.HostEngine(options.ghsched)
         self.hosts = self.useFixture(fixtures.MockPatchObject(
-            engine.HostEngine, 'host', return_value=samples.openeuler())).mock
+            engine.HostEngine, 'host', return_value=captured.openeuler())).mock
         self.call = self.useFixture(fixtures.MockPatch(
             PRIVILEGED + 'reconcile',
             return_value=reconcile.Report())).mock

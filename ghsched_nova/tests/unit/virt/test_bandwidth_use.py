@@ -19,7 +19,7 @@ import fixtures
 from nova.compute import monitors
 
 from ghsched_nova.monitor import stats
-from ghsched_nova.tests.unit.monitor import trees
+from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.virt import bandwidth_use
 from ghsched_placement.tests import base
 

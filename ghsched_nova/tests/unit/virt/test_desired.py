@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.virt import desired
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -36,7 +36,7 @@ def running(tune='', vcpu='<vcpu>4</vcpu>', policy=POLICY):
 
 
 def read(*args, **kwargs):
-    return desired.read(samples.openeuler(), running(*args, **kwargs))
+    return desired.read(captured.openeuler(), running(*args, **kwargs))
 
 
 class DesiredTest(base.TestCase):
@@ -106,7 +106,7 @@ class DesiredTest(base.TestCase):
         xml = xml.replace('vcpus="1"', f'vcpus="{vcpus}"').replace(
             '>4<', f'>{count}<')
         try:
-            guest = desired.read(samples.openeuler(),
+            guest = desired.read(captured.openeuler(),
                                  desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return

@@ -23,7 +23,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.unit.virt.engine_base import EngineTestCase
 from ghsched_nova.tests.unit.virt.engine_base import PRIVILEGED
 from ghsched_nova.tests.unit.virt.engine_base import running
@@ -121,7 +121,7 @@ class GuestsTest(EngineTestCase):
 
     def test_no_guest_is_silently_without_its_policy(self):
         refused = running(2, minimum=20)
-        guest = desired.read(samples.openeuler(), running(1))
+        guest = desired.read(captured.openeuler(), running(1))
         with mock.patch.object(engine.desired, 'read', side_effect=[
                 desired.DomainError('no'), guest]):
             problem, = self.reconcile([refused, running(1)], [])
@@ -259,9 +259,9 @@ class DevicesTest(EngineTestCase):
     def test_a_kernel_that_can_not_control_devices_is_not_asked_to(self):
         guest = self.devices(17)
         self.options.set_override('control_devices', True, 'ghsched')
-        self.hosts.return_value = samples.intel()
+        self.hosts.return_value = captured.intel()
         with mock.patch.object(engine.desired, 'read', return_value=(
-                desired.read(samples.openeuler(), guest))):
+                desired.read(captured.openeuler(), guest))):
             self.reconcile([guest])
         wanted = self.call.call_args.args[2]
         self.assertEqual(frozenset(), wanted.guests[0].devices)

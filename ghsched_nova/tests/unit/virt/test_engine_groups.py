@@ -19,7 +19,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.tests.unit.resctrl import samples
+from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.unit.virt.engine_base import EngineTestCase
 from ghsched_nova.tests.unit.virt.engine_base import running
 from ghsched_nova.tests.unit.virt.engine_base import UUID
@@ -135,13 +135,13 @@ class MonitoringTest(EngineTestCase):
             bare.xml, GuestPolicy(monitor=True), ()))
 
     def old_kernel(self):
-        self.hosts.return_value = samples.openeuler(
+        self.hosts.return_value = captured.openeuler(
             dialect=dialects.OPENEULER_510, num_closids=16, num_rmids=16,
             libvirt_reads=False, openeuler_libvirt_reads=False)
 
     def test_libvirt_makes_the_monitor_where_it_can(self):
         for dialect in dialects.ALL:
-            self.hosts.return_value = samples.openeuler(
+            self.hosts.return_value = captured.openeuler(
                 dialect=dialect, libvirt_reads=False)
             can = dialect is not dialects.OPENEULER_510
             for option, makes in (('auto', can), ('basic', True),
@@ -196,7 +196,7 @@ class MonitoringTest(EngineTestCase):
         for number in (1, 2):
             self.group('mon_groups/ghsched-' + UUID.format(number))
         self.assertEqual(13, self.engine.describe().control_groups)
-        self.hosts.return_value = samples.openeuler()      # ids to spare
+        self.hosts.return_value = captured.openeuler()      # ids to spare
         self.assertEqual(31, self.engine.describe().control_groups)
 
 
@@ -222,7 +222,7 @@ class CapTest(EngineTestCase):
 
     def test_a_cap_that_can_not_be_held_is_told_once(self):
         self.option('default_bandwidth_max', 40)
-        self.hosts.return_value = samples.openeuler(dialect=dialects.MPAM)
+        self.hosts.return_value = captured.openeuler(dialect=dialects.MPAM)
         problem, = self.reconcile([running(number, policy=False)
                                    for number in (1, 2)])
         self.assertEqual(('', naming.DEFAULT), (problem.guest, problem.group))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
-from ghsched_nova.tests.unit.monitor import trees
+from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.tests.unit.virt import test_bandwidth_use
 from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import desired

@@ -32,7 +32,7 @@ from ghsched_nova.lab.emulator import faults
 from ghsched_nova.live import messages
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.tests.unit.resctrl import world
+from ghsched_nova.tests.fixtures import world
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import live
 from ghsched_placement.policy import GuestPolicy

@@ -26,8 +26,8 @@ from ghsched_nova.lab.bench import report
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench import scenarios
 from ghsched_nova.lab.bench.scenarios import cloud
-from ghsched_nova.tests.unit.lab.bench.guests import Guests
-from ghsched_nova.tests.unit.lab.bench import samples
+from ghsched_nova.tests.fixtures.guests import Guests
+from ghsched_nova.tests.fixtures import results
 from ghsched_placement import load
 from ghsched_placement.tests import base
 
@@ -116,7 +116,7 @@ class CloudTest(base.TestCase):
             raise errors.BenchError('h 192.0.2.7')
 
     def test_each_flavor_has_a_line_of_its_own(self):
-        curve, = plots.plots(samples.result(*(
+        curve, = plots.plots(results.result(*(
             record.Series('p99 latency', 'ms', 'lower', (1.0,),
                           (('flavor', flavor), ('N', str(n))))
             for flavor in ('a', 'b') for n in (1, 2))))
@@ -138,5 +138,5 @@ class CloudTest(base.TestCase):
              ('guest-guest', 'small', '0.75', '1.50')],
             [(row[0], row[1], row[4], row[5]) for row in table.rows])
         self.assertEqual([], report.paths(
-            samples.result(record.Series('m', '', 'lower', (1.0,))
+            results.result(record.Series('m', '', 'lower', (1.0,))
                            ).measured.series))

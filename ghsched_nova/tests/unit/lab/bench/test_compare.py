@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ghsched_nova.lab.bench import compare
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import record
-from ghsched_nova.tests.unit.lab.bench import samples
+from ghsched_nova.tests.fixtures import results
 from ghsched_placement.tests import base
 
 POSITIVE = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=12)
@@ -173,7 +173,7 @@ class HolmTest(base.TestCase):
 @ddt.ddt
 class PairsTest(base.TestCase):
 
-    ONE = samples.result(series(*range(10)))
+    ONE = results.result(series(*range(10)))
 
     def pairs(self, other, *allowed):
         return compare.pairs(report(self.ONE), report(other),
@@ -185,48 +185,48 @@ class PairsTest(base.TestCase):
               ('mitigations', {'mitigations': ()}))
     @ddt.unpack
     def test_unlike_pair_is_refused_unless_allowed(self, aspect, changes):
-        other = samples.result(series(*range(10)), **changes)
+        other = results.result(series(*range(10)), **changes)
         error = self.assertRaises(errors.BenchError, self.pairs, other)
         self.assertIn(f'--allow {aspect}', str(error))
         pair, = self.pairs(other, aspect)
         self.assertEqual({aspect}, {d.aspect for d in pair.differences})
 
     def test_one_permission_is_not_another(self):
-        other = samples.result(series(1.0), cpus=48, kernel='5.10')
+        other = results.result(series(1.0), cpus=48, kernel='5.10')
         error = self.assertRaises(errors.BenchError, self.pairs, other,
                                   'cpus')
         self.assertNotIn('--allow cpus', str(error))
         self.assertIn('--allow kernel', str(error))
 
     def test_parameters_must_be_the_same(self):
-        other = samples.result(series(1.0), parameters=(
+        other = results.result(series(1.0), parameters=(
             ('runs', 9), ('mbw-size', 64)))
         error = self.assertRaises(errors.BenchError, self.pairs, other)
         self.assertIn('mbw-size', str(error))
         self.assertNotIn('runs', str(error))
 
     def test_mitigations_of_neither_are_known(self):
-        one = samples.result(series(1.0), mitigations=())
+        one = results.result(series(1.0), mitigations=())
         self.assertRaises(errors.BenchError, compare.pairs, report(one),
                           report(one), ('before', 'after'))
 
     def test_hypervisor_tools_and_load_may_differ(self):
-        pair, = self.pairs(samples.result(
+        pair, = self.pairs(results.result(
             series(*range(10)), virtual='kvm', tools=(), load=9.0))
         self.assertEqual((), pair.differences)
 
     def test_nothing_in_common(self):
-        for other in (samples.result(scenario='other'),
-                      samples.result(status='skipped')):
+        for other in (results.result(scenario='other'),
+                      results.result(status='skipped')):
             self.assertRaises(errors.BenchError, self.pairs, other)
 
     def test_metric_of_one_side_only(self):
-        pair, = self.pairs(samples.result(series(1.0, metric='other')))
+        pair, = self.pairs(results.result(series(1.0, metric='other')))
         self.assertEqual((), pair.comparisons)
         self.assertEqual(('latency', 'other'), pair.alone)
 
     def test_checks_of_a_scenario_are_not_compared(self):
-        one, other = (samples.result(
+        one, other = (results.result(
             series(*range(8)), series(*more, metric='requests served'),
             scenario='redis-density') for more in (range(8), range(9, 17)))
         pair, = compare.pairs(report(one), report(other), ('a', 'b'))

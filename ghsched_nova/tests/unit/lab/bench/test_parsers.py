@@ -30,7 +30,7 @@ from ghsched_nova.lab.bench.parsers import redis
 from ghsched_nova.lab.bench.parsers import stress_ng
 from ghsched_nova.lab.bench.parsers import sysstat
 from ghsched_nova.lab.bench.parsers import unixbench
-from ghsched_nova.tests.unit.lab.bench.samples import capture
+from ghsched_nova.tests.fixtures.results import capture
 from ghsched_placement.tests import base
 
 WORD = st.text(string.ascii_letters + string.digits + '-_', min_size=1,

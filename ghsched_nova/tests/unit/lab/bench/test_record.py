@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import record
-from ghsched_nova.tests.unit.lab.bench import samples
+from ghsched_nova.tests.fixtures import results
 from ghsched_placement.tests import base
 
 REPORTS = st.builds(
-    record.Report, st.lists(samples.RESULTS, max_size=3).map(tuple),
-    samples.TEXT)
+    record.Report, st.lists(results.RESULTS, max_size=3).map(tuple),
+    results.TEXT)
 
 
 class JsonTest(base.TestCase):
@@ -51,7 +51,7 @@ class JsonTest(base.TestCase):
 
     def test_says_where_it_is_wrong(self):
         document = json.loads(record.to_json(
-            record.Report((samples.result(),))))
+            record.Report((results.result(),))))
         document['results'][0]['environment']['cpus'] = 'two'
         self.assertIn('$.results[0].environment.cpus',
                       self.refused(json.dumps(document)))

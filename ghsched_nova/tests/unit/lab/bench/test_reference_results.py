@@ -33,8 +33,8 @@ from ghsched_nova.lab.bench.scenarios import mixed_load
 from ghsched_nova.lab.bench.scenarios import rt_latency
 from ghsched_nova.lab.bench.scenarios import virt_overhead
 from ghsched_nova.lab.bench import stats
-from ghsched_nova.tests.unit.lab.bench import samples
-from ghsched_nova.tests.unit.lab.bench.samples import reference
+from ghsched_nova.tests.fixtures import results
+from ghsched_nova.tests.fixtures.results import reference
 from ghsched_placement.tests import base
 
 
@@ -95,7 +95,7 @@ class VirtualisationOverheadTest(base.TestCase):
         return run
 
     def results(self):
-        return [record.Report((samples.result(
+        return [record.Report((results.result(
             *virt_overhead.unixbench_series([self.unixbench(side)], 0),
             *virt_overhead.mbw_series(reference(f'mbw-{side}.txt'), 1),
             cpus=self.unixbench(side).cpus, mitigations=()),))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench import rounds
-from ghsched_nova.tests.unit.lab.bench.samples import capture
+from ghsched_nova.tests.fixtures.results import capture
 from ghsched_placement.tests import base
 
 #: What programs print; sh drops empty lines at the end.

@@ -41,7 +41,7 @@ from ghsched_nova.lab.bench.scenarios import numa_icon
 from ghsched_nova.lab.bench.scenarios import numa_locality
 from ghsched_nova.lab.bench.scenarios import redis_density
 from ghsched_nova.lab.bench.scenarios import rt_latency
-from ghsched_nova.tests.unit.lab.bench.samples import capture
+from ghsched_nova.tests.fixtures.results import capture
 from ghsched_placement.tests import base
 
 

@@ -21,12 +21,12 @@ from ghsched_nova.lab.contention import density
 from ghsched_nova.lab.contention import workload as workloads
 from ghsched_nova.lab.contention.workload import REFERENCE
 from ghsched_nova.lab.contention.workload import Workload
-from ghsched_nova.tests.unit.lab.contention import samples
+from ghsched_nova.tests.fixtures import figures
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
 
-MACHINE = samples.machine(fit={'containers': 28, 'passes': False})
+MACHINE = figures.machine(fit={'containers': 28, 'passes': False})
 NOISY = replace(REFERENCE, neighbour_mb=60000.0)
 
 
@@ -93,7 +93,7 @@ class PredictTest(base.TestCase):
 
     def test_without_vfs_only_the_devices_are_gone(self):
         without = replace(REFERENCE, vfs=0)
-        still = samples.machine(dma_mb=samples.figure(0))
+        still = figures.machine(dma_mb=figures.figure(0))
         for scenario in workloads.SCENARIOS:
             curve = density.predict(MACHINE, scenario, workload=without)
             self.assertEqual(
@@ -150,7 +150,7 @@ class PredictTest(base.TestCase):
                 ('no guest of 999', lambda: density.predict(
                     MACHINE, 'static', workload=Workload(vcpus=999))),
                 ('cannot hold MEM_BW_MIN', lambda: density.predict(
-                    samples.machine(controls=['MEM_BW_MAX']), 'ghsched',
+                    figures.machine(controls=['MEM_BW_MAX']), 'ghsched',
                     {'ghsched:mem_bw_min': '5'})),
                 ('guest with 1 NUMA', lambda: density.predict(
                     MACHINE, 'ghsched', GuestPolicy((NodePolicy(5),))))):
@@ -174,7 +174,7 @@ class PlacesTest(base.TestCase):
                          workloads.places(MACHINE, REFERENCE, 'static'))
 
     def test_guests_share_nodes_that_are_large_enough(self):
-        machine = samples.machine(nodes=[
+        machine = figures.machine(nodes=[
             {'id': node, 'threads': 256, 'memory_mb': 524288, 'socket': node}
             for node in range(2)])
         self.assertEqual(((0, 1), (0, 1)),
@@ -200,7 +200,7 @@ class CompareTest(base.TestCase):
 
     def test_ratios_are_against_the_line_as_published(self):
         fitted = MACHINE.with_value('demand_mb', calibrate.demand(MACHINE))
-        other = samples.machine(name='other',
+        other = figures.machine(name='other',
                                 fit={'containers': 30, 'passes': True})
         other = other.with_value('demand_mb', calibrate.demand(other))
         report = density.report(fitted, against=other)
@@ -223,7 +223,7 @@ class CompareTest(base.TestCase):
         self.assertEqual(ours / none, report.ratios[0].value)
 
     def test_every_fitted_figure_is_moved_both_ways(self):
-        other = samples.machine(name='other')
+        other = figures.machine(name='other')
         shifts = density.sensitivity(MACHINE, against=other)
         self.assertEqual(
             [(name, parameter, factor) for name in ('host', 'other')
@@ -252,7 +252,7 @@ class SearchTest(base.TestCase):
         self.assertEqual((2, 1), (found.guests, found.tried))
 
     def test_only_what_the_host_can_hold_is_tried(self):
-        machine = samples.machine(controls=['MEM_BW_MAX', 'MEM_BW_HARDLIMIT'])
+        machine = figures.machine(controls=['MEM_BW_MAX', 'MEM_BW_HARDLIMIT'])
         found = density.search(machine, NOISY)
         self.assertEqual(
             {(0, None, True)},
@@ -266,7 +266,7 @@ class CalibrateTest(base.TestCase):
     def test_demand_gives_the_published_point(self):
         for containers, passes, expected in ((28, False, 27),
                                              (48, True, 48)):
-            machine = samples.machine(fit={'containers': containers,
+            machine = figures.machine(fit={'containers': containers,
                                            'passes': passes})
             fitted = machine.with_value('demand_mb',
                                         calibrate.demand(machine))
@@ -274,7 +274,7 @@ class CalibrateTest(base.TestCase):
                              density.predict(fitted, 'none').density)
 
     def test_nothing_to_fit_to(self):
-        self.assertRaises(ValueError, calibrate.demand, samples.machine())
+        self.assertRaises(ValueError, calibrate.demand, figures.machine())
 
     def test_the_gain_of_binding_one_instance(self):
         machine = MACHINE.with_value('far_latency',

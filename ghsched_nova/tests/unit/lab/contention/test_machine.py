@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.lab.contention.machine import Machine
 from ghsched_nova.lab.contention.machine import MachineError
-from ghsched_nova.tests.unit.lab.contention import samples
+from ghsched_nova.tests.fixtures import figures
 from ghsched_placement.tests import base
 
 JUNK = st.recursive(
@@ -29,7 +29,7 @@ JUNK = st.recursive(
 class FromMappingTest(base.TestCase):
 
     def test_good(self):
-        machine = samples.machine(fit={'containers': 28, 'passes': False})
+        machine = figures.machine(fit={'containers': 28, 'passes': False})
         self.assertEqual(36000.0, machine['far_mb'])
         self.assertEqual('fitted', machine.parameter('demand_mb').basis)
         self.assertEqual(28, machine.fit.containers)
@@ -41,27 +41,27 @@ class FromMappingTest(base.TestCase):
                 ({'nodes': []}, 'nodes: must be a list with something'),
                 ({'nodes': [7]}, 'nodes[0]: must be a mapping'),
                 ({'nodes': [{'id': -1}]}, 'nodes[0].id: must be a whole'),
-                ({'nodes': samples.mapping()['nodes'] * 2}, 'is there twice'),
+                ({'nodes': figures.mapping()['nodes'] * 2}, 'is there twice'),
                 ({'nics': [9]}, 'nics: the host has no NUMA node 9'),
                 ({'controls': ['x']}, "controls: 'x' is none of MEM_BW"),
                 ({'fit': {'containers': 1, 'passes': True}}, 'fit: '),
                 ({'fit': 28}, 'fit: must be a mapping'),
                 ({'far_mb': None}, 'far_mb: is missing'),
                 ({'far_mb': 7}, 'far_mb: must be a mapping of value'),
-                ({'far_mb': samples.figure('7')}, 'far_mb.value: must be a n'),
-                ({'far_latency': samples.figure(0.9)}, 'a number from 1'),
-                ({'far_mb': samples.figure(7, 'guessed')}, "'guessed' is"),
-                ({'far_mb': dict(samples.figure(7), source=' ')}, 'must say'),
-                ({'dma_mb': samples.figure(999)}, 'is part of demand_mb'),
-                ({'far': samples.figure(7)}, 'far: unknown key')):
-            error = self.assertRaises(MachineError, samples.machine, **change)
+                ({'far_mb': figures.figure('7')}, 'far_mb.value: must be a n'),
+                ({'far_latency': figures.figure(0.9)}, 'a number from 1'),
+                ({'far_mb': figures.figure(7, 'guessed')}, "'guessed' is"),
+                ({'far_mb': dict(figures.figure(7), source=' ')}, 'must say'),
+                ({'dma_mb': figures.figure(999)}, 'is part of demand_mb'),
+                ({'far': figures.figure(7)}, 'far: unknown key')):
+            error = self.assertRaises(MachineError, figures.machine, **change)
             self.assertIn(reason, str(error))
             self.assertIsInstance(error, ValueError)
 
-    @given(st.sampled_from([*samples.mapping(), 'fit', 'controls']), JUNK)
+    @given(st.sampled_from([*figures.mapping(), 'fit', 'controls']), JUNK)
     def test_junk_is_taken_or_refused_and_nothing_else(self, key, junk):
         try:
-            Machine.from_mapping(samples.mapping(**{key: junk}))
+            Machine.from_mapping(figures.mapping(**{key: junk}))
         except MachineError as error:
             self.assertTrue(str(error))
 
@@ -69,12 +69,12 @@ class FromMappingTest(base.TestCase):
 class MachineTest(base.TestCase):
 
     def test_another_value(self):
-        machine = samples.machine()
+        machine = figures.machine()
         self.assertEqual(9.0, machine.with_value('far_mb', 9.0)['far_mb'])
         self.assertEqual(36000.0, machine['far_mb'])
 
     def test_links(self):
-        machine = samples.machine()
+        machine = figures.machine()
         self.assertIsNone(machine.link(1, 1))
         self.assertEqual(('near', 0, 1), machine.link(0, 1))
         self.assertEqual(('far', 0, 1), machine.link(0, 3))

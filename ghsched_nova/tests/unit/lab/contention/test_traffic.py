@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from ghsched_nova.lab.contention import traffic
 from ghsched_nova.lab.contention.traffic import Control
 from ghsched_nova.lab.contention.traffic import Flow
-from ghsched_nova.tests.unit.lab.contention import samples
+from ghsched_nova.tests.fixtures import figures
 from ghsched_placement.tests import base
 
-MACHINE = samples.machine()
+MACHINE = figures.machine()
 NEAR = 1e-3
 
 one_flow = st.builds(

@@ -30,11 +30,11 @@ from ghsched_nova.lab.planner import osc
 from ghsched_nova.lab.planner import plan as planner
 from ghsched_nova.lab.planner import predict
 from ghsched_nova.lab.planner import progress
-from ghsched_nova.tests.unit.lab.contention import samples
+from ghsched_nova.tests.fixtures import figures
 from ghsched_placement import lack
 from ghsched_placement.tests import base
-from ghsched_placement.tests import clouds
-from ghsched_placement.tests.osc.test_commands import plain
+from ghsched_placement.tests.fixtures import clouds
+from ghsched_placement.tests.fixtures import commands
 
 HOSTS = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'hosts'
 
@@ -102,7 +102,7 @@ class DensityTest(base.TestCase):
         self.assertEqual((osc.COLUMNS, 1), (columns, len(rows)))
 
     def test_what_is_predicted_of_a_machine(self):
-        found = dataclasses.replace(predicted.published(samples.machine()),
+        found = dataclasses.replace(predicted.published(figures.machine()),
                                     notes=('a caveat',))
         reason, caveat, fitted = self.logged(
             self.answer, told=predict.Predicted((found, found), ('none',)))
@@ -119,7 +119,7 @@ class DensityTest(base.TestCase):
         self.assertRegex(row[-1].human_readable(),
                          r'^no control: \d+ containers, p99 1\.0\d+, latency'
                          r'\nbest static bind: .*\nghsched: ')
-        none, *_others = json.loads(json.dumps(plain(row)))[-1]
+        none, *_others = json.loads(json.dumps(commands.plain(row)))[-1]
         curve = found.report.curves[0]
         self.assertEqual((curve.density, curve.first_failing, True), (
             none['density'], none['first_failing'], none['simulated']))
@@ -139,9 +139,10 @@ class DensityTest(base.TestCase):
 
     def test_a_row_for_each_kind_of_host(self):
         row, = osc.rows(self.plan())
-        json.dumps(plain(row))
+        json.dumps(commands.plain(row))
         self.assertEqual(
-            ['bw30', ['a', 'b'], 6, 12, 6, '2 -> 0 of 2'], plain(row)[:6])
+            ['bw30', ['a', 'b'], 6, 12, 6, '2 -> 0 of 2'],
+            commands.plain(row)[:6])
         self.assertEqual(
             ('node 0: 10 % of memory bandwidth free, 30 needed\n'
              'host: 0 vCPUs free, 2 needed',
