@@ -10,31 +10,61 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import pathlib
+from pathlib import Path
 import pkgutil
 import re
+import tempfile
 
+from ghsched_nova.monitor import guests
+from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import top_source
+from ghsched_nova.tests.fixtures import pylibvirt
+from ghsched_nova.tests.fixtures import trees
+from ghsched_nova.tests.fixtures import walk
+from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
 
-DESIGN = (pathlib.Path(__file__).parents[3]
-          / 'doc/source/contributor/design.rst')
-
-
 class WalkTest(base.TestCase):
-    """The functions that the design guide names exist under that name."""
+    """The functions that the design guide names are there, and are called.
+
+    Those of nova-api, nova-scheduler and nova-compute are counted in
+    functional/test_walk.py.
+    """
+
+    def counted(self, room, calls):
+        return ({name: times for name, times in walk.steps().items()
+                 if room in name},
+                {name: times for name, times in calls.items()
+                 if room in name})
 
     def test_every_step_can_be_imported(self):
-        steps = re.findall(r'^#\. ``([\w.]+)``', DESIGN.read_text(), re.M)
-        self.assertLess(15, len(steps))
-        for step in steps:
-            module, _, name = step.rpartition('.')
-            self.assertTrue(callable(
-                pkgutil.resolve_name(f'{module}:{name}')), step)
+        self.assertLess(15, len(walk.steps()))
+        for step in walk.steps():
+            self.assertTrue(callable(pkgutil.resolve_name(step)), step)
+
+    def test_one_guest_is_planned_and_written_as_often_as_is_said(self):
+        top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        host = world.World(top, makers=['ghsched'])
+        calls = self.useFixture(walk.Walk()).calls
+        self.assertTrue(host.reconcile().actions)
+        self.assertEqual(*self.counted('.resctrl.reconcile', calls))
+        self.assertEqual(*self.counted('.resctrl.plan', calls))
+
+    def test_one_scrape_goes_by_each_function_as_often_as_is_said(self):
+        host = trees.Host('openeuler66', '0=0-3')
+        self.addCleanup(host.remove)
+        host.run(1.0)
+        module = pylibvirt.Module(pylibvirt.Domain(7, pylibvirt.ELEMENT))
+        collector = metrics.Collector(top_source.Source(
+            host.reader, guests.Libvirt('test:///', module)))
+        calls = self.useFixture(walk.Walk()).calls
+        self.assertTrue(list(collector.collect()))
+        self.assertEqual(*self.counted('.monitor.', calls))
 
     def test_every_room_is_described(self):
-        top = DESIGN.parents[3] / 'ghsched_nova'
+        top = walk.DESIGN.parents[3] / 'ghsched_nova'
         rooms = {path.parent.name for path in top.glob('*/__init__.py')}
         described = set(re.findall(r'^``ghsched_nova\.(\w+)``$',
-                                   DESIGN.read_text(), re.M))
+                                   walk.DESIGN.read_text(), re.M))
         self.assertEqual(set(), rooms - described - {'tests'})
