@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What users read is called as the contributor guide calls it."""
+
+import configparser
+import dataclasses
+import pkgutil
+import re
+
+from lxml import etree
+
+from ghsched_nova.cmd import server_set
+from ghsched_nova.guest import metadata
+from ghsched_nova.monitor import top_output
+from ghsched_nova.tests.fixtures import walk
+from ghsched_placement import diagnostics
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
+
+_ROW = re.compile(
+    r'^   \* - (.*)\n     - (?:.*\n)(?:       .*\n)*     - (.*)$',
+    re.MULTILINE)
+
+
+def forbidden():
+    """Words by the word to be used in place of them."""
+    text = walk.DESIGN.read_text(encoding='utf-8')
+    rows = _ROW.findall(text[text.index('\nWords\n'):])
+    return {word: instead for instead, words in rows[1:]
+            for word in words.split(', ')}
+
+
+def commands():
+    """Columns of the OpenStack client's commands."""
+    setup = configparser.ConfigParser()
+    setup.read(walk.DESIGN.parents[3] / 'setup.cfg')
+    for line in setup['entry_points']['openstack.ghsched.v1'].split('\n'):
+        if line:
+            command = pkgutil.resolve_name(line.partition(' = ')[2])
+            module = pkgutil.resolve_name(command.__module__)
+            for value in (*vars(module).values(), *vars(command).values()):
+                if isinstance(value, tuple) and value and all(
+                        isinstance(one, str) for one in value):
+                    yield from value
+
+
+def elements():
+    """Tags and attributes of a domain's metadata."""
+    policy = GuestPolicy(nodes=(NodePolicy(1, 2, True, 3, l3_ways=1,
+                                           burst=1),))
+    for element in etree.fromstring(metadata.fragment(
+            metadata.DomainPolicy(policy, (0,)))).iter():
+        yield from (element.tag, *element.attrib)
+
+
+def samples():
+    """Metrics and their labels: all names in the modules that have them."""
+    for file in (walk.DESIGN.parents[3] / 'ghsched_nova').glob(
+            '*/*metrics.py'):
+        yield from re.findall("'([a-z][a-z0-9_]+)'", file.read_text())
+
+
+def fields():
+    """What nova-compute says of a guest and of its host."""
+    for record in vars(diagnostics).values():
+        if dataclasses.is_dataclass(record):
+            yield from (field.name for field in dataclasses.fields(record))
+
+
+#: Of diagnostics; the client reads them from nova-compute of any release.
+PUBLISHED = {'minimum', 'maximum', 'asked_minimum', 'asked_maximum',
+             'as_wanted'}
+
+
+class WordsTest(base.TestCase):
+
+    def wrong(self, names):
+        words = forbidden()
+        return {name: words[word] for name in names
+                for word in re.findall('[a-z]+', name.lower())
+                if word in words}
+
+    def test_the_table_forbids_words(self):
+        self.assertLess(20, len(forbidden()))
+        self.assertEqual({'Host Cell': 'host node, guest node'},
+                         self.wrong(['Host Cell', 'Host Node']))
+
+    def test_columns_of_commands(self):
+        names = set(commands())
+        self.assertLessEqual({'Guest Node', 'BW Free (%)', 'Reason'}, names)
+        self.assertEqual({}, self.wrong([
+            *names, *server_set.HEADER, *top_output._NODE_TITLES,
+            *top_output._GUEST_TITLES]))
+
+    def test_metrics_and_labels(self):
+        names = set(samples())
+        self.assertLessEqual(
+            {'ghsched_memory_bytes', 'guest_uuid', 'pool_percent', 'cpu_wait'},
+            names)
+        self.assertEqual({}, self.wrong(names))
+
+    def test_metadata(self):
+        self.assertLessEqual({'node', 'host', 'min', 'burst', 'l3_ways'},
+                             set(elements()))
+        self.assertEqual({}, self.wrong(elements()))
+
+    def test_diagnostics(self):
+        self.assertEqual(PUBLISHED, set(self.wrong(fields())))
