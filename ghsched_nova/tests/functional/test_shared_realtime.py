@@ -22,8 +22,8 @@ from lxml import etree
 from ghsched_nova.cmd import server_set
 from ghsched_nova.guest import scheduling
 from ghsched_nova.live import records
+from ghsched_nova.tests.fixtures import fake_qemu
 from ghsched_nova.tests.functional import nova_base
-from ghsched_nova.tests.unit.threads import fake_qemu
 from ghsched_nova.threads import model
 from ghsched_nova.threads import privileged
 from ghsched_nova.threads import survey

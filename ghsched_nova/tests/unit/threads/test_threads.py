@@ -27,7 +27,7 @@ from unittest import mock
 from ghsched_nova.cmd import host
 from ghsched_nova import qemu
 from ghsched_nova.resctrl import model as resctrl_model
-from ghsched_nova.tests.unit.threads import fake_qemu
+from ghsched_nova.tests.fixtures import fake_qemu
 from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
 from ghsched_nova.threads import privileged
