@@ -31,7 +31,7 @@ from ghsched_nova.cmd import main
 from ghsched_nova.cmd import top
 from ghsched_nova import conf
 from ghsched_nova.lab.emulator import testhost
-from ghsched_nova.tests.unit.guest import test_guest_tune
+from ghsched_nova.tests.fixtures import guest_tune
 from ghsched_placement import keys
 from ghsched_placement.tests import base
 from tempest_plugin import config as tempest_config
@@ -55,7 +55,7 @@ def parsers():
     """The parser of each command, by the words that it begins with."""
     found = {('ghsched',): main.parser(), ('ghsched-bench',): bench.parser(),
              ('ghsched-exporter',): exporter.parser(),
-             ('ghsched-guest-tune',): test_guest_tune.TUNE._parser(),
+             ('ghsched-guest-tune',): guest_tune.TUNE._parser(),
              ('ghsched-host',): host.parser(), ('ghsched-top',): top.parser(),
              ('ghsched-testhost',): testhost._parser()}
     setup = configparser.ConfigParser()

@@ -14,8 +14,6 @@
 """The script for tenants, on a made-up machine with real processes."""
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -23,16 +21,14 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from typing import Any
 import unittest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.tests.fixtures import guest_tune
 from ghsched_placement.tests import base
 
-SCRIPT = (pathlib.Path(__file__).parents[4]
-          / 'etc/ghsched/guest/ghsched-guest-tune')
 CPUS = sorted(os.sched_getaffinity(0))
 
 #: A service with two threads.
@@ -42,22 +38,6 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 print(flush=True)
 sys.stdin.read()
 '''
-
-
-def load() -> Any:
-    loader = importlib.machinery.SourceFileLoader('guest_tune', str(SCRIPT))
-    spec = importlib.util.spec_from_loader('guest_tune', loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = written
-    return module
-
-
-TUNE = load()
 
 
 class SysfsTestCase(base.TestCase):
@@ -78,10 +58,10 @@ class SysfsTestCase(base.TestCase):
         net.mkdir(parents=True)
         (net / 'device').symlink_to(self.device)
         system = self.root / 'sys/devices/system'
-        self.write(system / 'cpu/online', TUNE.cpu_text(CPUS))
+        self.write(system / 'cpu/online', guest_tune.TUNE.cpu_text(CPUS))
         self.write(system / 'node/node0/cpulist', '')
         self.cpus = system / 'node/node1/cpulist'
-        self.write(self.cpus, TUNE.cpu_text([*CPUS, 4000]))
+        self.write(self.cpus, guest_tune.TUNE.cpu_text([*CPUS, 4000]))
 
     def write(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,13 +78,13 @@ class SysfsTestCase(base.TestCase):
         out, err = io.StringIO(), io.StringIO()
         with (contextlib.redirect_stdout(out),
               contextlib.redirect_stderr(err)):
-            code = TUNE.main(['--root', str(self.root), *arguments])
+            code = guest_tune.TUNE.main(['--root', str(self.root), *arguments])
         return code, out.getvalue(), err.getvalue()
 
     def refused(self, *arguments):
         code, out, err = self.run_script(*arguments)
         self.assertEqual((1, ''), (code, out))
-        self.assertFalse((self.root / TUNE.STATE).exists())
+        self.assertFalse((self.root / guest_tune.TUNE.STATE).exists())
         return err
 
 
@@ -177,10 +157,10 @@ class TuneTest(SysfsTestCase):
         # ENOSPC for /dev/full.
         self.affinity(25).unlink()
         self.affinity(25).symlink_to('/dev/full')
-        machine = TUNE.Machine(self.root)
+        machine = guest_tune.TUNE.Machine(self.root)
         machine.irq_cpus = lambda irq: {0, 1, 2, 3}
         lines = []
-        tuning = TUNE.Tuning(machine, lines.append)
+        tuning = guest_tune.TUNE.Tuning(machine, lines.append)
         tuning.apply('eth1', [self.pid], 1)
         self.assertEqual(1, tuning.failed)
         self.assertIn('interrupt 25 stays as it is: No space left on device',
@@ -207,7 +187,7 @@ class TuneTest(SysfsTestCase):
 
     def test_threads_that_started_since_are_restored_too(self):
         self.run_script(*self.apply)
-        state = self.root / TUNE.STATE
+        state = self.root / guest_tune.TUNE.STATE
         before = json.loads(state.read_text())
         thread = self.tasks()[1]
         del before['threads'][thread]
@@ -250,14 +230,15 @@ class ListTest(base.TestCase):
 
     @given(st.sets(st.integers(0, 200)))
     def test_a_list_is_read_as_it_is_written(self, cpus):
-        self.assertEqual(cpus, TUNE.cpu_list(TUNE.cpu_text(cpus)))
+        tune = guest_tune.TUNE
+        self.assertEqual(cpus, tune.cpu_list(tune.cpu_text(cpus)))
 
     @given(st.sets(st.integers(0, 64)), st.integers(-1, 66))
     def test_both_have_cpus_and_none_has_those_of_the_other(self, cpus,
                                                             count):
         try:
-            interrupts, service = TUNE.split(cpus, count)
-        except TUNE.TuneError:
+            interrupts, service = guest_tune.TUNE.split(cpus, count)
+        except guest_tune.TUNE.TuneError:
             self.assertFalse(0 < count < len(cpus))
             return
         self.assertEqual((count, cpus), (len(interrupts),
@@ -268,6 +249,6 @@ class ListTest(base.TestCase):
     @given(st.sets(st.integers(1, 999), min_size=1),
            st.sets(st.integers(0, 64), min_size=1))
     def test_interrupts_are_spread_evenly(self, irqs, cpus):
-        chosen = list(TUNE.spread(irqs, sorted(cpus)).values())
+        chosen = list(guest_tune.TUNE.spread(irqs, sorted(cpus)).values())
         counts = [chosen.count(cpu) for cpu in cpus]
         self.assertLessEqual(max(counts) - min(counts), 1)
