@@ -24,6 +24,7 @@
 #        tools/e2e.sh --upgrade REVISION [TEST...]
 #                                        the second host with an older release
 #                                        of ghsched, a revision of git's
+#        tools/e2e.sh --bench [TEST...]  ghsched-bench on guests of the cloud
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -41,14 +42,31 @@ check_names() {
     done
 }
 
-# on_two_hosts [OPTION...]: bring up the cloud with them.
-on_two_hosts() {
+# bring_up [OPTION...]: the cloud alone; a second host would take guests that
+# are looked for on the first.
+bring_up() {
     need_root "${arguments[@]}"
     [ ! -e "$GHSCHED_HOME/run/vnode.pid" ] ||
         "$GHSCHED_TOP/tools/vnode" down
-    "$GHSCHED_TOP/tools/cloud" up --hosts 2 "$@"
+    "$GHSCHED_TOP/tools/cloud" up "$@"
 }
 arguments=("$@")
+
+# The image of guests for benchmarks; whole, or not there.
+build_bench_guest() {
+    local image=$GHSCHED_HOME/cache/bench-guest key
+    key=$(cd "$GHSCHED_TOP/tools/cloud.d" &&
+        cat bench/* vnode/{debian.sh,root.sh,node-initrd-init} |
+        sha256sum | cut -c 1-16)
+    [ "$(cat "$image/revision" 2> /dev/null)" != "$key" ] || return 0
+    rm -rf "$image.new"
+    mkdir -p "$image.new"
+    step 'the image of guests for benchmarks' \
+        "$GHSCHED_TOP/tools/cloud.d/bench/image.sh" "$image.new" || return
+    echo "$key" > "$image.new/revision"
+    rm -rf "$image"
+    mv "$image.new" "$image"
+}
 
 if [ "${1:-}" = --vfs ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_vfs.py
@@ -62,27 +80,33 @@ if [ "${1:-}" = --moves ]; then
     names=("${@:2}")
     [ "${names[0]:-}" != --sharing ] || names=("${names[@]:1}")
     check_names "${tests%s.py}_*.py" "${names[@]}"
-    on_two_hosts
+    bring_up --hosts 2
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 if [ "${1:-}" = --watcher ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_watcher.py
     check_names "$tests" "${@:2}"
-    on_two_hosts --watcher
+    bring_up --hosts 2 --watcher
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 if [ "${1:-}" = --upgrade ]; then
     [ $# -gt 1 ] || die 'which revision is the older release?'
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_upgrade.py
     check_names "$tests" "${@:3}"
-    on_two_hosts --older "$2"
+    bring_up --hosts 2 --older "$2"
     exec "$VENV/bin/python" "$tests" "${@:3}"
+fi
+if [ "${1:-}" = --bench ]; then
+    tests=$GHSCHED_TOP/tools/cloud.d/e2e_bench.py
+    check_names "$tests" "${@:2}"
+    need_root "$@"
+    install_packages "$GHSCHED_TOP/bindep.txt" demo guests bench
+    build_bench_guest
+    bring_up
+    exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py
 check_names "$(printf "${tests%.py}_%s.py " placing policy scheduling \
     failures groups limits busy)" "$@"
-need_root "$@"
-# A second host would take guests that are looked for on the first.
-[ ! -e "$GHSCHED_HOME/run/vnode.pid" ] || "$GHSCHED_TOP/tools/vnode" down
-"$GHSCHED_TOP/tools/cloud" up
+bring_up
 exec "$VENV/bin/python" "$tests" "$@"

@@ -75,6 +75,7 @@ part_bench() {
     for bench in tools/bench/*_bench.py; do
         stage "$(basename "$bench" .py)" 30 "$VENV/bin/python" "$bench"
     done
+    stage 'ghsched-bench on guests of a cloud' 30 bash tools/e2e.sh --bench
 }
 
 part_moves() {

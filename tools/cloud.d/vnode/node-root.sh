@@ -21,6 +21,7 @@ set -euo pipefail
 target=$1
 here=$(dirname "${BASH_SOURCE[0]}")
 . "$here/debian.sh"
+. "$here/root.sh"
 
 # No init system, no daemon manager, no guest agent: what the compute node
 # runs, and what a person needs who logs in.
@@ -30,8 +31,7 @@ packages=(
     openssh-server pciutils procps python3 qemu-system-x86 qemu-utils
 )
 
-# What the kernel must load before it has a root file system, and later.
-early=(virtio_pci virtio_blk ext4)
+# What the kernel must load once it has a root file system.
 later=(virtio_net virtio_rng igb vfio_pci fuse tun)
 # Large, and of no use to this machine.
 unwanted='drivers/(ata|firmware|gpu|infiniband|isdn|media|mtd|nvme)/'
@@ -42,26 +42,7 @@ work=$(mktemp -d -p "$target")
 trap 'rm -rf "$work"' EXIT
 root=$work/root
 
-bootstrap() {
-    debootstrap --variant=minbase \
-        --include="$(IFS=,; echo "${packages[*]}")" \
-        bookworm "$root" "$(debian_mirror)" < /dev/null
-    rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* \
-        "$root"/usr/share/{doc,locale,man}
-}
-
-# The kernel package is unpacked, not installed: its scripts would make an
-# initrd for any machine, and a boot loader's menu.
-add_kernel() {
-    debian_lists "$work/apt" bookworm
-    debian_download "$work" "$(debian_needs linux-image-amd64)"
-    dpkg-deb -x "$work"/linux-image-*.deb "$work/kernel"
-    (cd "$work/kernel/lib/modules"/* && find kernel -name '*.ko' |
-        grep -E "$unwanted" | xargs rm -f)
-    mv "$work"/kernel/boot/vmlinuz-* "$work/vmlinuz"
-    mv "$work"/kernel/lib/modules "$root/usr/lib/modules"
-    version=$(ls "$root/usr/lib/modules")
-    chroot "$root" depmod "$version"
+prepare_modules() {
     printf '%s\n' "${later[@]}" > "$root/etc/vnode-modules"
     # A VF must stay without a driver until a guest gets it.
     echo 'blacklist igbvf' > "$root/etc/modprobe.d/vnode.conf"
@@ -75,7 +56,7 @@ add_users() {
 }
 
 add_init() {
-    install -m 755 "$here/node-init" "$root/sbin/vnode-init"
+    install -m 755 "$here/node-init" "$root/sbin/ghsched-init"
     mkdir -p "$root/etc/ssh/sshd_config.d"
     chroot "$root" sh -c 'install -d -m 700 ~root/.ssh'
     printf '%s\n' 'UsePAM no' 'UseDNS no' 'PasswordAuthentication no' \
@@ -85,28 +66,12 @@ add_init() {
     printf '127.0.0.1 localhost\n127.0.1.1 virtual-1\n' > "$root/etc/hosts"
 }
 
-# An initrd that finds the root file system on the first disk.
-make_initrd() {
-    local ram=$work/ram module
-    mkdir -p "$ram"/{bin,dev,proc,sys,sysroot}
-    cp "$root/bin/busybox" "$ram/bin/"
-    chroot "$root" modprobe -S "$version" -a --show-depends \
-        "${early[@]}" |
-        awk '$1 == "insmod" && !seen[$2]++ { print $2 }' > "$work/modules"
-    while read -r module; do
-        cp "$root/$module" "$ram/"
-        basename "$module"
-    done < "$work/modules" > "$ram/modules"
-    install -m 755 "$here/node-initrd-init" "$ram/init"
-    (cd "$ram" && find . | cpio -o -H newc --quiet | gzip) \
-        > "$work/initrd.img"
-}
-
-bootstrap
-add_kernel
+debian_root "$root" "${packages[@]}"
+debian_kernel "$root" "$work" "$unwanted"
+prepare_modules
 add_users
 add_init
-make_initrd
+debian_initrd "$root" "$work" "$here/node-initrd-init"
 truncate -s 4G "$work/root.img"
 mke2fs -q -F -t ext4 -O '^has_journal' -d "$root" "$work/root.img"
 mv "$work"/{vmlinuz,initrd.img,root.img} "$target/"

@@ -1,0 +1,159 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""ghsched-bench on this cloud; "tools/e2e.sh --bench".
+
+The path is real: Nova boots the guests, podman runs the load in them, and the
+client reaches them over a network. The figures are not: guests are emulated
+(TCG), and bandwidth is that of the emulated resctrl.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from aio import catalog
+from aio.lab import Lab
+from aio import network
+from aio.settings import CloudError
+from aio.settings import read
+from e2e_room import main
+from e2e_room import Room
+
+IMAGE = 'ghsched-bench'
+#: What tools/cloud.d/bench/image.sh calls it.
+_CONTAINER = 'ghsched-load'
+#: The TSC of an emulated CPU is measured wrongly at boot on a busy machine;
+#: the clock of the guest would then be too fast by far.
+_COMMAND_LINE = ('console=ttyS0 quiet nokaslr mitigations=off tsc=unstable '
+                 'clocksource=acpi_pm no_timer_check net.ifnames=0')
+_FLAVORS = ('bench-plain', 'bench-bound')
+#: Guests of each flavor at most.
+_UP_TO = 2
+#: Seconds for a guest to boot and to start a container, on a busy machine.
+_BOOT = 600
+#: The guest's user data is on a config drive, as there is no metadata
+#: service; hosts look at their load often enough for a short run, and forget
+#: what was before it.
+_OPTIONS = (('DEFAULT', 'force_config_drive', 'true'),
+            ('ghsched', 'load_period', '5'),
+            ('ghsched', 'load_smoothing', '0'))
+
+
+class Bench(Room):
+    """The tests; a method's name without ``test_`` is the test's name."""
+
+    def prepare(self) -> None:
+        for name, specs in zip(_FLAVORS, (
+                {}, {'hw__numa_nodes': 1, 'ghsched__mem_bw_min': 20}),
+                strict=True):
+            self.lab.flavor(name, ram=512, **specs)
+        self._upload()
+
+    def test_redis_in_containers(self) -> None:
+        """Density, bandwidth of nodes and three ways, by guests of Nova."""
+        with self._network() as address:
+            report = self._bench(
+                'redis', '--flavors', ','.join(_FLAVORS), '--requests',
+                '4000', '--connections', '4', '--threads', '1', '--runs',
+                '5', '--client-flavor', _FLAVORS[0], '--host', 'local',
+                '--host-address', address, '--go-on', 'yes')
+        series = report['series']
+        for flavor in _FLAVORS:
+            self._judged(report, flavor)
+            self.checks.equal(
+                f'numbers of guests of {flavor}',
+                self._values(series, 'N', 'p99 latency', flavor),
+                [str(count + 1) for count in range(_UP_TO)])
+            self.checks.equal(
+                f'nodes of {flavor} whose bandwidth is known',
+                self._values(series, 'node', 'bandwidth of a node', flavor),
+                ['0', '1'])
+        self.checks.equal('ways from client to server',
+                          self._values(series, 'path', 'p99 latency'),
+                          ['guest-guest', 'guest-host', 'host-host'])
+
+    # -- parts of tests -------------------------------------------------------
+
+    def _judged(self, report: dict[str, Any], flavor: str) -> None:
+        texts = {one['name']: one['text'] for one in report['findings']}
+        found = texts.get(f'density of {flavor}', '')
+        self.checks.holds(f'density of {flavor}', found, 'a sentence')
+
+    @staticmethod
+    def _values(series: list[Any], condition: str, metric: str,
+                flavor: str = '') -> list[str]:
+        """The values of a condition among series of a metric."""
+        found = set()
+        for one in series:
+            of = dict(one['conditions'])
+            if one['metric'] == metric and flavor in ('', of.get('flavor')):
+                found.add(of.get(condition))
+        return sorted(value for value in found if value is not None)
+
+    @contextlib.contextmanager
+    def _network(self) -> Iterator[str]:
+        """Guests can be reached; the address of this machine."""
+        address = network.connect_guests(self.settings, self.lab.cloud)
+        try:
+            with self._with(('nova-compute',), *_OPTIONS):
+                yield address
+        finally:
+            network.disconnect_guests(self.settings)
+
+    def _bench(self, workload: str, *options: str) -> Any:
+        """Run ghsched-bench; the one result of its report.
+
+        :raises CloudError: when it fails.
+        """
+        path = self.settings.log / f'bench-{workload}.json'
+        done = subprocess.run(
+            [f'{self.settings.venv}/bin/ghsched-bench', 'cloud',
+             '--workload', workload, '--image', IMAGE, '--network',
+             network.GUESTS, '--container', 'podman', '--image-of-container',
+             _CONTAINER, '--up-to', str(_UP_TO), '--boot-timeout',
+             str(_BOOT), *options, '-o', str(path)],
+            env={**os.environ, **self.settings.admin}, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        print(done.stdout + done.stderr, flush=True)
+        if done.returncode:
+            raise CloudError(f'ghsched-bench ended with {done.returncode}')
+        print(f'        the report is {path}')
+        result, = json.loads(path.read_text())['results']
+        return result['measured']
+
+    def _upload(self) -> None:
+        """Put the guest image into Glance, if it is not there."""
+        cloud, files = self.lab.cloud, self.settings.cache / 'bench-guest'
+        revision = ' '.join(((files / 'revision').read_text().strip(),
+                             _COMMAND_LINE))
+        old = cloud.image.find_image(IMAGE)
+        if old and old.properties.get('ghsched_revision') == revision:
+            return
+        for stale in list(cloud.image.images()):
+            if stale.name.startswith(IMAGE):
+                cloud.image.delete_image(stale)
+        kernel, ramdisk = (
+            catalog.upload(cloud, f'{IMAGE}-{name}', files / name, form)
+            for name, form in (('vmlinuz', 'aki'), ('initrd.img', 'ari')))
+        catalog.upload(
+            cloud, IMAGE, files / 'root.img', 'raw', kernel_id=kernel.id,
+            ramdisk_id=ramdisk.id, hw_machine_type='q35',
+            os_command_line=_COMMAND_LINE, ghsched_revision=revision)
+
+
+if __name__ == '__main__':
+    sys.exit(main((Bench,), Lab(read(), 'ghsched-bench'), sys.argv[1:]))
