@@ -22,6 +22,7 @@ that many in a row were refused: how many guests does each have placed?
 
 usage: python tools/bench/scheduler_same.py [--clouds N] [--requests N]
            [--hosts N] [--asked N] [--seed N] [--fill N]
+           [--filled PART]
 """
 
 import argparse
@@ -164,7 +165,7 @@ def _places(lab: labs.Lab, spec: Any, indexed: bool) -> bool:
     return bool(found)
 
 
-def fill(seed: int, hosts: int, refusals: int, indexed: bool,
+def fill(seed: int, hosts: int, filled: float, refusals: int, indexed: bool,
          pipe: Any) -> None:
     """Boot guests until so many in a row were refused.
 
@@ -177,7 +178,7 @@ def fill(seed: int, hosts: int, refusals: int, indexed: bool,
     with labs.place('sqlite') as directory:
         urls = clouds.databases('sqlite', directory)
         labs.objects.register_all()
-        clouds.build(urls, hosts, seed, 4, .9)
+        clouds.build(urls, hosts, seed, 4, filled)
         lab = labs.Lab(urls, 'index' if indexed else 'whole')
         while in_vain < refusals:
             found, _reason = lab.select(lab.spec(request(chance)))
@@ -186,19 +187,20 @@ def fill(seed: int, hosts: int, refusals: int, indexed: bool,
     pipe.send(placed)
 
 
-def compare_fill(seed: int, hosts: int, refusals: int) -> bool:
-    """Whether both ways place the same number of guests, within 1 %."""
+def compare_fill(seed: int, hosts: int, filled: float, refusals: int) -> bool:
+    """Whether both ways place the same number of guests, within 1 %.
+
+    Each has a cloud and a process of its own, at the same time.
+    """
     fork = multiprocessing.get_context('fork')
-    placed = []
+    pipes = []
     for indexed in (True, False):
         pipe, other = fork.Pipe()
-        process = fork.Process(target=fill, args=(
-            seed, hosts, refusals, indexed, other))
-        process.start()
+        fork.Process(target=fill, args=(
+            seed, hosts, filled, refusals, indexed, other)).start()
         other.close()
-        placed.append(pipe.recv())
-        process.join()
-    by_index, whole = placed
+        pipes.append(pipe)
+    by_index, whole = (pipe.recv() for pipe in pipes)
     print(f'cloud {seed}, {hosts} hosts filled until {refusals} refusals in a '
           f'row: {by_index} guests by the index, {whole} by the whole search')
     return abs(by_index - whole) <= whole / 100
@@ -214,11 +216,13 @@ def main() -> None:
                         'at random; all unless given')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--fill', type=int, metavar='REFUSALS')
+    parser.add_argument('--filled', type=float, default=.9, metavar='PART',
+                        help='of the CPUs that guests have before')
     options = parser.parse_args()
     if options.fill:
         sys.exit(not all(
-            compare_fill(seed, options.hosts, options.fill) for seed in range(
-                options.seed, options.seed + options.clouds)))
+            compare_fill(seed, options.hosts, options.filled, options.fill)
+            for seed in range(options.seed, options.seed + options.clouds)))
     fork = multiprocessing.get_context('fork')
     pairs = placed = 0
     wrong: list[str] = []
