@@ -137,22 +137,12 @@ class Bench(Room):
 
     def _upload(self) -> None:
         """Put the guest image into Glance, if it is not there."""
-        cloud, files = self.lab.cloud, self.settings.cache / 'bench-guest'
-        revision = ' '.join(((files / 'revision').read_text().strip(),
-                             _COMMAND_LINE))
-        old = cloud.image.find_image(IMAGE)
-        if old and old.properties.get('ghsched_revision') == revision:
-            return
-        for stale in list(cloud.image.images()):
-            if stale.name.startswith(IMAGE):
-                cloud.image.delete_image(stale)
-        kernel, ramdisk = (
-            catalog.upload(cloud, f'{IMAGE}-{name}', files / name, form)
-            for name, form in (('vmlinuz', 'aki'), ('initrd.img', 'ari')))
-        catalog.upload(
-            cloud, IMAGE, files / 'root.img', 'raw', kernel_id=kernel.id,
-            ramdisk_id=ramdisk.id, hw_machine_type='q35',
-            os_command_line=_COMMAND_LINE, ghsched_revision=revision)
+        files = self.settings.cache / 'bench-guest'
+        catalog.upload_guest(
+            self.lab.cloud, IMAGE, catalog.GuestFiles(
+                files / 'vmlinuz', files / 'initrd.img', files / 'root.img'),
+            _COMMAND_LINE, ' '.join(((files / 'revision').read_text().strip(),
+                                     _COMMAND_LINE)))
 
 
 if __name__ == '__main__':

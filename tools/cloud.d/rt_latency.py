@@ -53,21 +53,14 @@ def upload(lab: Lab, runs: int) -> None:
     """The guest image with cyclictest in its ramdisk."""
     values = rt_latency.SCENARIO.values({
         'runs': runs, 'interval': 10000, 'loops': 100})
-    for stale in lab.cloud.image.images():
-        if stale.name.startswith(IMAGE):
-            lab.cloud.image.delete_image(stale)
     files = lab.settings.cache / 'guest'
     with tempfile.TemporaryDirectory() as directory:
         ramdisk = guest_latency.ramdisk(
             Machine(), Path(directory),
             guest_latency.init(values).replace('read -r word', 'sleep 10'))
-        parts = [catalog.upload(lab.cloud, f'{IMAGE}-{kind}', path, kind)
-                 for kind, path in (('aki', files / 'vmlinuz'),
-                                    ('ari', ramdisk))]
-    catalog.upload(lab.cloud, IMAGE, files / 'disk.raw', 'raw',
-                   kernel_id=parts[0].id, ramdisk_id=parts[1].id,
-                   hw_machine_type='q35',
-                   os_command_line='console=ttyS0 quiet no_timer_check')
+        catalog.upload_guest(lab.cloud, IMAGE, catalog.GuestFiles(
+            files / 'vmlinuz', ramdisk, files / 'disk.raw'),
+            'console=ttyS0 quiet no_timer_check')
 
 
 @contextlib.contextmanager

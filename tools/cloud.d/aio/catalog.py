@@ -13,6 +13,7 @@
 
 """What the cloud must hold before it is of use: users, endpoints, images."""
 
+from dataclasses import dataclass
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -157,21 +158,45 @@ def image_and_flavor(settings: Settings) -> None:
     if is_done(settings, 'image', revision):
         return
     cloud = connect(settings)
-    for stale in cloud.image.images():
-        if stale.name.startswith(IMAGE):
-            cloud.image.delete_image(stale)
-    kernel = upload(cloud, f'{IMAGE}-kernel', files / 'vmlinuz', 'aki')
-    ramdisk = upload(cloud, f'{IMAGE}-ramdisk', files / 'initrd.img', 'ari')
-    upload(cloud, IMAGE, files / 'disk.raw', 'raw', kernel_id=kernel.id,
-           ramdisk_id=ramdisk.id, hw_machine_type='q35',
-           os_command_line='console=ttyS0 quiet')
+    upload_guest(cloud, IMAGE, GuestFiles(
+        files / 'vmlinuz', files / 'initrd.img', files / 'disk.raw'),
+        'console=ttyS0 quiet')
     if cloud.compute.find_flavor(FLAVOR) is None:
         cloud.compute.create_flavor(name=FLAVOR, vcpus=1, ram=192, disk=0)
     done(settings, 'image', revision)
 
 
-def upload(cloud: Any, name: str, path: Path, form: str,
-           **properties: str) -> Any:
+@dataclass(frozen=True)
+class GuestFiles:
+    """What a guest boots from; the disk is raw."""
+
+    kernel: Path
+    ramdisk: Path
+    disk: Path
+
+
+def upload_guest(cloud: Any, name: str, files: GuestFiles, command_line: str,
+                 revision: str = '') -> None:
+    """Put a guest into Glance, in place of an older one of that name.
+
+    :param revision: kept with it; nothing is done where it is there already.
+    """
+    old = cloud.image.find_image(name) if revision else None
+    if old is not None and old.properties.get('ghsched_revision') == revision:
+        return
+    for stale in list(cloud.image.images()):
+        if stale.name.startswith(name):
+            cloud.image.delete_image(stale)
+    kernel = _upload(cloud, f'{name}-kernel', files.kernel, 'aki')
+    ramdisk = _upload(cloud, f'{name}-ramdisk', files.ramdisk, 'ari')
+    kept = {'ghsched_revision': revision} if revision else {}
+    _upload(cloud, name, files.disk, 'raw', kernel_id=kernel.id,
+            ramdisk_id=ramdisk.id, hw_machine_type='q35',
+            os_command_line=command_line, **kept)
+
+
+def _upload(cloud: Any, name: str, path: Path, form: str,
+            **properties: str) -> Any:
     container = 'bare' if form == 'raw' else form
     return cloud.create_image(
         name, filename=str(path), disk_format=form, visibility='public',

@@ -202,26 +202,13 @@ def _map_host(settings: Settings) -> None:
 def upload_image(settings: Settings, cloud: Any) -> None:
     """Put the nested guest's kernel and ramdisk into Glance."""
     cache = settings.cache / 'vnode'
-    parts = {name: cache / f'guest-{name}' for name in ('kernel', 'ramdisk')}
-    revision = ' '.join([*((path / 'revision').read_text().strip()
-                           for path in parts.values()), _COMMAND_LINE])
-    old = cloud.image.find_image(IMAGE)
-    if old is not None and old.properties.get('ghsched_revision') == revision:
-        return
-    for stale in list(cloud.image.images()):
-        if stale.name.startswith(IMAGE):
-            cloud.image.delete_image(stale)
-    images = {
-        f'{name}_id': cloud.create_image(
-            f'{IMAGE}-{name}', filename=str(parts[name] / 'image'),
-            disk_format=form, container_format=form, visibility='public',
-            wait=True).id
-        for name, form in (('kernel', 'aki'), ('ramdisk', 'ari'))}
-    cloud.create_image(
-        IMAGE, filename=str(parts['ramdisk'] / 'disk'), disk_format='raw',
-        container_format='bare', visibility='public', wait=True,
-        hw_machine_type='q35', os_command_line=_COMMAND_LINE,
-        ghsched_revision=revision, **images)
+    kernel, ramdisk = cache / 'guest-kernel', cache / 'guest-ramdisk'
+    catalog.upload_guest(
+        cloud, IMAGE, catalog.GuestFiles(
+            kernel / 'image', ramdisk / 'image', ramdisk / 'disk'),
+        _COMMAND_LINE, ' '.join([*((path / 'revision').read_text().strip()
+                                   for path in (kernel, ramdisk)),
+                                 _COMMAND_LINE]))
 
 
 # -- the other commands -------------------------------------------------------
