@@ -52,22 +52,6 @@ bring_up() {
 }
 arguments=("$@")
 
-# The image of guests for benchmarks; whole, or not there.
-build_bench_guest() {
-    local image=$GHSCHED_HOME/cache/bench-guest key
-    key=$(cd "$GHSCHED_TOP/tools/cloud.d" &&
-        cat bench/* vnode/{debian.sh,root.sh,node-initrd-init} |
-        sha256sum | cut -c 1-16)
-    [ "$(cat "$image/revision" 2> /dev/null)" != "$key" ] || return 0
-    rm -rf "$image.new"
-    mkdir -p "$image.new"
-    step 'the image of guests for benchmarks' \
-        "$GHSCHED_TOP/tools/cloud.d/bench/image.sh" "$image.new" || return
-    echo "$key" > "$image.new/revision"
-    rm -rf "$image"
-    mv "$image.new" "$image"
-}
-
 if [ "${1:-}" = --vfs ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_vfs.py
     check_names "$tests" "${@:2}"
@@ -101,7 +85,12 @@ if [ "${1:-}" = --bench ]; then
     check_names "$tests" "${@:2}"
     need_root "$@"
     install_packages "$GHSCHED_TOP/bindep.txt" demo guests bench
-    build_bench_guest
+    parts=$GHSCHED_TOP/tools/cloud.d
+    cached "$GHSCHED_HOME/cache/bench-guest" \
+        'the image of guests for benchmarks' \
+        "$(key_of "$parts"/bench/* \
+        "$parts"/vnode/{debian.sh,root.sh,node-initrd-init})" \
+        "$parts/bench/image.sh"
     bring_up
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi

@@ -89,6 +89,27 @@ need_root() {
         bash "$0" "$@"
 }
 
+# -- what takes long to make ---------------------------------------------------
+
+# cached DIRECTORY TEXT KEY COMMAND [ARGUMENT...]: let a command fill a
+# directory, the first argument that it gets, unless that was done for this
+# key. The directory is whole or not there.
+cached() {
+    local target=$1 text=$2 key=$3 command=$4
+    [ "$(cat "$target/revision" 2> /dev/null)" != "$key" ] || return 0
+    rm -rf "$target.new"
+    mkdir -p "$target.new"
+    step "$text" "$command" "$target.new" "${@:5}" || return
+    echo "$key" > "$target.new/revision"
+    rm -rf "$target"
+    mv "$target.new" "$target"
+}
+
+# key_of FILE...: the hash of what they contain.
+key_of() {
+    cat "$@" | sha256sum | cut -c 1-16
+}
+
 # -- Debian packages ---------------------------------------------------------
 
 # packages_of FILE [PROFILE...]: the Debian packages that a bindep file names
