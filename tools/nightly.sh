@@ -35,12 +35,12 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL='releases properties fuzz killed bench moves sharing upgrade watcher'
-ALL+=' pairs soak vnode'
-[ $# -gt 0 ] || read -ra ALL_PARTS <<< "$ALL"
-[ $# -gt 0 ] || set -- "${ALL_PARTS[@]}"
+ALL=(releases properties fuzz killed bench moves sharing upgrade watcher pairs
+    soak vnode)
+[ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
-    [[ " $ALL " = *" $part "* ]] || { sed -n '/^# usage/,/^$/p' "$0"; exit 2; }
+    [[ " ${ALL[*]} " = *" $part "* ]] ||
+        { sed -n '/^# usage/,/^$/p' "$0"; exit 2; }
 done
 
 part_releases() {
