@@ -176,8 +176,9 @@ class Client(nova_reader.NovaReader):
         asked = [*((name, value) for name, value in query
                    if name != 'limit'),
                  ('limit', '1'), ('in_tree', host.uuid)]
-        answer = self._placement('/allocation_candidates?'
-                                 + parse.urlencode(asked))
+        answer = self._placement(
+            '/allocation_candidates?' + parse.urlencode(asked),
+            gone={'allocation_requests': []})
         return bool(answer['allocation_requests'])
 
     def owned(self) -> bool:

@@ -21,11 +21,13 @@ def get_json(adapter: Any, service: str, path: str, microversion: str | None,
              gone: Any = None) -> Any:
     """The answer to a GET.
 
-    :param gone: to be returned in place of a 404.
+    :param gone: to be returned in place of a 404, and where the query has a
+        resource class or a trait that Placement has never heard of.
     :raises CommandError: which says what the service refused, and why.
     """
     response = adapter.get(path, microversion=microversion)
-    if response.status_code == 404 and gone is not None:
+    if gone is not None and (response.status_code == 404 or (
+            response.status_code == 400 and 'No such' in detail(response))):
         return gone
     if response.status_code == 200:
         return response.json()

@@ -221,6 +221,27 @@ class ReadTest(base.TestCase):
                 servers=response)).diagnostics('u'))
 
 
+class CandidateTest(base.TestCase):
+    """Whether Placement would give a request to a host."""
+
+    HOST = types.SimpleNamespace(uuid='u')
+
+    def found(self, response):
+        return of(Adapter(allocation_candidates=response)).has_candidate(
+            self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
+
+    def test_no_host_has_what_placement_has_never_heard_of(self):
+        for detail in ('Invalid resource class in resources parameter: No '
+                       'such resource class CUSTOM_RT_CPU_PERMILLE.',
+                       'No such trait(s): CUSTOM_X.'):
+            self.assertFalse(self.found(Response(
+                400, {'errors': [{'detail': detail}]})))
+
+    def test_a_query_that_is_wrong_is_no_answer(self):
+        with self.assertRaises(exceptions.CommandError):
+            self.found(Response(400, {'errors': [{'detail': 'Malformed'}]}))
+
+
 class OwnedTest(base.TestCase):
     """Whether nova-scheduler asks for OWNER_NOVA."""
 
