@@ -192,6 +192,11 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'pools', 'request'),
     'nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs': (
         'self', 'pools', 'request'),
+    'nova.pci.stats.PciDeviceStats._get_rp_uuids_for_request': (
+        'self', 'provider_mapping', 'request'),
+    'nova.pci.stats.PciDeviceStats.'
+    '_filter_pools_based_on_placement_allocation': (
+        'self', 'pools', 'request', 'rp_uuids'),
     'nova.rpc.get_client': (
         'target', 'version_cap', 'serializer', 'call_monitor_timeout'),
     'nova.rpc.ClientRouter.client': ('self', 'context'),
@@ -683,19 +688,25 @@ def steer_fit() -> None:
     _wrap(hardware, 'numa_fit_instance_to_host', steered)
 
 
+def chosen_order(state: Any) -> tuple[int, ...] | None:
+    """Host node of each guest node where our filter has chosen them."""
+    return limits_order((state.limits or {}).get('numa_topology'))
+
+
 def limits_order(limits: Any) -> tuple[int, ...] | None:
     """Host node of each guest node in limits of ours."""
-    for physnet in _limit_physnets(limits):
+    for physnet in physnets(limits):
         order = names.order_of(physnet)
         if order is not None:
             return order
     return None
 
 
-def _limit_physnets(limits: Any) -> frozenset[str]:
-    if not limits or 'network_metadata' not in limits:
+def physnets(known: Any) -> frozenset[str]:
+    """The physical networks that limits name, or that a host cell has."""
+    if not known or 'network_metadata' not in known:
         return frozenset()
-    metadata = limits.network_metadata
+    metadata = known.network_metadata
     return frozenset(metadata.physnets if 'physnets' in metadata else ())
 
 
@@ -770,14 +781,21 @@ def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
     return copies
 
 
-def matching_pools(host_state: Any, request: Any) -> list[Any]:
-    """The pools of a host that have devices of the kind of a PCI request."""
+def matching_pools(host_state: Any, request: Any,
+                   mappings: Any = None) -> list[Any]:
+    """The pools of a host that have devices of the kind of a PCI request.
+
+    :param mappings: of the candidate that will be claimed: where it names
+        pools for the request, no others.
+    """
     stats = host_state.pci_stats
     pools = stats.pools if stats else []
     for matching in ('_filter_pools_for_spec',
                      '_filter_pools_for_unrequested_pfs'):
         pools = getattr(stats, matching)(pools, request) if pools else []
-    return list(pools)
+    return list(stats._filter_pools_based_on_placement_allocation(
+        pools, request, stats._get_rp_uuids_for_request(mappings, request))
+        if mappings and pools else pools)
 
 
 def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
@@ -798,9 +816,7 @@ def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
 
     :param of_node: name of the network by host NUMA node.
     """
-    return all('network_metadata' in cell
-               and of_node(cell.id) in cell.network_metadata.physnets
-               for cell in topology.cells)
+    return all(of_node(cell.id) in physnets(cell) for cell in topology.cells)
 
 
 def wrap_attach_interface(virtapi: Any, wrap: Callable[..., Any]) -> None:

@@ -83,7 +83,7 @@ def _share(state: Any, share: Mapping[int, float]) -> float:
 
     :param share: by node, of those that are known.
     """
-    order = compat.limits_order((state.limits or {}).get('numa_topology'))
+    order = compat.chosen_order(state)
     if order:
         return max((share[node] for node in order if node in share),
                    default=0.0)

@@ -62,9 +62,8 @@ def device_needs(state: Any, spec: compat.RequestSpec,
                  pools: Pools) -> list[DeviceNeed]:
     """What a guest asks for by alias, by ``ghsched:vfs`` and by ports."""
     wanted = spec.pci_requests if 'pci_requests' in spec else None
-    mappings = _mappings(state)
     return [DeviceNeed(count=request.count,
-                       pools=_pools_for(state, request, pools, mappings),
+                       pools=_pools_for(state, request, pools),
                        anywhere=_policy(request) in _ANYWHERE)
             for request in (wanted.requests if wanted else ())]
 
@@ -73,22 +72,11 @@ def _policy(request: Any) -> str | None:
     return request.numa_policy if 'numa_policy' in request else None
 
 
-def _pools_for(state: Any, request: Any, pools: Pools,
-               mappings: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """Those that Placement's candidate names, or those of the right kind.
-
-    Nova makes the names of request groups begin with the id of the PCI
-    request (``nova.scheduler.request_filter``).
-    """
-    request_id = request.request_id if 'request_id' in request else None
-    providers = {provider for group, found in mappings.items()
-                 if request_id and group.startswith(request_id)
-                 for provider in found}
-    chosen = {name for name, pool in pools.items()
-              if pool.get('rp_uuid') in providers}
-    if chosen:
-        return frozenset(chosen)
-    matching = compat.matching_pools(state, request)
+def _pools_for(state: Any, request: Any, pools: Pools) -> frozenset[str]:
+    """Those that Placement's candidate names, or those of the right kind."""
+    candidates = state.allocation_candidates or [{}]
+    matching = compat.matching_pools(state, request,
+                                     candidates[0].get('mappings'))
     return frozenset(name for name, pool in pools.items() if pool in matching)
 
 
@@ -101,18 +89,12 @@ def pci_pools(state: Any) -> Pools:
     return {str(number): pool for number, pool in enumerate(known)}
 
 
-def _mappings(state: Any) -> Mapping[str, Sequence[str]]:
-    """Providers by request group, of the candidate that will be claimed."""
-    candidates = state.allocation_candidates or [{}]
-    return candidates[0].get('mappings') or {}
-
-
 def chosen_nodes(state: Any,
                  nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
     """Host node of each guest node where our filter has chosen them."""
-    order = compat.limits_order((state.limits or {}).get('numa_topology'))
     known = {node.number: node for node in nodes}
-    return tuple(known[number] for number in order or () if number in known)
+    return tuple(known[number] for number in compat.chosen_order(state) or ()
+                 if number in known)
 
 
 def physnets(state: Any) -> frozenset[str]:
@@ -120,14 +102,7 @@ def physnets(state: Any) -> frozenset[str]:
 
     Our filter has nodes of Placement's choice in there.
     """
-    limits = (state.limits or {}).get('numa_topology')
-    if limits is None or 'network_metadata' not in limits:
-        return frozenset()
-    return _near(limits.network_metadata)
-
-
-def _near(metadata: Any) -> frozenset[str]:
-    return frozenset(metadata.physnets if 'physnets' in metadata else ())
+    return compat.physnets((state.limits or {}).get('numa_topology'))
 
 
 def threads(state: Any) -> int:
@@ -159,8 +134,7 @@ def _host_node(state: Any, pools: Pools, page_size: int | None,
         memory=_memory(state, cell, page_size),
         devices=_devices(pools, cell.id),
         memory_free=cell.avail_memory,
-        physnets=(_near(cell.network_metadata)
-                  if 'network_metadata' in cell else frozenset()))
+        physnets=compat.physnets(cell))
 
 
 def _devices(pools: Pools, node: int) -> dict[str, int]:
@@ -224,10 +198,8 @@ def _small_pages(state: Any, cell: Any, pages: Sequence[Any]) -> Share:
 
 
 def _of_pages(pages: Any) -> Share:
-    unusable = pages.reserved if 'reserved' in pages else 0
-    total = max(0, pages.total - unusable)
-    return Share(total * pages.size_kb // 1024,
-                 (total - pages.used) * pages.size_kb // 1024)
+    usable = max(0, pages.free + pages.used)
+    return Share(usable * pages.size_kb // 1024, pages.free_kb // 1024)
 
 
 # -- guests without a NUMA topology -------------------------------------------

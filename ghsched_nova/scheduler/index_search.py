@@ -38,6 +38,7 @@ from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler.host_index import Row
+from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import names
 from ghsched_placement import policy as policies
@@ -96,14 +97,14 @@ def need_of(spec: compat.RequestSpec, instances: Sequence[str] | None,
     policy = request_filter.policy_of(spec)
     demand = policy.demand(accounting) if policy else {}
     devices = _devices(spec, policy)
-    extra = int(bool(topology.emulator_threads_isolated))
     nodes = tuple(
-        NodeNeed(pinned=len(cell.pcpuset) + extra * (number == 0),
-                 shared=len(cell.cpuset), memory=cell.memory,
+        NodeNeed(pinned=node.pinned, shared=node.shared, memory=node.memory,
                  page=max(0, cell.pagesize or 0),
                  bandwidth=demand.get(number, 0),
                  devices=devices.get(number, ()))
-        for number, cell in enumerate(topology.cells))
+        for number, (cell, node) in enumerate(zip(
+            topology.cells, host_nodes.guest_nodes(topology, 1),
+            strict=True)))
     return Need(nodes, int(bool(policy and policy.controlled)),
                 steered=policy is not None, label=_label(spec),
                 unreported=policy is not None and any(

@@ -67,7 +67,7 @@ def _weigh(state: Any) -> float:
     near = node_choice.nearness(
         found, by_load.taken(state),
         conf.bottleneck_limits(compat.config().ghsched), alike=False)
-    order = compat.limits_order((state.limits or {}).get('numa_topology'))
+    order = compat.chosen_order(state)
     values = [near[node] for node in order or near if node in near]
     if not values:
         return UNKNOWN
