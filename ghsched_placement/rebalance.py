@@ -29,7 +29,6 @@ known is neither moved nor moved to.
 import abc
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
@@ -473,14 +472,3 @@ def _home(state: State, guest: Guest) -> Spot | None:
     if best is None or by_spot[best] <= here:
         return None
     return best
-
-
-def effect(cloud: Cloud, moves: Iterable[Move], settings: Settings
-           ) -> Mapping[Spot, tuple[float, float]]:
-    """Pressure of nodes before and after some moves."""
-    state = State(cloud, settings)
-    before = {spot: state.pressure(spot) for spot in state.nodes}
-    for move in moves:
-        state.apply(move)
-    return {spot: (before[spot], state.pressure(spot))
-            for spot in state.nodes}

@@ -172,7 +172,8 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
     Every device gets a root port of its own. No root port there is left
     free: libvirt places a device that has no address on the free port with
     the lowest index, whatever is above that port. Spare ports for hot-plug
-    are therefore only made when :func:`spare_ports_fit` says so.
+    are therefore only made while every device that libvirt will place finds a
+    free root port of the first host bridge, with a lower index.
 
     A domain with no root port of its own (Nova's ``num_pcie_ports=0``) gets
     as many as its other devices may need and one more. libvirt would make
@@ -204,20 +205,6 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
     _add_controllers(devices, room.new_ports, layout)
     _plug(wanted, layout)
     return document.text(root)
-
-
-def spare_ports_fit(xml: str, guest_node_of: Mapping[str, int | None]
-                    ) -> bool:
-    """Whether spare ports behind an expander bus would stay free.
-
-    They do when every device that libvirt will place finds a free root port
-    of the first host bridge, with a lower index. What needs a port is
-    counted on the safe side.
-    """
-    root = pci.parse(xml)
-    _strip_expanders(root)
-    return _room(pci.devices_of(root),
-                 _wanted(root, guest_node_of)).spares_fit
 
 
 def _wanted(root: etree._Element, guest_node_of: Mapping[str, int | None]
@@ -511,18 +498,6 @@ def read(xml: str) -> dict[str, int | None]:
         bus = topology.behind.get(pci.guest_bus(element) or 0, 0)
         found[address] = topology.expanders.get(bus)
     return found
-
-
-def strip(xml: str) -> str:
-    """Take out what the renderers put in.
-
-    Expander buses, their root ports, the addresses of devices on those, and
-    ``<numa>`` elements. Normal root ports stay: they do no harm, and which
-    of them Nova asked for cannot be told.
-    """
-    root = pci.parse(xml)
-    buses, elements = _strip_expanders(root), _strip_numa_elements(root)
-    return document.text(root) if buses or elements else xml
 
 
 def _strip_expanders(root: etree._Element) -> int:

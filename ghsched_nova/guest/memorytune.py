@@ -133,18 +133,6 @@ def fragment(tune: MemoryTune, extended: bool) -> str:
     return etree.tostring(element, encoding='unicode')
 
 
-def strip(xml: str) -> str:
-    """Take every ``<memorytune>`` out, and a ``<cputune>`` left empty by it.
-
-    :raises MemoryTuneError: when the document is no domain.
-    """
-    root = _parse(xml)
-    cputune = root.find('cputune')
-    if _remove_all(root) and cputune is not None and not len(cputune):
-        document.remove(cputune)
-    return document.text(root)
-
-
 def remap(xml: str, nodes: Mapping[int, int]) -> str:
     """Renumber the resctrl domains, as a live migration needs.
 
@@ -345,8 +333,6 @@ def _cputune_position(root: etree._Element) -> int:
                 if child.tag in _BEFORE_CPUTUNE), default=0)
 
 
-def _remove_all(root: etree._Element) -> int:
-    found = root.findall(f'cputune/{_TAG}')
-    for element in found:
+def _remove_all(root: etree._Element) -> None:
+    for element in root.findall(f'cputune/{_TAG}'):
         document.remove(element)
-    return len(found)

@@ -37,7 +37,6 @@ from ghsched_nova.guest import document
 _ADDRESS = re.compile(
     r'([0-9a-f]{1,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])', re.IGNORECASE)
 
-ROOT = 'pcie-root'
 PORT = 'pcie-root-port'
 EXPANDER = 'pcie-expander-bus'
 

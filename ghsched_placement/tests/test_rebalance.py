@@ -265,10 +265,3 @@ class DecisionTest(base.TestCase):
         self.assertLess(1, len(POLICY.plan(cloud, SETTINGS)))
         self.assertEqual(POLICY.plan(cloud, SETTINGS)[:1],
                          policy.plan(cloud, SETTINGS))
-
-    def test_the_effect_of_a_plan(self):
-        cloud = made([self.node(A0), self.node(A1)],
-                     [Guest(name, A0, 4.5, memory=1024) for name in 'ab'])
-        moves = POLICY.plan(cloud, SETTINGS)
-        self.assertEqual({A0: (1.25, 0.625), A1: (0, 0.625)},
-                         rebalance.effect(cloud, moves, SETTINGS))

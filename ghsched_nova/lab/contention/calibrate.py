@@ -14,8 +14,8 @@
 
 ``demand_mb`` of a machine with a published density is the demand at which the
 line is crossed half-way between the last number that passes and the first
-that does not. ``far_latency`` is the one at which binding a single instance
-gives the published gain.
+that does not. ``far_latency`` is the one at which :func:`bind_gain` is the
+published gain of binding a single instance.
 """
 
 from collections.abc import Callable
@@ -63,14 +63,6 @@ def fitted(machine: Machine, workload: Workload = REFERENCE,
     """
     return machine.with_value('demand_mb',
                               demand(machine, workload, baseline))
-
-
-def far_latency(machine: Machine, gain: float = BIND_GAIN) -> float:
-    """``far_latency`` at which one bound instance gains so much."""
-    def over(value: float) -> bool:
-        return bind_gain(machine.with_value('far_latency', value)) > gain
-
-    return _threshold(over, 1.0, 10.0)
 
 
 def bind_gain(machine: Machine) -> float:

@@ -30,7 +30,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from aio import catalog
-from aio import database
 from aio import host
 from aio.placement import PlacementReader
 from aio.settings import CloudError
@@ -324,14 +323,6 @@ class Lab(PlacementReader):
         """Host NUMA nodes of the policy in a domain's metadata."""
         return [int(node.get('host', -1)) for node in xml.iterfind(
             f'metadata/{{{POLICY_NAMESPACE}}}policy/*')]
-
-    def database_topology(self, server: Any) -> str:
-        """instance.numa_topology as it is stored."""
-        return database.query(
-            self.settings,
-            'select numa_topology from '  # noqa: S608
-            'nova_cell1.instance_extra '
-            f"where instance_uuid = '{server.id}'")
 
     # -- logs -----------------------------------------------------------------
 

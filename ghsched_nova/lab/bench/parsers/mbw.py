@@ -44,10 +44,3 @@ def parse(text: str) -> Mapping[str, tuple[float, ...]]:
     if not runs:
         raise errors.ParseError('mbw', 'there are no runs', text)
     return {method: tuple(values) for method, values in runs.items()}
-
-
-def average(text: str) -> Mapping[str, float]:
-    """mbw's own average in MiB/s, by method; nothing when it is not there."""
-    found = (_LINE.fullmatch(line.strip()) for line in text.splitlines())
-    return {match[2]: float(match[5]) for match in found
-            if match and match[1] == 'AVG'}

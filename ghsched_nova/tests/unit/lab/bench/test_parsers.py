@@ -273,12 +273,6 @@ class MbwTest(base.TestCase):
                          {name: len(runs) for name, runs in found.items()})
         self.assertEqual(7273.554, found['MEMCPY'][2])
 
-    def test_its_average_is_the_harmonic_mean(self):
-        text = capture('mbw-1.2.2.txt')
-        runs = mbw.parse(text)['MEMCPY']
-        harmonic = len(runs) / sum(1 / run for run in runs)
-        self.assertAlmostEqual(harmonic, mbw.average(text)['MEMCPY'], delta=1)
-
     def test_quiet(self):
         self.assertEqual(
             {'MEMCPY': (3041.825, 13582.343)},
