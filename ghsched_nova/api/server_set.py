@@ -24,7 +24,7 @@ answers one action itself::
 
 with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
 false}`` instead, host NUMA node by guest NUMA node, moves the server inside
-its host (:mod:`ghsched_nova.cmd.server_move`).
+its host (:mod:`ghsched_nova.live.server_move`).
 Whatever else comes goes on to Nova.
 """
 
@@ -40,11 +40,12 @@ from nova import exception
 from oslo_log import log as logging
 import webob
 
-from ghsched_nova.cmd import server_move
-from ghsched_nova.cmd import server_set
 from ghsched_nova import compat
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
+from ghsched_nova.live import server_move
+from ghsched_nova.live import server_set
+from ghsched_nova.live import servers
 from ghsched_placement import change as changes
 from ghsched_placement import policy as policies
 
@@ -153,7 +154,7 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
         nodes, dry_run = server_move.read(asked), asked.get('dry_run') is True
         with records.in_cell(uuid, context) as cell:
             return server_move.document(
-                server_move.move(cell, uuid, nodes, dry_run), dry_run)
+                servers.move(cell, uuid, nodes, dry_run), dry_run)
     return _change(context, uuid, *wish_of(asked))
 
 
@@ -161,7 +162,7 @@ def _change(context: Any, uuid: str, specs: Mapping[str, str | None],
             dry_run: bool) -> dict[str, Any]:
     with records.in_cell(uuid, context) as cell:
         return server_set.document(
-            server_set.change(cell, uuid, specs, dry_run), dry_run)
+            servers.change(cell, uuid, specs, dry_run), dry_run)
 
 
 def _refusal(code: int, message: str) -> webob.Response:

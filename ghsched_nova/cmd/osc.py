@@ -18,8 +18,9 @@ the token of the user; nothing of Nova is needed here.
 
 import argparse
 
-from ghsched_nova.cmd import server_move
-from ghsched_nova.cmd import server_set
+from ghsched_nova.cmd import server_set as arguments
+from ghsched_nova.live import server_move
+from ghsched_nova.live import server_set
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement import policy as policies
@@ -34,14 +35,14 @@ class SetServer(base.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        server_set.add_arguments(parser, 'name or UUID')
+        arguments.add_arguments(parser, 'name or UUID')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         client = clients.of(self.app)
         try:
-            asked = server_set.wish(parsed_args)
+            asked = arguments.wish(parsed_args)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: {error}') from error
         shown = client.set_bandwidth(

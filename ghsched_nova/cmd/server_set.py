@@ -15,35 +15,11 @@
 Runs where nova-manage runs: it needs Nova's API database, the message bus and
 the credentials of ``[placement]``, all from nova.conf. ``openstack ghsched
 server set`` asks nova-api for the same (:mod:`ghsched_nova.api.server_set`).
-
-The keys of the JSON are stable: none is renamed or removed.
-
-server
-    ``uuid``, ``name`` and ``host``.
-changed
-    Whether something had to be done; with ``--dry-run``, whether something
-    would have to be.
-dry_run
-    Whether it was asked only.
-running
-    Whether the policy holds already; that of a stopped guest holds when it
-    starts.
-nodes
-    For each guest NUMA node: ``guest_node``, ``host_node``, ``before`` and
-    ``after`` (``min``, ``max``, ``hardlimit`` and ``priority``, null for the
-    host's default) and ``effective``, the same for each resctrl ``domain``
-    of the host node, null for what the host has not. That is what the control
-    group of the server holds.
-guests
-    How many servers have that group together, this one among them; more than
-    1 only with ``[ghsched]group_sharing``.
 """
 
 import argparse
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 import json
 import sys
@@ -54,16 +30,10 @@ import warnings
 import prettytable
 
 from ghsched_nova.live import errors
+from ghsched_nova.live import server_set
 from ghsched_placement import change as changes
 from ghsched_placement import exits
 from ghsched_placement import policy as policies
-
-HEADER = ('Guest node', 'Host node', 'Key', 'Before', 'After',
-          'Held by the host')
-
-#: Short name of a key, as it stands in messages and in the JSON.
-_SHORT = {key.name: key.name.removeprefix('mem_bw_')
-          for key in changes.CHANGEABLE}
 
 
 class NotHere(Exception):  # noqa: N818
@@ -186,45 +156,9 @@ def carry_out(arguments: argparse.Namespace) -> Any:
     configure(arguments.config_file)
     # Nova reads its configuration while it is imported.
     from ghsched_nova.live import records
+    from ghsched_nova.live import servers
     with records.in_cell(server) as context:
-        return change(context, server, asked, arguments.dry_run)
-
-
-def change(context: Any, server: str, asked: Mapping[str, str | None],
-           dry_run: bool) -> Any:
-    """Change a server, and let Nova's list of its actions say so.
-
-    :param context: of the cell of the guest.
-    :returns: ghsched_nova.live.change.Plan
-    :raises: as :func:`carry_out`.
-    """
-    from ghsched_nova.live import records
-    wanted = live_change(context, server)
-    if dry_run:
-        return wanted.run(asked, dry_run)
-    with records.as_action(context, server):
-        return wanted.run(asked, dry_run)
-
-
-def live_change(context: Any, server: str) -> Any:
-    """The change of one guest, with all that it works with.
-
-    :param context: of the cell of the guest.
-    :returns: ghsched_nova.live.change.LiveChange
-    """
-    from ghsched_nova import compat
-    from ghsched_nova.live import change
-    from ghsched_nova.live import placement
-    from ghsched_nova.live import records
-    from ghsched_nova import rpcapi
-    return change.LiveChange(
-        records.NovaRecords(context, server),
-        lambda guest: placement.Shares(
-            compat.placement_client(), guest.uuid,
-            placement.nodes_of(guest.compute_node, guest.host_nodes),
-            placement.providers_of(guest.left)),
-        rpcapi.HostClient(context),
-        compat.config().ghsched.bandwidth_accounting)
+        return servers.change(context, server, asked, arguments.dry_run)
 
 
 def configure(files: Sequence[str] | None) -> None:
@@ -272,76 +206,12 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 
 
 def as_json(plan: Any, dry_run: bool) -> str:
-    return json.dumps(document(plan, dry_run), indent=2)
-
-
-def document(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """What was done, as the JSON has it."""
-    guest = plan.guest
-    return {
-        'server': {'uuid': guest.uuid, 'name': guest.name,
-                   'host': guest.host},
-        'changed': plan.needed, 'dry_run': dry_run, 'running': guest.running,
-        'guests': plan.guests,
-        'nodes': [{
-            'guest_node': number, 'host_node': host_node,
-            'before': before.as_dict(), 'after': after.as_dict(),
-            'effective': [
-                {'domain': one['domain'],
-                 **{short: one[short] for short in _SHORT.values()}}
-                for one in plan.effective if one['host_node'] == host_node],
-        } for number, host_node, before, after in _nodes(plan)],
-    }
+    return json.dumps(server_set.document(plan, dry_run), indent=2)
 
 
 def as_table(plan: Any, dry_run: bool) -> str:
-    shown = document(plan, dry_run)
-    table = prettytable.PrettyTable(HEADER)
+    shown = server_set.document(plan, dry_run)
+    table = prettytable.PrettyTable(server_set.HEADER)
     table.align = 'l'
-    table.add_rows([list(row) for row in rows(shown)])
-    return f'{table.get_string()}\n{summary(shown)}'
-
-
-def summary(shown: Mapping[str, Any]) -> str:
-    """What was done, in a sentence, and whom the host's values are for.
-
-    :param shown: see :func:`document`.
-    """
-    together = (f' The host holds these values for {shown["guests"]} servers '
-                'together, which share a control group.'
-                if shown['guests'] > 1 else '')
-    if not shown['changed']:
-        return 'Nothing to change.' + together
-    if shown['dry_run']:
-        return 'This could be done now. Nothing was changed.' + together
-    return ('Done.' if shown['running'] else
-            'Done; it holds when the server starts.') + together
-
-
-def rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One for each guest NUMA node and key, see :data:`HEADER`.
-
-    :param shown: see :func:`document`.
-    """
-    for node in shown['nodes']:
-        for name, short in _SHORT.items():
-            yield (str(node['guest_node']), str(node['host_node']), name,
-                   _text(node['before'][short]), _text(node['after'][short]),
-                   _distinct(_text(one[short], absent='-')
-                             for one in node['effective']))
-
-
-def _nodes(plan: Any) -> Iterator[tuple[int, int, Any, Any]]:
-    yield from zip(range(len(plan.guest.host_nodes)), plan.guest.host_nodes,
-                   plan.change.before.nodes, plan.change.after.nodes,
-                   strict=True)
-
-
-def _text(value: object, absent: str = 'default') -> str:
-    if value is None:
-        return absent
-    return str(value).lower()
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    return ', '.join(dict.fromkeys(texts))
+    table.add_rows([list(row) for row in server_set.rows(shown)])
+    return f'{table.get_string()}\n{server_set.summary(shown)}'

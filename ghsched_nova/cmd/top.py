@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import os
-import re
 import select
 import shutil
 import signal
@@ -37,174 +36,20 @@ from typing import NoReturn
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.monitor import top_output
+from ghsched_nova.monitor import top_screen
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
-from ghsched_nova.monitor import view
 from ghsched_placement import exits
-from ghsched_placement import load
 
-#: Home, and what is left of a line and of the screen cleared behind the text:
-#: nothing is blank for a moment, so nothing flickers.
-_HOME, _END_OF_LINE, _END_OF_SCREEN = '\x1b[H', '\x1b[K', '\x1b[J'
 #: The other screen, without a cursor; and back.
 _BEGIN, _END = '\x1b[?1049h\x1b[?25l', '\x1b[?25h\x1b[?1049l'
-
-_RED, _PLAIN = '\x1b[31m', '\x1b[0m'
-
-_ORDERS = {'u': 'used', 'n': 'name', 'd': 'node', 'i': 'min', 'a': 'max',
-           'e': 'effective'}
-_UP, _DOWN, _LEFT, _RIGHT = 'up', 'down', 'left', 'right'
-_PAGE_UP, _PAGE_DOWN, _TOP, _BOTTOM = 'page up', 'page down', 'top', 'bottom'
-_ESCAPE = '\x1b'
-#: As terminals send them (terminfo(5), xterm).
-_SEQUENCES = {'[A': _UP, '[B': _DOWN, '[C': _RIGHT, '[D': _LEFT, 'OA': _UP,
-              'OB': _DOWN, 'OC': _RIGHT, 'OD': _LEFT, '[5~': _PAGE_UP,
-              '[6~': _PAGE_DOWN, '[H': _TOP, '[F': _BOTTOM, '[1~': _TOP,
-              '[4~': _BOTTOM, 'OH': _TOP, 'OF': _BOTTOM}
-_SEQUENCE = re.compile(r'\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])?|[^\x1b]', re.S)
-_MOVES = {'j': _DOWN, 'k': _UP, 'h': _LEFT, 'l': _RIGHT, ' ': _PAGE_DOWN,
-          'g': _TOP, 'G': _BOTTOM}
-#: Columns of one step to the side.
-_SIDE = 8
-_HELP = ('q quit  / filter  r reverse  arrows scroll  order: u used n name '
-         'd node i min a max e effective')
-
-
-class Top:
-    """What is shown, and how.
-
-    :param source: of the figures.
-    :param order: a key of top_output.ORDERS.
-    :param as_json: whether a frame is a line of JSON.
-    :param match: only guests in whose names it is.
-    :param loaded: whether load and waiting are measured and shown.
-    """
-
-    def __init__(self, source: top_source.Source, order: str = 'used',
-                 reverse: bool = False, as_json: bool = False,
-                 match: str = '', loaded: bool = False) -> None:
-        self._source = source
-        self.order = order
-        self.reverse = reverse
-        self.as_json = as_json
-        self.match = match
-        self.loaded = loaded
-        self.skip = self.shift = 0
-        self._room = 1
-        self._asking: str | None = None
-        self._snapshot: view.Snapshot | None = None
-        self._load: load.Load | None = None
-        self._when = 0.0
-
-    def read(self) -> None:
-        """Take the figures of the next frame.
-
-        :raises MonitorUnavailable: when the host reports no bandwidth.
-        """
-        self._snapshot = self._source.snapshot()
-        if self.loaded:
-            self._load = self._source.load(
-                [usage.guest for usage in self._snapshot.guests],
-                self._snapshot)
-        self._when = time.time()
-
-    def text(self) -> str:
-        """The frame, without a newline at its end."""
-        if self._snapshot is None:
-            return ''
-        if self.as_json:
-            return top_output.as_json(self._snapshot, self._when,
-                                      self._source.problem, self._load)
-        return '\n'.join(line.text for line in self._page().lines())
-
-    def screen(self, columns: int, lines: int, colour: bool = False,
-               problem: str = '') -> str:
-        """A frame for a terminal, to be written at once.
-
-        :param problem: shown in place of the figures.
-        """
-        self._room = max(1, lines - 1)
-        if problem or self._snapshot is None:
-            rows = [top_output.Line(problem)]
-        else:
-            page = self._page()
-            self.skip = max(0, min(self.skip, len(page) - self._room))
-            rows = page.lines(self.skip, self._room)
-        rows = [line._replace(text=top_output.clip(
-            line.text, self.shift, columns)) for line in rows[:lines - 1]]
-        last = _HELP if self._asking is None else f'/{self._asking}'
-        return screen([*rows, top_output.Line(
-            top_output.clip(last, 0, columns))], colour)
-
-    def _page(self) -> top_output.Page:
-        if self._snapshot is None:
-            raise ValueError('nothing has been read')
-        return top_output.page(
-            self._snapshot,
-            time.strftime('%H:%M:%S', time.localtime(self._when)),
-            self._source.problem, self.order, self.reverse, self.match,
-            self.loaded, self._load)
-
-    def key(self, key: str) -> bool:
-        """Do as a key says; False for the one that ends it."""
-        if self._asking is not None:
-            self._ask(key)
-            return True
-        if key == '/':
-            self._asking = ''
-        elif key in _ORDERS:
-            self.order = _ORDERS[key]
-        elif key == 'r':
-            self.reverse = not self.reverse
-        elif key == _ESCAPE:
-            self.match = ''
-        else:
-            self._move(_MOVES.get(key, key))
-        return key != 'q'
-
-    def _move(self, where: str) -> None:
-        steps = {_UP: -1, _DOWN: 1, _PAGE_UP: -self._room,
-                 _PAGE_DOWN: self._room, _TOP: -self.skip, _BOTTOM: 10 ** 9}
-        self.skip = max(0, self.skip + steps.get(where, 0))
-        side = {_LEFT: -_SIDE, _RIGHT: _SIDE}.get(where, 0)
-        self.shift = max(0, self.shift + side)
-
-    def _ask(self, key: str) -> None:
-        """A key while the text to look for is typed."""
-        typed = self._asking or ''
-        if key in ('\r', '\n'):
-            self.match, self._asking, self.skip = typed, None, 0
-        elif key == _ESCAPE:
-            self._asking = None
-        elif key in ('\x7f', '\b'):
-            self._asking = typed[:-1]
-        elif len(key) == 1 and key.isprintable():
-            self._asking = typed + key
-
-
-def keys(text: str) -> list[str]:
-    """What a terminal has sent, key by key; unknown ones are left out."""
-    found = []
-    for match in _SEQUENCE.finditer(text):
-        if match[1] is None:
-            found.append(match[0])
-        elif match[1] in _SEQUENCES:
-            found.append(_SEQUENCES[match[1]])
-    return found
-
-
-def screen(lines: Sequence[top_output.Line], colour: bool = False) -> str:
-    """Lines that fit a terminal, as it is to be written."""
-    return _HOME + '\n'.join(
-        (f'{_RED}{line.text}{_PLAIN}' if colour and line.alarm
-         else line.text) + _END_OF_LINE for line in lines) + _END_OF_SCREEN
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog='ghsched-top',
         description='Memory bandwidth of guests: asked for, in force, and '
-                    'used. On a terminal: ' + _HELP + '.')
+                    'used. On a terminal: ' + top_screen.HELP + '.')
     console.add_version(top)
     top_source.add_options(top)
     top.add_argument('-d', '--delay', type=_seconds, default=2.0,
@@ -252,8 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.node_bandwidth:
         arguments.node_bandwidth = configured.node_bandwidth()
     source = top_source.source(arguments)
-    top = Top(source, arguments.order, arguments.reverse, arguments.json,
-              arguments.guest, arguments.load)
+    top = top_screen.Top(source, arguments.order, arguments.reverse,
+                         arguments.json, arguments.guest, arguments.load)
     batch = arguments.batch or arguments.json or not (
         sys.stdin.isatty() and sys.stdout.isatty())
     try:
@@ -273,7 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
-def _prime(top: Top, source: top_source.Source, delay: float) -> None:
+def _prime(top: top_screen.Top, source: top_source.Source,
+           delay: float) -> None:
     """Counters have no rate the first time, so wait for the second."""
     if top.loaded:
         top.read()
@@ -291,7 +137,7 @@ def _rounds(count: int | None) -> Iterator[bool]:
         yield done == count
 
 
-def _batch(top: Top, delay: float, count: int | None) -> None:
+def _batch(top: top_screen.Top, delay: float, count: int | None) -> None:
     for last in _rounds(count):
         top.read()
         print(top.text(), end='\n' if last or top.as_json else '\n\n',
@@ -300,7 +146,7 @@ def _batch(top: Top, delay: float, count: int | None) -> None:
             time.sleep(delay)
 
 
-def _interactive(top: Top, delay: float, count: int | None) -> None:
+def _interactive(top: top_screen.Top, delay: float, count: int | None) -> None:
     with (_wakened() as wakened,
           _terminal(sys.stdin.fileno(), sys.stdout.fileno()) as write):
         for last in _rounds(count):
@@ -316,7 +162,7 @@ def _interactive(top: Top, delay: float, count: int | None) -> None:
     print(problem or top.text())
 
 
-def _show(top: Top, problem: str, write: Callable[[str], None],
+def _show(top: top_screen.Top, problem: str, write: Callable[[str], None],
           delay: float, wakened: int) -> bool:
     """Show a frame until the next one; whether to go on.
 
@@ -339,7 +185,7 @@ def _show(top: Top, problem: str, write: Callable[[str], None],
         if sys.stdin in ready:
             typed = os.read(sys.stdin.fileno(), 64).decode(errors='replace')
             # No key at all: the terminal is gone.
-            if not typed or not all(map(top.key, keys(typed))):
+            if not typed or not all(map(top.key, top_screen.keys(typed))):
                 return False
 
 

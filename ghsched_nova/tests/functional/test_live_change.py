@@ -26,12 +26,12 @@ from nova import objects
 from oslo_db import exception as db_exc
 import oslo_messaging
 
-from ghsched_nova.cmd import server_set
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_nova.live import records
+from ghsched_nova.live import servers
 from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import rpc
@@ -63,7 +63,7 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
                 None if value is None else str(value)
                 for key, value in keys.items()}
         with records.in_cell(uuid) as context:
-            return server_set.change(context, uuid, wish, dry_run)
+            return servers.change(context, uuid, wish, dry_run)
 
     def refused(self, *words, **keys):
         error = self.assertRaises((errors.Refused, policies.PolicyError),

@@ -23,12 +23,13 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from oslo_utils import importutils
 from testtools import content
 
-from ghsched_nova.cmd import server_move
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
 from ghsched_nova.guest import node_move as domains
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
+from ghsched_nova.live import server_move
+from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
@@ -71,7 +72,7 @@ class CheckMoveTest(nova_base.GhschedTestCase):
 
     def check(self, server, nodes):
         with records.in_cell(server['id']) as context:
-            return server_move.move(context, server['id'], nodes, True)
+            return servers.move(context, server['id'], nodes, True)
 
     def test_it_is_found_out_and_nothing_changes(self):
         self.start_host()
@@ -193,7 +194,7 @@ class MoveTest(openstack_base.CommandTestCase):
     def move(self, node, server=None):
         uuid = (server or self.server)['id']
         with records.in_cell(uuid) as context:
-            return server_move.move(context, uuid, {0: node}, False)
+            return servers.move(context, uuid, {0: node}, False)
 
     @property
     def domain(self):

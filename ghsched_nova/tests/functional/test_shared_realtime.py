@@ -19,9 +19,9 @@ import tempfile
 import fixtures
 from lxml import etree
 
-from ghsched_nova.cmd import server_set
 from ghsched_nova.guest import scheduling
 from ghsched_nova.live import records
+from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import fake_qemu
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.threads import model
@@ -120,7 +120,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.assertEqual([RR, RR], self.classes(process))
         node, = self.host_nodes(server)
         with records.in_cell(server['id']) as context:
-            self.assertTrue(server_set.change(
+            self.assertTrue(servers.change(
                 context, server['id'], {'ghsched:mem_bw_min': '40'},
                 False).needed)
         self.assert_agreement(server, 'host_a', [40])

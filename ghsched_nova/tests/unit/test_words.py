@@ -19,8 +19,8 @@ import re
 
 from lxml import etree
 
-from ghsched_nova.cmd import server_set
 from ghsched_nova.guest import metadata
+from ghsched_nova.live import server_set
 from ghsched_nova.monitor import top_output
 from ghsched_nova.tests.fixtures import walk
 from ghsched_placement import diagnostics

@@ -26,6 +26,7 @@ import webob
 from ghsched_nova.api import server_set
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
+from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import errors as placement_errors
 from ghsched_placement.tests import base
@@ -47,7 +48,7 @@ class FilterTest(base.TestCase):
             'ghsched_nova.live.records.as_action'))
         self.change = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(
-            server_set.server_set, 'live_change',
+            servers, 'live_change',
             return_value=mock.Mock(run=self.change)))
         self.context = nova_context.RequestContext(
             'user', 'project', roles=['admin'])
@@ -100,7 +101,7 @@ class FilterTest(base.TestCase):
 
     def move(self, **more):
         with mock.patch.object(
-                server_set.server_move, 'node_mover',
+                servers, 'node_mover',
                 return_value=mock.Mock(
                     check=mock.Mock(return_value=plans.MOVE),
                     run=mock.Mock(return_value=plans.MOVE))

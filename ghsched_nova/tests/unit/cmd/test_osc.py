@@ -22,9 +22,9 @@ from unittest import mock
 from cliff import lister
 
 from ghsched_nova.cmd import osc
-from ghsched_nova.cmd import server_move
-from ghsched_nova.cmd import server_set
 from ghsched_nova.lab.planner import osc as density
+from ghsched_nova.live import server_move
+from ghsched_nova.live import server_set
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import base as osc_base

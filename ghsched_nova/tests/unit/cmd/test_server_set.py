@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import server_set
 from ghsched_nova.live import errors
+from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import change as changes
 from ghsched_placement import policy as policies
@@ -40,7 +41,7 @@ class CommandTest(base.TestCase):
             'ghsched_nova.live.records.in_cell', return_value=context))
         self.enterContext(mock.patch('ghsched_nova.live.records.as_action'))
         self.enterContext(mock.patch.object(
-            server_set, 'live_change', return_value=mock.Mock(
+            servers, 'live_change', return_value=mock.Mock(
                 run=self.answer)))
 
     def call(self, *arguments, server=plans.UUID):

@@ -38,6 +38,7 @@ import pyte
 from ghsched_nova.cmd import top
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import top_output
+from ghsched_nova.monitor import top_screen
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import trees
@@ -406,22 +407,22 @@ class ScreenTest(base.TestCase):
     def test_only_an_alarm_is_red(self):
         lines = [top_output.Line('a'), top_output.Line('b', True)]
         self.assertEqual('\x1b[Ha\x1b[K\n\x1b[31mb\x1b[0m\x1b[K\x1b[J',
-                         top.screen(lines, colour=True))
-        self.assertNotIn('\x1b[31m', top.screen(lines))
+                         top_screen.screen(lines, colour=True))
+        self.assertNotIn('\x1b[31m', top_screen.screen(lines))
 
     @given(st.lists(st.sampled_from(
         ['a', '/', '\r', '\x1b[A', '\x1bOB', '\x1b[5~', '\x1b'])))
     def test_each_key_of_a_terminal_is_found(self, typed):
         known = {'\x1b[A': 'up', '\x1bOB': 'down', '\x1b[5~': 'page up'}
         expected = [known.get(one, one) for one in typed]
-        self.assertEqual(expected, top.keys(''.join(typed)))
-        self.assertEqual([], top.keys('\x1b[200~'))
+        self.assertEqual(expected, top_screen.keys(''.join(typed)))
+        self.assertEqual([], top_screen.keys('\x1b[200~'))
 
     def test_one_write_per_frame(self):
         with mock.patch.object(os, 'write',
                                side_effect=lambda _fd, data: len(data)
                                ) as write:
-            top._write(1, top.screen([top_output.Line('a')] * 2))
+            top._write(1, top_screen.screen([top_output.Line('a')] * 2))
         self.assertEqual(1, write.call_count)
 
     def test_names_do_no_harm_to_the_terminal(self):
@@ -522,7 +523,7 @@ class OrderTest(base.TestCase):
                              page.lines(first, count))
 
     def test_keys(self):
-        shown = top.Top(None)
+        shown = top_screen.Top(None)
         for key, order in (('n', 'name'), ('e', 'effective'), ('u', 'used')):
             self.assertTrue(shown.key(key))
             self.assertEqual(order, shown.order)

@@ -10,7 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack ghsched server move-node``: other NUMA nodes of the same host.
+"""What is asked and shown of a move to other NUMA nodes (pure).
+
+It is that of ``openstack ghsched server move-node`` and of nova-api.
 
 The keys of the JSON are stable: none is renamed or removed.
 
@@ -77,45 +79,6 @@ def _number(text: str, whole: str) -> int:
 
 def _wrong(why: str) -> policies.PolicyError:
     return policies.PolicyError(KEY, why)
-
-
-def move(context: Any, server: str, nodes: Mapping[int, int],
-         dry_run: bool) -> Any:
-    """Move a server, and let Nova's list of its actions say so.
-
-    :param context: of the cell of the guest.
-    :param dry_run: find out whether it could be done, and change nothing.
-    :returns: ghsched_nova.live.node_move.Plan
-    :raises Refused: with the reason; all is as it was.
-    :raises LeftOver: when not all could be put back.
-    """
-    from ghsched_nova.live import records
-    mover = node_mover(context, server)
-    if dry_run:
-        return mover.check(nodes)
-    with records.as_action(context, server, records.MOVE_EVENT):
-        return mover.run(nodes)
-
-
-def node_mover(context: Any, server: str) -> Any:
-    """The move of one guest, with all that it works with.
-
-    :returns: ghsched_nova.live.node_move.NodeMove
-    """
-    # Nova reads its configuration while it is imported.
-    from ghsched_nova import compat
-    from ghsched_nova.live import node_move
-    from ghsched_nova.live import placement
-    from ghsched_nova.live import records
-    from ghsched_nova import rpcapi
-    return node_move.NodeMove(
-        records.NovaRecords(context, server),
-        lambda guest, nodes: placement.Shares(
-            compat.placement_client(), guest.uuid,
-            placement.nodes_of(guest.compute_node, nodes),
-            placement.providers_of(guest.left)),
-        rpcapi.HostClient(context),
-        compat.config().ghsched.bandwidth_accounting)
 
 
 # -- what is shown ------------------------------------------------------------

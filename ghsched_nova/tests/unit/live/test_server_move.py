@@ -14,7 +14,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.cmd import server_move
+from ghsched_nova.live import server_move
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base

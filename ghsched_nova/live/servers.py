@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A server changed or moved, with all of Nova and Placement that it takes.
+
+It is the same from where nova-manage runs and in nova-api.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ghsched_nova import compat
+from ghsched_nova.live import change as live_changes
+from ghsched_nova.live import node_move
+from ghsched_nova.live import placement
+from ghsched_nova.live import records
+from ghsched_nova import rpcapi
+
+
+def change(context: Any, server: str, asked: Mapping[str, str | None],
+           dry_run: bool) -> live_changes.Plan:
+    """Change a server, and let Nova's list of its actions say so.
+
+    :param context: of the cell of the guest.
+    :raises PolicyError: naming the key that is wrong.
+    :raises Refused: with the reason; all is as it was.
+    :raises LeftOver: when not all could be put back.
+    """
+    wanted = live_change(context, server)
+    if dry_run:
+        return wanted.run(asked, dry_run)
+    with records.as_action(context, server):
+        return wanted.run(asked, dry_run)
+
+
+def live_change(context: Any, server: str) -> live_changes.LiveChange:
+    """The change of one guest, with all that it works with.
+
+    :param context: of the cell of the guest.
+    """
+    return live_changes.LiveChange(
+        records.NovaRecords(context, server),
+        lambda guest: placement.Shares(
+            compat.placement_client(), guest.uuid,
+            placement.nodes_of(guest.compute_node, guest.host_nodes),
+            placement.providers_of(guest.left)),
+        rpcapi.HostClient(context),
+        compat.config().ghsched.bandwidth_accounting)
+
+
+def move(context: Any, server: str, nodes: Mapping[int, int],
+         dry_run: bool) -> node_move.Plan:
+    """Move a server, and let Nova's list of its actions say so.
+
+    :param context: of the cell of the guest.
+    :param dry_run: find out whether it could be done, and change nothing.
+    :raises Refused: with the reason; all is as it was.
+    :raises LeftOver: when not all could be put back.
+    """
+    mover = node_mover(context, server)
+    if dry_run:
+        return mover.check(nodes)
+    with records.as_action(context, server, records.MOVE_EVENT):
+        return mover.run(nodes)
+
+
+def node_mover(context: Any, server: str) -> node_move.NodeMove:
+    """The move of one guest, with all that it works with."""
+    return node_move.NodeMove(
+        records.NovaRecords(context, server),
+        lambda guest, nodes: placement.Shares(
+            compat.placement_client(), guest.uuid,
+            placement.nodes_of(guest.compute_node, nodes),
+            placement.providers_of(guest.left)),
+        rpcapi.HostClient(context),
+        compat.config().ghsched.bandwidth_accounting)

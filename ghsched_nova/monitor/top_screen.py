@@ -1,0 +1,175 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ghsched-top shows on a terminal, and what its keys do (pure)."""
+
+from collections.abc import Sequence
+import re
+import time
+
+from ghsched_nova.monitor import top_output
+from ghsched_nova.monitor import top_source
+from ghsched_nova.monitor import view
+from ghsched_placement import load
+
+#: Home, and what is left of a line and of the screen cleared behind the text:
+#: nothing is blank for a moment, so nothing flickers.
+_HOME, _END_OF_LINE, _END_OF_SCREEN = '\x1b[H', '\x1b[K', '\x1b[J'
+_RED, _PLAIN = '\x1b[31m', '\x1b[0m'
+
+_ORDERS = {'u': 'used', 'n': 'name', 'd': 'node', 'i': 'min', 'a': 'max',
+           'e': 'effective'}
+_UP, _DOWN, _LEFT, _RIGHT = 'up', 'down', 'left', 'right'
+_PAGE_UP, _PAGE_DOWN, _TOP, _BOTTOM = 'page up', 'page down', 'top', 'bottom'
+_ESCAPE = '\x1b'
+#: As terminals send them (terminfo(5), xterm).
+_SEQUENCES = {'[A': _UP, '[B': _DOWN, '[C': _RIGHT, '[D': _LEFT, 'OA': _UP,
+              'OB': _DOWN, 'OC': _RIGHT, 'OD': _LEFT, '[5~': _PAGE_UP,
+              '[6~': _PAGE_DOWN, '[H': _TOP, '[F': _BOTTOM, '[1~': _TOP,
+              '[4~': _BOTTOM, 'OH': _TOP, 'OF': _BOTTOM}
+_SEQUENCE = re.compile(r'\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])?|[^\x1b]', re.S)
+_MOVES = {'j': _DOWN, 'k': _UP, 'h': _LEFT, 'l': _RIGHT, ' ': _PAGE_DOWN,
+          'g': _TOP, 'G': _BOTTOM}
+#: Columns of one step to the side.
+_SIDE = 8
+HELP = ('q quit  / filter  r reverse  arrows scroll  order: u used n name '
+        'd node i min a max e effective')
+
+
+class Top:
+    """What is shown, and how.
+
+    :param source: of the figures.
+    :param order: a key of top_output.ORDERS.
+    :param as_json: whether a frame is a line of JSON.
+    :param match: only guests in whose names it is.
+    :param loaded: whether load and waiting are measured and shown.
+    """
+
+    def __init__(self, source: top_source.Source, order: str = 'used',
+                 reverse: bool = False, as_json: bool = False,
+                 match: str = '', loaded: bool = False) -> None:
+        self._source = source
+        self.order = order
+        self.reverse = reverse
+        self.as_json = as_json
+        self.match = match
+        self.loaded = loaded
+        self.skip = self.shift = 0
+        self._room = 1
+        self._asking: str | None = None
+        self._snapshot: view.Snapshot | None = None
+        self._load: load.Load | None = None
+        self._when = 0.0
+
+    def read(self) -> None:
+        """Take the figures of the next frame.
+
+        :raises MonitorUnavailable: when the host reports no bandwidth.
+        """
+        self._snapshot = self._source.snapshot()
+        if self.loaded:
+            self._load = self._source.load(
+                [usage.guest for usage in self._snapshot.guests],
+                self._snapshot)
+        self._when = time.time()
+
+    def text(self) -> str:
+        """The frame, without a newline at its end."""
+        if self._snapshot is None:
+            return ''
+        if self.as_json:
+            return top_output.as_json(self._snapshot, self._when,
+                                      self._source.problem, self._load)
+        return '\n'.join(line.text for line in self._page().lines())
+
+    def screen(self, columns: int, lines: int, colour: bool = False,
+               problem: str = '') -> str:
+        """A frame for a terminal, to be written at once.
+
+        :param problem: shown in place of the figures.
+        """
+        self._room = max(1, lines - 1)
+        if problem or self._snapshot is None:
+            rows = [top_output.Line(problem)]
+        else:
+            page = self._page()
+            self.skip = max(0, min(self.skip, len(page) - self._room))
+            rows = page.lines(self.skip, self._room)
+        rows = [line._replace(text=top_output.clip(
+            line.text, self.shift, columns)) for line in rows[:lines - 1]]
+        last = HELP if self._asking is None else f'/{self._asking}'
+        return screen([*rows, top_output.Line(
+            top_output.clip(last, 0, columns))], colour)
+
+    def _page(self) -> top_output.Page:
+        if self._snapshot is None:
+            raise ValueError('nothing has been read')
+        return top_output.page(
+            self._snapshot,
+            time.strftime('%H:%M:%S', time.localtime(self._when)),
+            self._source.problem, self.order, self.reverse, self.match,
+            self.loaded, self._load)
+
+    def key(self, key: str) -> bool:
+        """Do as a key says; False for the one that ends it."""
+        if self._asking is not None:
+            self._ask(key)
+            return True
+        if key == '/':
+            self._asking = ''
+        elif key in _ORDERS:
+            self.order = _ORDERS[key]
+        elif key == 'r':
+            self.reverse = not self.reverse
+        elif key == _ESCAPE:
+            self.match = ''
+        else:
+            self._move(_MOVES.get(key, key))
+        return key != 'q'
+
+    def _move(self, where: str) -> None:
+        steps = {_UP: -1, _DOWN: 1, _PAGE_UP: -self._room,
+                 _PAGE_DOWN: self._room, _TOP: -self.skip, _BOTTOM: 10 ** 9}
+        self.skip = max(0, self.skip + steps.get(where, 0))
+        side = {_LEFT: -_SIDE, _RIGHT: _SIDE}.get(where, 0)
+        self.shift = max(0, self.shift + side)
+
+    def _ask(self, key: str) -> None:
+        """A key while the text to look for is typed."""
+        typed = self._asking or ''
+        if key in ('\r', '\n'):
+            self.match, self._asking, self.skip = typed, None, 0
+        elif key == _ESCAPE:
+            self._asking = None
+        elif key in ('\x7f', '\b'):
+            self._asking = typed[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self._asking = typed + key
+
+
+def keys(text: str) -> list[str]:
+    """What a terminal has sent, key by key; unknown ones are left out."""
+    found = []
+    for match in _SEQUENCE.finditer(text):
+        if match[1] is None:
+            found.append(match[0])
+        elif match[1] in _SEQUENCES:
+            found.append(_SEQUENCES[match[1]])
+    return found
+
+
+def screen(lines: Sequence[top_output.Line], colour: bool = False) -> str:
+    """Lines that fit a terminal, as it is to be written."""
+    return _HOME + '\n'.join(
+        (f'{_RED}{line.text}{_PLAIN}' if colour and line.alarm
+         else line.text) + _END_OF_LINE for line in lines) + _END_OF_SCREEN
