@@ -12,6 +12,7 @@
 
 """What users read is called as the contributor guide calls it."""
 
+import ast
 import configparser
 import dataclasses
 import pkgutil
@@ -20,8 +21,12 @@ import re
 from lxml import etree
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.live import messages
+from ghsched_nova.live import move_messages
+from ghsched_nova.live import server_move
 from ghsched_nova.live import server_set
 from ghsched_nova.monitor import top_output
+from ghsched_nova.tests.fixtures import plans
 from ghsched_nova.tests.fixtures import walk
 from ghsched_placement import diagnostics
 from ghsched_placement.policy import GuestPolicy
@@ -53,6 +58,33 @@ def commands():
                 if isinstance(value, tuple) and value and all(
                         isinstance(one, str) for one in value):
                     yield from value
+
+
+def headings(*places):
+    """Columns of the tables of programs: each is in the source as it is.
+
+    :param places: files, with wildcards, below ghsched_nova.
+    """
+    top = walk.DESIGN.parents[3] / 'ghsched_nova'
+    for file in (file for place in places for file in top.glob(place)):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Tuple | ast.List):
+                texts = [one.value for one in node.elts
+                         if isinstance(one, ast.Constant)
+                         and isinstance(one.value, str)]
+                if len(texts) > 1 and all(text[:1].isalpha()
+                                          for text in texts):
+                    yield from texts
+
+
+def keys(document):
+    """Names in what is sent as JSON."""
+    if isinstance(document, dict):
+        yield from map(str, document)
+        document = list(document.values())
+    if isinstance(document, list):
+        for one in document:
+            yield from keys(one)
 
 
 def elements():
@@ -102,6 +134,24 @@ class WordsTest(base.TestCase):
         self.assertEqual({}, self.wrong([
             *names, *server_set.HEADER, *top_output._NODE_TITLES,
             *top_output._GUEST_TITLES]))
+
+    def test_tables_of_ghsched_host(self):
+        names = set(headings('cmd/*.py'))
+        self.assertLessEqual({'Action', 'Not measured', 'To do'}, names)
+        self.assertEqual({}, self.wrong(names))
+
+    def test_tables_of_ghsched_bench(self):
+        names = set(headings('lab/bench/*.py'))
+        self.assertLessEqual({'Path', 'Of host-host', 'Shown'}, names)
+        self.assertEqual({}, self.wrong(names))
+
+    def test_changes_and_moves(self):
+        names = {*keys(messages.pack((NodePolicy(1),), (0,))),
+                 *keys(move_messages.pack(plans.MOVE.request)),
+                 *keys(server_set.document(plans.plan(), False)),
+                 *keys(server_move.document(plans.MOVE, False))}
+        self.assertLessEqual({'host_node', 'min', 'pins', 'effective'}, names)
+        self.assertEqual({}, self.wrong(names))
 
     def test_metrics_and_labels(self):
         names = set(samples())
