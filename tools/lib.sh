@@ -366,6 +366,19 @@ ensure_venv() {
     exec 9>&-
 }
 
+# value_of OPTION ARGUMENT...: what is given as "OPTION VALUE" or "OPTION=VALUE".
+value_of() {
+    local name=$1
+    shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+        "$name") echo "${2:-}" ;;
+        "$name="*) echo "${1#*=}" ;;
+        esac
+        shift
+    done
+}
+
 # ensure_older REVISION: an older release of this project, in a directory for
 # PYTHONPATH.
 ensure_older() {

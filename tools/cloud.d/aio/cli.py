@@ -470,7 +470,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_up(commands: Any) -> None:
     one = commands.add_parser(
-        'up', help='install what is missing and start what is down')
+        'up', help='install what is missing and start what is down',
+        allow_abbrev=False)   # tools/cloud reads options, too
     one.add_argument('--hosts', type=int, choices=(1, 2), default=1,
                      help='how many compute hosts (default: %(default)s)')
     one.add_argument(
