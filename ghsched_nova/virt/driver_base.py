@@ -33,13 +33,12 @@ from ghsched_nova.virt import agreement
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import interrupts
+from ghsched_nova.virt import notices
 from ghsched_nova.virt import refusal
 from ghsched_nova.virt import scheduling
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
-
-_NOT_PROTECTED = 'ghsched.server.not_protected.'
 
 
 class DriverBase(libvirt_driver.LibvirtDriver):
@@ -54,8 +53,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._interrupts = interrupts.InterruptKeeper(
             compat.config().ghsched, compat.dedicated_cpus())
         self._last_running: list[desired.Running] = []
-        # Of whom it was said last that they are not protected.
-        self._notified: frozenset[str] = frozenset()
+        self._notices = notices.Notices(compat.notify)
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
 
@@ -122,23 +120,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           {'name': guest.name, 'problem': problem})
 
     def _notify_not_held(self) -> None:
-        """Send a notification of each guest that has lost its protection.
-
-        And of each that has it again, or has gone. What fails here must not
-        stop a report or a guest that has arrived.
-        """
-        reasons = dict(self._ghsched.not_held)
-        before, self._notified = self._notified, frozenset(reasons)
-        host = compat.config().host
-        try:
-            for uuid in sorted(self._notified - before):
-                compat.notify(_NOT_PROTECTED + 'start', {
-                    'host': host, 'server': uuid, 'reason': reasons[uuid]})
-            for uuid in sorted(before - self._notified):
-                compat.notify(_NOT_PROTECTED + 'end', {
-                    'host': host, 'server': uuid})
-        except Exception as error:
-            LOG.warning('ghsched: a notification cannot be sent: %s', error)
+        """Tell of guests that have lost their protection, or have it again."""
+        self._notices.report(compat.config().host,
+                             dict(self._ghsched.not_held))
 
     def _all_running(self) -> list[desired.Running]:
         guests = self._host.list_guests(only_running=True)
