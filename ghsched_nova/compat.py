@@ -227,6 +227,17 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.compute.manager.ComputeManager._attach_interface': (
         'self', 'context', 'instance', 'network_id', 'port_id',
         'requested_ip', 'tag'),
+    'nova.compute.manager.ComputeManager._reset_live_migration': (
+        'self', 'context', 'instance'),
+    'nova.compute.manager.ComputeManager._post_live_migration_update_host': (
+        'self', 'ctxt', 'instance', 'dest', 'block_migration',
+        'migrate_data', 'source_bdms'),
+    'nova.compute.manager.ComputeManager.update_available_resource': (
+        'self', 'context', 'startup'),
+    'nova.compute.manager.ComputeManager._is_instance_storage_shared': (
+        'self', 'context', 'instance', 'host'),
+    'nova.objects.migration.Migration.get_by_instance_and_status': (
+        'context', 'instance_uuid', 'status'),
 }
 
 #: Nova's release (major number) that brought a parameter of
@@ -828,10 +839,63 @@ def wrap_attach_interface(virtapi: Any, wrap: Callable[..., Any]) -> None:
     :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
     :param wrap: takes Nova's method and returns another.
     """
+    _wrap_manager(virtapi, '_attach_interface', wrap)
+
+
+def wrap_reset_live_migration(virtapi: Any, wrap: Callable[..., Any]) -> None:
+    """Have a function of ours around the end of a live migration at a start.
+
+    ``_reset_live_migration`` of nova-compute's manager aborts what was under
+    way when the service ended, and leaves the server to its host, even if the
+    guest runs on the other by now.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param wrap: takes Nova's method and returns another.
+    """
+    _wrap_manager(virtapi, '_reset_live_migration', wrap)
+
+
+def _wrap_manager(virtapi: Any, name: str, wrap: Callable[..., Any]) -> None:
+    """Replace a method of nova-compute's manager, if that is not done yet."""
     manager: Any = getattr(virtapi, '_compute', None)
-    attach = getattr(manager, '_attach_interface', None)
-    if attach is not None and not hasattr(attach, '__wrapped__'):
-        manager._attach_interface = wrap(attach)
+    method = getattr(manager, name, None)
+    if method is not None and not hasattr(method, '__wrapped__'):
+        setattr(manager, name, wrap(method))
+
+
+def live_migration_under_way(context: Any, instance: Any) -> Any:
+    """The migration whose guest is copied, as its record says, or None."""
+    try:
+        return objects.Migration.get_by_instance_and_status(
+            context, instance.uuid, 'running')
+    except exception.MigrationNotFoundByStatus:
+        return None
+
+
+def finish_live_migration(virtapi: Any, context: Any, instance: Any,
+                          migration: Any) -> None:
+    """Do what nova-compute does after a guest was copied.
+
+    What it knew of the migration is lost, so that this is cautious: no disk
+    is removed but with the directory of a guest that is not on shared storage,
+    and no volume is disconnected, because the records of them are those of
+    the destination already.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param migration: a live migration from this host.
+    :raises Exception: whatever Nova raises; the server is the destination's
+        then as well (``_post_live_migration_update_host``).
+    """
+    manager: Any = virtapi._compute
+    # It is a start, and the tracker of resources knows no device yet.
+    manager.update_available_resource(context, startup=True)
+    manager._post_live_migration_update_host(
+        context, instance, migration.dest_compute,
+        migrate_data=objects.LibvirtLiveMigrateData(
+            migration=migration, is_shared_block_storage=True,
+            is_shared_instance_path=manager._is_instance_storage_shared(
+                context, instance, host=migration.dest_compute)),
+        source_bdms=objects.BlockDeviceMappingList(objects=[]))
 
 
 def has_room(host_state: Any, spec: RequestSpec, guest_node: int,

@@ -12,6 +12,7 @@
 
 """The part of the compute driver for live migration, on either side."""
 
+import functools
 from typing import Any
 
 from nova import exception
@@ -19,6 +20,7 @@ from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.virt import arrival
+from ghsched_nova.virt import cut_off
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import migration
 from ghsched_nova.virt import refusal
@@ -28,6 +30,24 @@ LOG = logging.getLogger(__name__)
 
 class MigratingDriver(base.DriverBase):
     """Checks, renumbers and protects guests that migrate while they run."""
+
+    def init_host(self, host: str) -> None:
+        super().init_host(host)
+        compat.wrap_reset_live_migration(self.virtapi, functools.partial(
+            cut_off.finishing, under_way=compat.live_migration_under_way,
+            is_here=self._has_domain, finish=functools.partial(
+                compat.finish_live_migration, self.virtapi)))
+
+    def _has_domain(self, instance: Any) -> bool:
+        """Whether libvirt has the guest; it has if libvirt cannot say."""
+        try:
+            self._host.get_guest(instance)
+        except exception.InstanceNotFound:
+            return False
+        except exception.InternalError as error:
+            LOG.warning('ghsched: libvirt cannot say whether it has the '
+                        'guest: %s', error, instance=instance)
+        return True
 
     def check_source_migrate_data_at_dest(self, ctxt: Any, instance: Any,
                                           migrate_data: Any,

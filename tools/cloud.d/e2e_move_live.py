@@ -13,7 +13,12 @@
 
 """Checks of live migration."""
 
+import os
+import signal
+
 from aio import cli
+from aio import host
+from aio import process
 from aio.settings import ComputeHost
 from e2e_move_room import MoveRoom
 
@@ -78,6 +83,29 @@ class LiveMigration(MoveRoom):
             self.lab.cloud.compute.reset_server_state(server, 'active')
         self._is_on(server, 1)
         self._is_on(self._live(server), 2)
+
+    def test_live_cut_off(self) -> None:
+        """nova-compute dies after the copy: the server is where it runs."""
+        server = self._on('cut-off', 'bw30', 1)
+        name = self.lab.domain_name(server)
+        compute = self.services.compute(self._host(1))
+        self.lab.cloud.compute.live_migrate_server(
+            server, host=None, block_migration='auto')
+        host.run(self._host(2), (
+            'sh', '-c', f'until [ -e /run/libvirt/qemu/{name}.pid ]; do '
+                        'sleep 0.05; done'))
+        # libvirt goes on alone.
+        os.kill(compute.pid or 0, signal.SIGSTOP)
+        host.run(self._host(1), (
+            'sh', '-c', f'while virsh dominfo {name} > /dev/null 2>&1; do '
+                        'sleep 0.2; done'))
+        process.kill(compute)
+        cli.up(self.settings)
+        server = self._settled(server, 'ACTIVE')
+        self._is_on(server, 2)
+        self._goes_on(server)
+        # Nothing that it has left there is in its way.
+        self._is_on(self._live(server), 1)
 
     def test_live_no_group_there(self) -> None:
         """A guest arrives where no group can be made, and gets one later."""

@@ -12,6 +12,9 @@
 
 """Live migration: the claim takes what Placement gave, on every Nova."""
 
+import time
+from unittest import mock
+
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
@@ -23,13 +26,16 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 
 
-class BandwidthTest(nova_base.GhschedTestCase):
+class TwoHostsTestCase(nova_base.GhschedTestCase):
 
     def setUp(self):
         super().setUp()
         for name in ('host_a', 'host_b'):
             self.start_host(name, nodes=4, cores=2)
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+
+
+class BandwidthTest(TwoHostsTestCase):
 
     def migrate(self, nodes, **keys):
         """Migrate to where only the nodes 1 and 3 have bandwidth."""
@@ -59,6 +65,55 @@ class BandwidthTest(nova_base.GhschedTestCase):
     def test_a_guest_without_a_policy_is_claimed_as_nova_does(self):
         server = self.migrate(1)
         self.assertEqual([0], self.host_nodes(server))
+
+
+class CutOffTest(TwoHostsTestCase):
+    """nova-compute of the source ends when libvirt has copied the guest."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        with mock.patch.object(self.src.manager,
+                               '_post_live_migration_update_host') as after:
+            self.api.post_server_action(self.server['id'], {
+                'os-migrateLive': {'host': None, 'block_migration': 'auto'}})
+            self._wait_for_migration_status(self.server, ['running'])
+            while not after.called:
+                time.sleep(0.1)
+
+    def leave(self):
+        """As libvirt does on the source of a migration that has succeeded."""
+        domain, = self.domains('host_a')
+        domain.destroy()
+        domain.undefine()
+
+    def assert_on(self, host, other):
+        self.server = self._wait_for_state_change(self.server, 'ACTIVE')
+        self.assertEqual(host, self.server['OS-EXT-SRV-ATTR:host'])
+        self.assert_agreement(self.server, host, [30])
+        self.assertEqual([], self.domains(other))
+        self._run_periodics()
+        root = self.compute_rp_uuids[other]
+        self.assertEqual({0}, {
+            used for provider in (root, *(
+                self.provider(other, node) for node in range(4)))
+            for used in self._get_provider_usages(provider).values()})
+
+    def test_the_server_is_where_its_guest_runs(self):
+        self.leave()
+        self.restart_compute_service('host_a')
+        self.assert_on('host_b', 'host_a')
+
+    def test_it_is_not_started_on_its_old_host_as_well(self):
+        self.flags(resume_guests_state_on_host_boot=True)
+        self.leave()
+        self.restart_compute_service('host_a')
+        self.assert_on('host_b', 'host_a')
+
+    def test_one_that_has_not_left_stays(self):
+        self.restart_compute_service('host_a')
+        self.server = self._wait_for_state_change(self.server, 'ACTIVE')
+        self.assertEqual('host_a', self.server['OS-EXT-SRV-ATTR:host'])
 
 
 class VfsOnlyTest(test_vfs.VfsTestCase):
