@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import datetime
 import functools
 import itertools
+import types
 from typing import Any
 from typing import TypeAlias
 
@@ -136,6 +137,9 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'filter_obj_list', 'spec_obj'),
     'nova.scheduler.client.report.SchedulerReportClient.'
     'get_allocation_candidates': ('self', 'context', 'resources'),
+    'nova.scheduler.client.report.SchedulerReportClient.claim_resources': (
+        'self', 'context', 'consumer_uuid', 'alloc_request', 'project_id',
+        'user_id', 'allocation_request_version', 'consumer_generation'),
     'nova.scheduler.utils.ResourceRequest.to_querystring': ('self',),
     'nova.scheduler.host_manager.HostManager._get_host_states': (
         'self', 'context', 'compute_nodes', 'services'),
@@ -672,6 +676,34 @@ def is_rebuilt_in_place(instance: Any) -> bool:
 def placement_client() -> Any:
     """The client that nova-scheduler and nova-compute share per process."""
     return report.report_client_singleton()
+
+
+class _WithoutAllocations:
+    """A Placement client that takes a consumer for new."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    @staticmethod
+    def get(*_args: Any, **_kwargs: Any) -> Any:
+        return types.SimpleNamespace(status_code=404)
+
+
+def claim_resources(client: Any, *args: Any, **kwargs: Any) -> Any:
+    """As ``SchedulerReportClient.claim_resources``, mostly by one request.
+
+    It first reads what the guest has, because an evacuated one has something.
+    Placement refuses a claim that takes such a guest for new, so it is read
+    then only.
+    """
+    try:
+        return report.SchedulerReportClient.claim_resources(
+            _WithoutAllocations(client), *args, **kwargs)
+    except exception.AllocationUpdateFailed:
+        return client.claim_resources(*args, **kwargs)
 
 
 def steer_fit() -> None:

@@ -111,7 +111,7 @@ class _NotingClient:
         return getattr(self._client, name)
 
     def claim_resources(self, *args: Any, **kwargs: Any) -> Any:
-        claimed = self._client.claim_resources(*args, **kwargs)
+        claimed = compat.claim_resources(self._client, *args, **kwargs)
         self._seen.lost = self._seen.lost or not claimed
         return claimed
 

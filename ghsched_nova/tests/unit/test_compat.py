@@ -14,8 +14,11 @@
 import copy
 import inspect
 import types
+from unittest import mock
 
+from nova import context
 from nova import objects
+from nova.scheduler.client import report
 from nova import version
 from oslo_utils import importutils
 
@@ -198,6 +201,39 @@ class PlaceTest(base.TestCase):
             (node_move.GuestCell(0, frozenset({0, 1}), memory=512),),
             compat.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
         self.assertEqual((), compat.guest_cells(None))
+
+
+class ClaimTest(base.TestCase):
+    """What a claim asks Placement, for a guest with allocations or without."""
+
+    CONFLICT = {'errors': [{'code': 'placement.concurrent_update',
+                            'detail': 'consumer generation conflict'}]}
+    SOURCE = {'allocations': {'source': {'resources': {'VCPU': 1}}},
+              'consumer_generation': 7}
+
+    def claim(self, *answers):
+        """Whether it succeeds, and the methods and bodies of its requests."""
+        adapter = mock.Mock()
+        adapter.put.side_effect = [
+            mock.Mock(status_code=code, json=lambda: self.CONFLICT)
+            for code in answers]
+        adapter.get.return_value = mock.Mock(
+            status_code=200, json=lambda: self.SOURCE)
+        claimed = compat.claim_resources(
+            report.SchedulerReportClient(adapter=adapter),
+            context.get_admin_context(), 'guest',
+            {'allocations': {'target': {'resources': {'VCPU': 1}}}},
+            'project', 'user', '1.36')
+        return (claimed, adapter.get.call_count,
+                [set(call.kwargs['json']['allocations'])
+                 for call in adapter.put.call_args_list])
+
+    def test_a_new_guest_takes_one_request(self):
+        self.assertEqual((True, 0, [{'target'}]), self.claim(204))
+
+    def test_an_evacuated_guest_keeps_what_it_has(self):
+        self.assertEqual((True, 1, [{'target'}, {'source', 'target'}]),
+                         self.claim(409, 204))
 
 
 class HostTopologyTest(base.TestCase):
