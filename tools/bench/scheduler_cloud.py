@@ -37,6 +37,7 @@ from nova import objects
 from nova.objects import pci_device_pool
 from nova.objects import service as service_object
 import os_traits
+from oslo_utils import timeutils
 from placement.db.sqlalchemy import migration
 import sqlalchemy as sa
 
@@ -67,6 +68,7 @@ _STEP = 5000
 class Node:
     """A NUMA node of a host.
 
+    :param memory: MiB that guests have.
     :param used: bandwidth that guests have, in percent.
     :param vfs: free VFs of its PF; None without one.
     """
@@ -76,24 +78,24 @@ class Node:
     pf: str = ''
     pf_provider: int = 0
     pinned: set[int] = field(default_factory=set)
+    memory: int = 0
     used: int = 0
     vfs: int | None = None
-
-    @property
-    def guests(self) -> int:
-        return len(self.pinned) // GUEST_CPUS
 
 
 @dataclass
 class Host:
+    """A compute node.
+
+    :param groups: free control groups.
+    """
+
     name: str
     uuid: str
     root: int
     nodes: list[Node]
-
-    @property
-    def guests(self) -> int:
-        return sum(node.guests for node in self.nodes)
+    guests: int = 0
+    groups: int = GROUPS
 
 
 def databases(engine: str, place: str) -> dict[str, str]:
@@ -186,6 +188,9 @@ class Cloud:
             'created_at': _NOW})
         first = node.number * CPUS + slot * GUEST_CPUS
         node.pinned |= set(range(first, first + GUEST_CPUS))
+        node.memory += GUEST_MEMORY
+        host.guests += 1
+        host.groups -= 1
         share = self._random.choice((15, 20, 20, 25))
         share = min(share, 100 - RESERVED - node.used)
         node.used += share
@@ -269,7 +274,7 @@ def _cell(node: Node) -> Any:
              for size, total in ((4, MEMORY * 256), (2048, 0), (1048576, 0))]
     return objects.NUMACell(
         id=node.number, cpuset=set(), pcpuset=cpus, memory=MEMORY,
-        cpu_usage=0, memory_usage=node.guests * GUEST_MEMORY,
+        cpu_usage=0, memory_usage=node.memory,
         pinned_cpus=node.pinned, siblings=[{cpu} for cpu in sorted(cpus)],
         mempages=pages, socket=node.number // 2,
         network_metadata=objects.NetworkMetadata(
@@ -294,7 +299,7 @@ def _load(host: Host) -> load.Load:
         return chance.uniform(0, .7)
     return load.Load(time.time(), 10, tuple(load.HostNode(
         node.number, cpus=CPUS, vcpus=len(node.pinned), memory=MEMORY,
-        memory_free=MEMORY - node.guests * GUEST_MEMORY, cpu_load=some(),
+        memory_free=MEMORY - node.memory, cpu_load=some(),
         cpu_wait=some() / 10, bandwidth=1e10, capacity=2e10,
         memory_load=some(), memory_wait=0., io_load=some(), io_wait=some(),
         bottlenecks=()) for node in host.nodes))
@@ -302,7 +307,7 @@ def _load(host: Host) -> load.Load:
 
 def stats(host: Host) -> dict[str, str]:
     guests = str(host.guests)
-    left = headroom.Headroom(0, host.guests, GROUPS - host.guests, {
+    left = headroom.Headroom(0, host.guests, host.groups, {
         node.number: 100 - RESERVED - node.used for node in host.nodes})
     return {**headroom.write(left), **load.write(_load(host)),
             'num_instances': guests, 'io_workload': '0',
@@ -318,17 +323,18 @@ def _compute_node(host: Host) -> dict[str, Any]:
             'topology': {'cells': nodes, 'sockets': 1, 'cores': CPUS,
                          'threads': 1}}
     memory, disk = MEMORY * nodes, 4000
+    free = memory - sum(node.memory for node in host.nodes)
     return {
         'host': host.name, 'hypervisor_hostname': host.name,
         'uuid': host.uuid, 'deleted': 0, 'created_at': _NOW,
         'updated_at': _NOW + datetime.timedelta(
             seconds=int(host.uuid[:8], 16) % 60),
         'vcpus': CPUS * nodes, 'memory_mb': memory, 'local_gb': disk,
-        'vcpus_used': guests * GUEST_CPUS,
-        'memory_mb_used': guests * GUEST_MEMORY,
+        'vcpus_used': sum(len(node.pinned) for node in host.nodes),
+        'memory_mb_used': memory - free,
         'local_gb_used': guests * GUEST_DISK, 'hypervisor_type': 'QEMU',
         'hypervisor_version': 8000000, 'cpu_info': json.dumps(info),
-        'free_ram_mb': memory - guests * GUEST_MEMORY,
+        'free_ram_mb': free,
         'free_disk_gb': disk - guests * GUEST_DISK,
         'disk_available_least': disk - guests * GUEST_DISK,
         'running_vms': guests, 'current_workload': 0,
@@ -338,6 +344,13 @@ def _compute_node(host: Host) -> dict[str, Any]:
         'numa_topology': topology(host)._to_json(),
         'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0,
         'disk_allocation_ratio': 1.0, 'mapped': 1, 'host_ip': '127.0.0.1'}
+
+
+def report(connection: sa.Connection, host: Host) -> None:
+    """What its nova-compute writes when a guest has come."""
+    nodes = main_models.ComputeNode.__table__
+    connection.execute(nodes.update().where(nodes.c.uuid == host.uuid).values(
+        **_compute_node(host) | {'updated_at': timeutils.utcnow()}))
 
 
 def _service(host: Host) -> dict[str, Any]:

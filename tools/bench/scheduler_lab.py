@@ -57,7 +57,8 @@ from ghsched_nova import compat  # noqa: E402
 import scheduler_cloud as clouds  # noqa: E402
 
 MODES = ('stock', 'whole', 'index')
-#: The whole search with a weigher of ours beside those of Nova.
+#: A weigher of ours beside those of Nova, with the whole search or, as in
+#: ``score+index``, with the index.
 WEIGHERS = {'score': 'weighers.GhschedFragmentationWeigher',
             'gradient': 'gradient_weigher.GhschedGradientWeigher'}
 _OURS = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
@@ -175,7 +176,7 @@ class Placement:
 
 def _settings(urls: dict[str, str], mode: str,
               directory: str) -> dict[str, dict[str, str]]:
-    ours = mode != 'stock'
+    ours, parts = mode != 'stock', mode.split('+')
     return {
         'DEFAULT': {'transport_url': 'fake:/', 'host': 'scheduler',
                     'service_down_time': '999999999',
@@ -193,9 +194,9 @@ def _settings(urls: dict[str, str], mode: str,
             'weight_classes': ','.join([
                 'nova.scheduler.weights.all_weighers',
                 *(f'ghsched_nova.scheduler.{name}' for of, name
-                  in WEIGHERS.items() if of == mode)]),
+                  in WEIGHERS.items() if of in parts)]),
             'pci_in_placement': 'True'},
-        'ghsched': {'scheduler_index': str(mode == 'index'),
+        'ghsched': {'scheduler_index': str('index' in parts),
                     'scheduler_index_hosts': '0',
                     # Hosts have reported their load once and for all.
                     'load_max_age': '999999999'},

@@ -17,12 +17,8 @@ by itself with its traits checked in the answer, must be those that the whole
 search has for that host. And whenever the whole search finds a host, the
 manager with the index finds one.
 
-With ``--fill`` two schedulers fill a cloud each with the same guests until
-that many in a row were refused: how many guests does each have placed?
-
 usage: python tools/bench/scheduler_same.py [--clouds N] [--requests N]
-           [--hosts N] [--asked N] [--seed N] [--fill N]
-           [--filled PART]
+           [--hosts N] [--asked N] [--seed N]
 """
 
 import argparse
@@ -44,7 +40,6 @@ from nova.scheduler import request_filter as nova_filter  # noqa: E402
 from nova.scheduler import utils  # noqa: E402
 import sqlalchemy as sa  # noqa: E402
 
-from ghsched_nova.scheduler import host_index  # noqa: E402
 from ghsched_nova.scheduler import index_search  # noqa: E402
 from ghsched_nova.scheduler import request_filter  # noqa: E402
 from ghsched_placement import names  # noqa: E402
@@ -165,47 +160,6 @@ def _places(lab: labs.Lab, spec: Any, indexed: bool) -> bool:
     return bool(found)
 
 
-def fill(seed: int, hosts: int, filled: float, refusals: int, indexed: bool,
-         pipe: Any) -> None:
-    """Boot guests until so many in a row were refused.
-
-    Hosts do not report here, so what the index knows of its own claims must
-    not be forgotten.
-    """
-    host_index.CLAIM_AGE = float('inf')
-    chance = random.Random(seed)  # noqa: S311
-    placed = in_vain = 0
-    with labs.place('sqlite') as directory:
-        urls = clouds.databases('sqlite', directory)
-        labs.objects.register_all()
-        clouds.build(urls, hosts, seed, 4, filled)
-        lab = labs.Lab(urls, 'index' if indexed else 'whole')
-        while in_vain < refusals:
-            found, _reason = lab.select(lab.spec(request(chance)))
-            placed += bool(found)
-            in_vain = 0 if found else in_vain + 1
-    pipe.send(placed)
-
-
-def compare_fill(seed: int, hosts: int, filled: float, refusals: int) -> bool:
-    """Whether both ways place the same number of guests, within 1 %.
-
-    Each has a cloud and a process of its own, at the same time.
-    """
-    fork = multiprocessing.get_context('fork')
-    pipes = []
-    for indexed in (True, False):
-        pipe, other = fork.Pipe()
-        fork.Process(target=fill, args=(
-            seed, hosts, filled, refusals, indexed, other)).start()
-        other.close()
-        pipes.append(pipe)
-    by_index, whole = (pipe.recv() for pipe in pipes)
-    print(f'cloud {seed}, {hosts} hosts filled until {refusals} refusals in a '
-          f'row: {by_index} guests by the index, {whole} by the whole search')
-    return abs(by_index - whole) <= whole / 100
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--clouds', type=int, default=4)
@@ -215,14 +169,7 @@ def main() -> None:
                         help='whose candidates are compared for each request, '
                         'at random; all unless given')
     parser.add_argument('--seed', type=int, default=1)
-    parser.add_argument('--fill', type=int, metavar='REFUSALS')
-    parser.add_argument('--filled', type=float, default=.9, metavar='PART',
-                        help='of the CPUs that guests have before')
     options = parser.parse_args()
-    if options.fill:
-        sys.exit(not all(
-            compare_fill(seed, options.hosts, options.filled, options.fill)
-            for seed in range(options.seed, options.seed + options.clouds)))
     fork = multiprocessing.get_context('fork')
     pairs = placed = 0
     wrong: list[str] = []
