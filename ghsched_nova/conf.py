@@ -274,7 +274,7 @@ OPTS: list[cfg.Opt] = [
              'for it, are tried before the host is passed over. Used by '
              'nova-scheduler.'),
     cfg.BoolOpt(
-        'scheduler_index', default=False,
+        'scheduler_index', default=True,
         help='Whether nova-scheduler proposes hosts by an index of what they '
              'have reported, and asks Placement about those alone. A request '
              'then costs the same in a cloud of any size. What the index '
