@@ -120,7 +120,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           {'name': guest.name, 'problem': problem})
 
     def _notify_not_held(self) -> None:
-        """Tell of guests that have lost their protection, or have it again."""
+        """Report guests that have lost their protection, or have it again."""
         self._notices.report(compat.config().host,
                              dict(self._ghsched.not_held))
 
