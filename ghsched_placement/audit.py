@@ -62,9 +62,23 @@ def audit(host: capacity.Host, servers: Iterable[Server],
                 host, server, is_shared(host, server.policy))
     accounted = {*others.known, *(server.uuid for server in servers)}
     for consumer in sorted(holdings.keys() - accounted):
+        if consumer in others.owners:
+            found.append(_kept(host, consumer, holdings[consumer],
+                               others.owners[consumer]))
+            continue
         found.append(_ownerless(host, consumer, holdings[consumer],
                                 others.servers.get(consumer)))
     return (*found, *audit_host.sums(host, servers, allocated(host, holdings)))
+
+
+def _kept(host: capacity.Host, consumer: str,
+          held: Mapping[str, Mapping[str, int]], owner: str) -> Finding:
+    """What a migration holds of a server that never left."""
+    return Finding(
+        host.name, 'allocation-kept', consumer,
+        f'holds {ours(host, held) or _plain(held)} of the server {owner}, '
+        'whose migration has ended', 'Placement was away when Nova wanted to '
+        'give it back; --fix does', owner)
 
 
 def _ownerless(host: capacity.Host, consumer: str,

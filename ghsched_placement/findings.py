@@ -31,6 +31,7 @@ class Finding:
     :param subject: name or UUID of what it is about.
     :param text: what is wrong.
     :param remedy: what an admin can do about it.
+    :param owner: UUID of the server that the subject holds something for.
     """
 
     host: str
@@ -38,6 +39,7 @@ class Finding:
     subject: str
     text: str
     remedy: str
+    owner: str = ''
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,10 @@ class Others:
         progress.
     :param servers: where servers are that are not on their way, by UUID:
         name of the compute node; empty for one that is nowhere.
+    :param owners: UUIDs of servers that hold nothing, by that of the
+        migration that has ended and still holds it for them.
     """
 
     known: frozenset[str] = frozenset()
     servers: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)

@@ -48,12 +48,14 @@ class Repair:
     :param text: what is to be done.
     :param wanted: what the consumer is to hold of providers of the host, 0
         for nothing; what is not in it stays.
+    :param owner: UUID of the server that takes all of it over, if one does.
     """
 
     host: str
     consumer: str
     text: str
     wanted: Amounts
+    owner: str = ''
 
 
 def plan(host: capacity.Host, servers: Iterable[Server], holdings: Holdings,
@@ -72,6 +74,9 @@ def plan(host: capacity.Host, servers: Iterable[Server], holdings: Holdings,
         if finding.kind in _OWNERLESS:
             if up or finding.kind == 'allocation-without-server':
                 repair = given_back(host, finding.subject, held)
+        elif finding.owner in by_uuid:
+            repair = handed_over(host, finding.subject, held,
+                                 by_uuid[finding.owner])
         elif finding.kind in _DIFFERENT and finding.subject in by_uuid:
             repair = healed(host, by_uuid[finding.subject], held, accounting)
         if repair is not None and repair.consumer not in planned:
@@ -81,7 +86,7 @@ def plan(host: capacity.Host, servers: Iterable[Server], holdings: Holdings,
 
 def is_about(finding: Finding) -> bool:
     """Whether a finding is of a kind that a repair is for."""
-    return finding.kind in (*_OWNERLESS, *_DIFFERENT)
+    return finding.kind in (*_OWNERLESS, *_DIFFERENT) or bool(finding.owner)
 
 
 def given_back(host: capacity.Host, consumer: str,
@@ -94,6 +99,14 @@ def given_back(host: capacity.Host, consumer: str,
                   'with all else of this host', {
                       provider: dict.fromkeys(resources, 0)
                       for provider, resources in held.items()})
+
+
+def handed_over(host: capacity.Host, consumer: str, held: Amounts,
+                server: Server) -> Repair:
+    """All that a migration holds for the server that it was of."""
+    return Repair(
+        host.name, consumer, f'give it back to {server.name}: '
+        + audit.ours(host, held), {}, server.uuid)
 
 
 def healed(host: capacity.Host, server: Server, held: Amounts,
@@ -165,3 +178,30 @@ def body(answer: Mapping[str, Any], wanted: Amounts
                         for provider, resources in then.items()},
         **{key: answer[key] for key in ('project_id', 'user_id',
                                         'consumer_generation')}}
+
+
+def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
+           repair: Repair, generation: int | None = None
+           ) -> dict[str, dict[str, Any]] | None:
+    """What to POST for a consumer and the server that takes all over.
+
+    None when there is nothing to do, such as for a server that has been
+    given something meanwhile. As ``SchedulerReportClient.move_allocations``
+    of Nova does it when a migration fails.
+
+    :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
+    :param owner: likewise of the server.
+    :param generation: of the server in Placement, which does not tell the one
+        of a consumer that holds nothing.
+    """
+    if owner['allocations'] or not answer['allocations']:
+        return None
+    of_both = {key: answer[key] for key in ('project_id', 'user_id')}
+    return {
+        repair.consumer: {**of_both, 'allocations': {},
+                          'consumer_generation':
+                              answer['consumer_generation']},
+        repair.owner: {
+            **of_both, 'consumer_generation': generation, 'allocations': {
+                provider: {'resources': entry['resources']}
+                for provider, entry in answer['allocations'].items()}}}

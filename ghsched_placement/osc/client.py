@@ -154,18 +154,34 @@ class Client(nova_reader.NovaReader):
 
         :returns: why Placement refuses it; empty when it is done.
         """
-        path = f'/allocations/{wanted.consumer}'
-        for _ in range(_TRIES):
-            change = repair.body(self._placement(path), wanted.wanted)
-            if change is None:
+        for number in range(_TRIES):
+            response = self._reallocate(wanted, number)
+            if response is None:
                 return ''
-            response = self.placement.put(path, json=change,
-                                          microversion=_PLACEMENT)
             if response.status_code == 204:
                 return ''
             if 'concurrent_update' not in response.text:
                 break
         return f'HTTP {response.status_code} {http.detail(response)}'
+
+    def _reallocate(self, wanted: repair.Repair, number: int) -> Any:
+        """Placement's answer; None when there is nothing to do.
+
+        :param number: of the attempt.
+        """
+        path = f'/allocations/{wanted.consumer}'
+        now = self._placement(path)
+        if wanted.owner:
+            # A consumer without allocations is unknown to Placement, unless
+            # it was stopped between making the consumer and them.
+            both = repair.bodies(
+                now, self._placement(f'/allocations/{wanted.owner}'), wanted,
+                generation=0 if number % 2 else None)
+            return both and self.placement.post('/allocations', json=both,
+                                                microversion=_PLACEMENT)
+        change = repair.body(now, wanted.wanted)
+        return change and self.placement.put(path, json=change,
+                                             microversion=_PLACEMENT)
 
     def has_candidate(self, host: capacity.Host,
                       query: Iterable[tuple[str, str]]) -> bool:

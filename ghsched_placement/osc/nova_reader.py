@@ -141,6 +141,12 @@ class NovaReader:
             '/os-migrations', 'migrations', _MIGRATIONS, {'status': status},
             'uuid')}
 
+    def migrations_of(self, uuid: str) -> set[str]:
+        """UUIDs of all migrations that a server has ever had."""
+        return {one['uuid'] for one in self._pages(
+            '/os-migrations', 'migrations', _MIGRATIONS,
+            {'instance_uuid': uuid}, 'uuid')}
+
     def diagnostics(self, uuid: str) -> diagnostics.Report | None:
         """What the host reports about a server; None when it tells nothing."""
         said = self.said(uuid)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections.abc import Set
 import dataclasses
 from dataclasses import dataclass
 import functools
@@ -264,4 +265,23 @@ def _others(client: clients.Client, host: capacity.Host,
             known.add(uuid)
         elif record is not None:
             places[uuid] = place
-    return Others(frozenset(known), places)
+    left = unknown - known - places.keys()
+    return Others(frozenset(known), places, _owners(client, left, [
+        one.uuid for one in servers
+        if one.policy and not one.moving and one.uuid not in holdings])
+        if left else {})
+
+
+def _owners(client: clients.Client, left: Set[str], bare: Iterable[str]
+            ) -> dict[str, str]:
+    """Servers of the migrations that hold something for them.
+
+    A migration takes over what its server holds, and gives it back when it
+    fails, unless Placement is away just then.
+
+    :param left: consumers that are no servers.
+    :param bare: servers that hold nothing of their host.
+    """
+    return {consumer: uuid for uuid in bare
+            for consumer in client.migrations_of(uuid) & left
+            if not client.held(uuid)}

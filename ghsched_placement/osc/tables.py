@@ -68,7 +68,8 @@ class Fitted(cliff_table.TableFormatter):
         fitted = prettytable.PrettyTable(column_names, header=False)
         fitted.add_row(list(column_names), divider=True)
         self.add_rows(fitted, column_names, rows)
-        fitted.max_width = dict(zip(column_names, widths(
+        # Set as a whole, a width of each column is taken from 3.15 on.
+        fitted.max_width.update(zip(column_names, widths(
             [len(part) - 2 for part in rule.split('+')[1:-1]],
             [max(map(len, name.split())) for name in column_names],
             limit - _FIRST - _AROUND * len(column_names)), strict=True))

@@ -158,3 +158,34 @@ class BodyTest(base.TestCase):
                   'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
         one, = plan(guest(), {ROOT: {'VCPU': 2}})
         self.assertIsNone(repair.body(answer, one.wanted))
+
+
+class BodiesTest(base.TestCase):
+    """What a migration holds of a server that holds nothing."""
+
+    REPAIR = repair.Repair('a', 'migration', '', {}, A)
+
+    def answer(self, now):
+        return {'allocations': {
+            uuid: {'resources': dict(resources), 'generation': 4}
+            for uuid, resources in now.items()},
+            'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
+
+    @given(AMOUNTS)
+    def test_all_of_it_changes_its_consumer(self, now):
+        found = repair.bodies(self.answer(now), {'allocations': {}},
+                              self.REPAIR)
+        if not now:
+            self.assertIsNone(found)
+            return
+        self.assertEqual({'project_id': 'p', 'user_id': 'u',
+                          'allocations': {}, 'consumer_generation': 3},
+                         found['migration'])
+        self.assertEqual(now, {
+            uuid: entry['resources'] for uuid, entry
+            in found[A]['allocations'].items()})
+        self.assertIsNone(found[A]['consumer_generation'])
+
+    def test_a_server_that_holds_something_meanwhile(self):
+        held = self.answer({ROOT: {'VCPU': 2}})
+        self.assertIsNone(repair.bodies(held, held, self.REPAIR))

@@ -18,6 +18,7 @@ import fixtures
 from nova.cmd import manage
 from nova import context as nova_context
 from nova import objects
+from nova.scheduler.client import report
 
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import openstack_base
@@ -42,14 +43,19 @@ class AuditTest(openstack_base.CommandTestCase):
                 in found['allocations'].items()}
 
     def failed_migration(self, server):
-        """What a failed live migration leaves: the source, held twice."""
+        """UUID of a live migration that has failed."""
         migration = objects.Migration(
             nova_context.get_admin_context(), status='error',
             instance_uuid=server['id'], source_compute='host_a',
             dest_compute='host_b', source_node='host_a', project_id='p',
             user_id='u', migration_type='live-migration')
         migration.create()
-        self.placement.put(f'/allocations/{migration.uuid}', {
+        return migration.uuid
+
+    def left_by_migration(self, server):
+        """What a failed live migration leaves: the source, held twice."""
+        uuid = self.failed_migration(server)
+        self.placement.put(f'/allocations/{uuid}', {
             'allocations': {
                 self.compute_rp_uuids['host_a']: {'resources': {
                     'MEMORY_MB': 512, names.RESCTRL_GROUP: 1}},
@@ -57,7 +63,7 @@ class AuditTest(openstack_base.CommandTestCase):
                     'resources': {names.MEM_BW_PCT: 10}}},
             'project_id': 'p', 'user_id': 'u',
             'consumer_generation': None}, version='1.28')
-        return migration.uuid
+        return uuid
 
     def test_a_cloud_that_agrees(self):
         self.start_host('host_a')
@@ -68,7 +74,7 @@ class AuditTest(openstack_base.CommandTestCase):
 
     def test_it_agrees_with_nova_about_what_a_failed_migration_holds(self):
         self.start_host('host_a')
-        uuid = self.failed_migration(self.boot(self.flavor(mem_bw_min=30)))
+        uuid = self.left_by_migration(self.boot(self.flavor(mem_bw_min=30)))
         self.assertEqual(3, self.nova_audit())
         status, rows = self.audit()
         self.assertEqual((1, [('allocation-without-server', uuid, True)]), (
@@ -107,9 +113,23 @@ class AuditTest(openstack_base.CommandTestCase):
         self.assertEqual((0, []), self.audit('--fix', '--yes'))
         self.assertEqual(before, self.resources(server['id']))
 
+    def test_a_server_gets_back_what_its_migration_still_holds(self):
+        self.start_host('host_a')
+        server = self.boot(self.flavor(mem_bw_min=30))
+        before = self.resources(server['id'])
+        migration = self.failed_migration(server)
+        report.SchedulerReportClient().move_allocations(
+            nova_context.get_admin_context(), server['id'], migration)
+        status, rows = self.audit()
+        self.assertEqual((1, True), (status, {
+            row['Kind']: row['Fixable'] for row in rows}['allocation-kept']))
+        self.assertEqual((0, []), self.audit('--fix', '--yes'))
+        self.assertEqual((before, {}), (self.resources(server['id']),
+                                        self.resources(migration)))
+
     def test_nothing_is_done_when_nobody_agrees(self):
         self.start_host('host_a')
-        uuid = self.failed_migration(self.boot(self.flavor()))
+        uuid = self.left_by_migration(self.boot(self.flavor()))
         status, _text = self.command(audit.Audit, '--no-effective', '--fix')
         self.assertEqual(2, status)
         self.assertNotEqual({}, self.resources(uuid))
