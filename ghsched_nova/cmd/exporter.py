@@ -36,6 +36,7 @@ import prometheus_client
 from ghsched_nova.cmd import console
 from ghsched_nova.monitor import burst_metrics
 from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.monitor import top_source
 from ghsched_placement import exits
 
@@ -89,31 +90,34 @@ class _Handler(simple_server.WSGIRequestHandler):
         """Say nothing of each scrape."""
 
 
-def application(source: top_source.Source,
-                bursts: Path | None = None) -> Callable[..., Any]:
+def application(source: top_source.Source, bursts: Path | None = None,
+                repairs: Path | None = None) -> Callable[..., Any]:
     """The WSGI application that is scraped.
 
     :param bursts: what nova-compute knows of them.
+    :param repairs: likewise.
     """
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(source))
     if bursts is not None:
         registry.register(burst_metrics.Collector(bursts))
+    if repairs is not None:
+        registry.register(repair_metrics.Collector(repairs))
     application: Callable[..., Any] = prometheus_client.make_wsgi_app(
         registry)
     return application
 
 
 def server(source: top_source.Source, address: str = ADDRESS,
-           port: int = PORT,
-           bursts: Path | None = None) -> simple_server.WSGIServer:
+           port: int = PORT, bursts: Path | None = None,
+           repairs: Path | None = None) -> simple_server.WSGIServer:
     """A server that listens and does not serve yet.
 
     :param port: 0 takes any that is free.
     :raises OSError: when it cannot listen there.
     """
     return simple_server.make_server(
-        address, port, application(source, bursts),
+        address, port, application(source, bursts, repairs),
         server_class=_Server6 if ':' in address else _Server,
         handler_class=_Handler)
 
@@ -128,6 +132,10 @@ def parser() -> argparse.ArgumentParser:
         '--bursts', type=Path, metavar='FILE',
         help='tell what nova-compute knows of bursts (ghsched:mem_bw_burst), '
              'from ghsched-bursts.json in its state_path')
+    options.add_argument(
+        '--repairs', type=Path, metavar='FILE',
+        help='count what nova-compute has repaired, from '
+             'ghsched-repairs.json in its state_path')
     options.add_argument(
         '--address', default=ADDRESS,
         help='to listen on (%(default)s); anybody who reaches it can read')
@@ -148,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         listening = server(
             top_source.source(arguments), arguments.address, arguments.port,
-            arguments.bursts)
+            arguments.bursts, arguments.repairs)
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)

@@ -111,6 +111,12 @@ METRICS = (
         'Whether a guest with a bandwidth policy has no control group.',
         _GUEST, details='Alert on it: see :ref:`not-protected`.'),
     Described(
+        'ghsched_repairs',
+        'Steps with which nova-compute has made the kernel hold a policy '
+        'again, by kind.', ('kind',), True,
+        'With ``--repairs``. The kinds are those of ``ghsched-host plan``; '
+        'what is done when a guest starts does not count.'),
+    Described(
         'ghsched_guest_vfio_interrupts',
         'Interrupts of a passthrough device of a guest that the host has '
         'handled.', ('device', *_GUEST), True,
@@ -170,7 +176,7 @@ class Collector(registry.Collector):
             yield from found
             yield _single('ghsched_scrape_duration_seconds',
                           time.monotonic() - begin)
-            yield _family('ghsched_scrape_errors', [
+            yield family('ghsched_scrape_errors', [
                 ((what,), count) for what, count in self._errors.items()])
 
     def _host_metrics(self) -> Iterator[core.Metric]:
@@ -199,9 +205,9 @@ def _all(found: reader.Round,
     find = view.owners(guests)
     owned = [(group, find.of(group) if group.name else None)
              for group in found.groups]
-    yield _family('ghsched_host_info', [
+    yield family('ghsched_host_info', [
         ((found.host.title, found.host.monitor.unit), 1)])
-    yield _family('ghsched_node_capacity_bytes_per_second', [
+    yield family('ghsched_node_capacity_bytes_per_second', [
         ((str(node),), rate)
         for node, rate in sorted(found.host.capacity.items())])
     yield from _figures(found, _measured(owned))
@@ -236,10 +242,10 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
             else:
                 unread[reading.state] += 1
     if found.host.monitor.unit == 'rate_mb':
-        yield _family('ghsched_memory_bytes_per_second', samples)
+        yield family('ghsched_memory_bytes_per_second', samples)
     else:
-        yield _family('ghsched_memory_bytes', samples)
-    yield _family('ghsched_unread_figures', [
+        yield family('ghsched_memory_bytes', samples)
+    yield family('ghsched_unread_figures', [
         ((state.word,), unread[state]) for state in _NO_NUMBER])
 
 
@@ -254,7 +260,7 @@ def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
                 (name or '/', 'control' if group.control else 'monitor',
                  cache.domain, cpulist.render(cache.nodes),
                  *_labels(guest)), reading.value))
-    return _family('ghsched_cache_occupancy_bytes', samples)
+    return family('ghsched_cache_occupancy_bytes', samples)
 
 
 def _sharers(owned: Owned, guests: Iterable[view.Guest]
@@ -299,7 +305,7 @@ def _held(host: topology.Host, owned: Owned,
             ('min_percent', [held.minimum for _labels_, held in rows]),
             ('max_percent', [held.maximum for _labels_, held in rows]),
             ('max_bytes_per_second', [held.rate for _labels_, held in rows])):
-        yield _family(f'ghsched_effective_{name}', [
+        yield family(f'ghsched_effective_{name}', [
             (labels, value) for (labels, _held_), value
             in zip(rows, values, strict=True) if value is not None])
 
@@ -310,9 +316,9 @@ def _asked(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
             for guest in guests if guest.policy is not None
             for node, asked in zip(guest.policy.host_nodes,
                                    guest.policy.policy.nodes, strict=False)]
-    yield _family('ghsched_asked_min_percent', [
+    yield family('ghsched_asked_min_percent', [
         (labels, asked.minimum) for labels, asked in rows])
-    yield _family('ghsched_asked_max_percent', [
+    yield family('ghsched_asked_max_percent', [
         (labels, asked.maximum) for labels, asked in rows])
 
 
@@ -321,14 +327,14 @@ def _not_protected(owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
     """Guests whose policy needs a control group, and who have none."""
     inside = {guest for group, guest in owned if group.control}
     inside |= {guest for together in sharers.values() for guest in together}
-    yield _family('ghsched_guest_not_protected', [
+    yield family('ghsched_guest_not_protected', [
         (_labels(guest), guest not in inside) for guest in guests
         if guest.policy is not None and guest.policy.policy.controlled])
 
 
 def _vfio(handled: Mapping[str, int],
           guests: Iterable[view.Guest]) -> core.Metric:
-    return _family('ghsched_guest_vfio_interrupts', [
+    return family('ghsched_guest_vfio_interrupts', [
         ((device, *_labels(guest)), handled[device])
         for guest in guests for device in guest.devices
         if device in handled])
@@ -339,21 +345,21 @@ def _labels(guest: view.Guest | None) -> tuple[str, str]:
 
 
 def _single(name: str, value: float) -> core.Metric:
-    return _family(name, [((), value)])
+    return family(name, [((), value)])
 
 
-def _family(name: str, samples: Iterable[tuple[Sequence[str], float]]
-            ) -> core.Metric:
+def family(name: str, samples: Iterable[tuple[Sequence[str], float]]
+           ) -> core.Metric:
     """A metric of :data:`METRICS` with its samples of this scrape."""
     described = _BY_NAME[name]
     kind = (core.CounterMetricFamily if described.counter
             else core.GaugeMetricFamily)
-    family: core.CounterMetricFamily | core.GaugeMetricFamily = kind(
+    found: core.CounterMetricFamily | core.GaugeMetricFamily = kind(
         name, described.text, labels=described.labels)
     merged = {tuple(map(_text, values)): number for values, number in samples}
     for values, number in merged.items():
-        family.add_metric(values, number)
-    return family
+        found.add_metric(values, number)
+    return found
 
 
 def _text(label: str) -> str:

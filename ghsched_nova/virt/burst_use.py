@@ -14,7 +14,6 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from oslo_log import log as logging
 
 from ghsched_nova import conf
 from ghsched_nova.monitor import view
+from ghsched_nova.virt import state_file
 from ghsched_placement import burst
 from ghsched_placement import burst_record
 from ghsched_placement import tree
@@ -75,7 +75,7 @@ class BurstUse:
                     records.get(node, burst_record.Record()),
                     burst.hour_of(now), period, limits)
             self._records = records
-            self._write(burst_record.write(records))
+            state_file.replace(self._path, burst_record.write(records))
         except Exception as error:
             LOG.warning('ghsched: the use of bursts cannot be measured: %r',
                         error)
@@ -89,12 +89,6 @@ class BurstUse:
             LOG.warning('ghsched: what is known of bursts cannot be read: %s',
                         error)
             return {}
-
-    def _write(self, text: str) -> None:
-        """For who reads it meanwhile, the old one or the new one."""
-        fresh = self._path.with_suffix('.new')
-        fresh.write_text(text)
-        os.replace(fresh, self._path)
 
 
 def periods(snapshot: view.Snapshot,

@@ -20,6 +20,7 @@ driver; :mod:`~ghsched_nova.virt.driver` joins them.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 import threading
 from typing import Any
 
@@ -27,6 +28,7 @@ from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import agreement
@@ -35,6 +37,7 @@ from ghsched_nova.virt import engine
 from ghsched_nova.virt import interrupts
 from ghsched_nova.virt import notices
 from ghsched_nova.virt import refusal
+from ghsched_nova.virt import repairs
 from ghsched_nova.virt import scheduling
 from ghsched_placement import policy as policies
 
@@ -53,6 +56,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._interrupts = interrupts.InterruptKeeper(
             compat.config().ghsched, compat.dedicated_cpus())
         self._last_running: list[desired.Running] = []
+        self._repairs = repairs.Repairs(
+            Path(compat.config().state_path) / repair_metrics.FILE)
         self._notices = notices.Notices(compat.notify)
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
@@ -94,12 +99,12 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         """
         with self._changing:
             self._reconcile_resctrl()
-        self._threads.reconcile(self._last_running)
+        self._repairs.add(self._threads.reconcile(self._last_running))
         self._interrupts.reconcile(self._last_running)
 
     def _reconcile_resctrl(self) -> None:
         try:
-            problems = self._ghsched.reconcile()
+            problems = self._ghsched.reconcile(self._repairs.add)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
             LOG.exception('ghsched: the policies of guests cannot be looked '

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 import logging
 import os
+from pathlib import Path
 import threading
 from types import ModuleType
 from typing import Any
@@ -48,6 +49,25 @@ def _privileged() -> ModuleType:
     from ghsched_nova.resctrl import privileged
 
     return privileged
+
+
+def _foreign_groups(root: Path, names: frozenset[str],
+                    known: frozenset[str]) -> frozenset[str]:
+    """Control groups that guests cannot have, because others have them.
+
+    :param known: groups of domains without a policy.
+    """
+    return frozenset(
+        name for name in naming.foreign(names) | (known & names)
+        if os.path.exists(root / name / 'tasks'))
+
+
+def _not_counted(_kinds: Iterable[str]) -> None:
+    """For a caller that does not count what had to be done."""
+
+
+#: Why policies do not hold, and what was done.
+_Done = tuple[tuple[model.Problem, ...], Sequence[model.Action]]
 
 
 class HostEngine(host_facts.HostFacts):
@@ -99,7 +119,7 @@ class HostEngine(host_facts.HostFacts):
             self._tell(f'no memory bandwidth control on this host: {error}')
             return HostDescription()
         groups = self.groups()
-        foreign = self._foreign_groups(groups)
+        foreign = _foreign_groups(self.root, groups, self._foreign)
         self._tell(f'memory bandwidth control: {host.dialect.title}, '
                    f'{host.num_closids} control groups, of which others use '
                    f'{len(foreign)}, NUMA nodes '
@@ -120,13 +140,6 @@ class HostEngine(host_facts.HostFacts):
     def has_news(self) -> bool:
         """Whether guests share groups otherwise than was described."""
         return self._sharing != self._described
-
-    def _foreign_groups(self, names: frozenset[str]) -> frozenset[str]:
-        """Control groups that guests cannot have, because others have them.
-        """
-        return frozenset(
-            name for name in naming.foreign(names) | (self._foreign & names)
-            if os.path.exists(self.root / name / 'tasks'))
 
     def _tell(self, message: str) -> None:
         if message != self._told:
@@ -175,12 +188,12 @@ class HostEngine(host_facts.HostFacts):
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
         """All guests, for the sake of one that shares its group."""
-        problems, changed = self._reconcile_running(running)
+        problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
-                raise fs.GroupError(
-                    problem.reason, str(self.root / problem.group))
-        return changed
+                raise fs.GroupError(problem.reason,
+                                    str(self.root / problem.group))
+        return bool(actions)
 
     # -- all guests -----------------------------------------------------------
 
@@ -251,21 +264,24 @@ class HostEngine(host_facts.HostFacts):
                     model.Problem('', naming.DEFAULT, str(error)))
         return host, guests, problems
 
-    def reconcile(self) -> tuple[model.Problem, ...]:
+    def reconcile(self, repaired: Callable[[Iterable[str]], None]
+                  = _not_counted) -> tuple[model.Problem, ...]:
         """Make resctrl hold the policy of every guest, in one call as root.
 
         Also removes the groups of guests that are gone.
 
+        :param repaired: is given the kinds of what had to be done.
         :returns: why the policy of a guest does not hold.
         """
-        problems, _changed = self._reconcile_running()
+        problems, actions = self._reconcile_running()
+        repaired(action.kind for action in actions)
         self.not_held = {problem.guest: problem.reason
                          for problem in problems if problem.guest}
         return problems
 
     def _reconcile_running(self, known: desired.Running | None = None
-                           ) -> tuple[tuple[model.Problem, ...], bool]:
-        """Why policies do not hold, and whether anything was done.
+                           ) -> _Done:
+        """Why policies do not hold, and what was done.
 
         :param known: one that runs, whether libvirt lists and describes it at
             this moment or not.
@@ -281,18 +297,18 @@ class HostEngine(host_facts.HostFacts):
             self._sharing = desired.sharing(running)
             self._partitioned = any(guest.ways for guest in wanted.guests)
             if not (wanted.guests or wanted.removable or wanted.cache):
-                return tuple(problems), False
+                return tuple(problems), ()
             try:
                 report = _privileged().reconcile(
                     self.root, self.run_path, wanted)
             except fs.GroupError as error:
                 return (*problems, *(
                     model.Problem(guest.domain.uuid, '', str(error))
-                    for guest in wanted.guests)), False
+                    for guest in wanted.guests)), ()
             _tell_actions(report)
             self._foreign = frozenset(report.foreign)
             self._unmeasured = _tell_unmeasured(report, self._unmeasured)
-            return (*problems, *report.problems), bool(report.actions)
+            return (*problems, *report.problems), report.actions
 
     def forget(self, uuid: str) -> None:
         """Give up what was made here for a guest that runs no more.

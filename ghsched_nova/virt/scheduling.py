@@ -143,15 +143,18 @@ class ThreadKeeper:
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host does not admit it')
 
-    def reconcile(self, running: Iterable[desired.Running]) -> None:
-        """Set what is not as the XML says, and log it; never raises."""
+    def reconcile(self, running: Iterable[desired.Running]) -> list[str]:
+        """Set what is not as the XML says, and log it; never raises.
+
+        :returns: the kinds of what was set.
+        """
         try:
             report = engine.reconcile(wanted(running),
                                       Path(self._section.libvirt_run_path))
         except Exception:
             LOG.exception('ghsched: the scheduling classes of guests cannot '
                           'be checked')
-            return
+            return []
         for action in report.actions:
             LOG.warning('ghsched: guest %(uuid)s: %(what)s is set again: '
                         '%(reason)s', {'uuid': action.uuid,
@@ -159,6 +162,7 @@ class ThreadKeeper:
                                        'reason': action.reason})
         for problem in report.problems:
             LOG.error('ghsched: %s', problem)
+        return [action.kind for action in report.actions]
 
     def _why_not(self, name: str) -> str:
         """Why the host does not offer what a trait says; asked once."""

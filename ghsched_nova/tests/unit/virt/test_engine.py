@@ -119,6 +119,14 @@ class GuestsTest(EngineTestCase):
             'INFO ghsched: g: move threads 7, 8, because away\n',
             self.log.output)
 
+    def test_what_a_report_repairs_is_counted(self):
+        self.call.return_value = reconcile.Report(
+            (model.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),))
+        repaired = []
+        self.engine.running = lambda: [running()]
+        self.engine.reconcile(repaired.extend)
+        self.assertEqual(['write line'], repaired)
+
     def test_no_guest_is_silently_without_its_policy(self):
         refused = running(2, minimum=20)
         guest = desired.read(captured.openeuler(), running(1))

@@ -1,0 +1,50 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How often nova-compute has made the kernel hold a policy again."""
+
+from collections.abc import Iterable
+from collections import Counter
+from pathlib import Path
+
+from oslo_log import log as logging
+
+from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.resctrl import model
+from ghsched_nova.virt import state_file
+
+LOG = logging.getLogger(__name__)
+
+
+class Repairs:
+    """Counts what reports have repaired, by kind.
+
+    :param path: of the file that outlives nova-compute.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, kinds: Iterable[str]) -> None:
+        """Count some; nothing that is wrong here is raised.
+
+        To give out the kernel's counters is no repair: nothing was wrong.
+        """
+        done = Counter(kind for kind in kinds if kind not in model.COUNTING)
+        if not done:
+            return
+        try:
+            text = self._path.read_text() if self._path.exists() else ''
+            state_file.replace(self._path, repair_metrics.write(
+                Counter(repair_metrics.read(text)) + done))
+        except (OSError, UnicodeDecodeError) as error:
+            LOG.warning('ghsched: repairs cannot be counted: %s', error)
