@@ -27,6 +27,7 @@ from nova.compute import vm_states
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova import servicegroup
 from oslo_log import log as logging
 
 from ghsched_nova import compat
@@ -86,6 +87,7 @@ class NovaRecords:
                 f'the server is {instance.vm_state}; only one that is '
                 f'{", ".join(sorted(_STATES))} can be changed')
         self._check_task(instance)
+        self._check_host(instance)
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
         return change.Guest(
@@ -218,6 +220,18 @@ class NovaRecords:
             raise errors.Refused(
                 'something else happens with the server just now (its task '
                 f'state is {instance.task_state}); try again when it is done')
+
+    def _check_host(self, instance: Any) -> None:
+        """A call to a host that is down would wait for its timeout.
+
+        Who reads the reason may be a tenant, so it names no host.
+        """
+        service = objects.Service.get_by_compute_host(self._context,
+                                                      instance.host)
+        if not servicegroup.API().service_is_up(service):
+            raise errors.Refused(
+                'nova-compute of its host is down; a server cannot be '
+                'changed until the host is back')
 
     def _instance(self) -> Any:
         try:

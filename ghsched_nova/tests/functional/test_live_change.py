@@ -678,6 +678,20 @@ class SilentHostTest(LiveChangeTestCase):
                          'GhschedLibvirtDriver', mem_bw_min=40)
         self.assert_as_before()
 
+    def test_a_host_that_is_down_is_not_waited_for(self):
+        service, = self.admin_api.get_services(binary='nova-compute')
+        self.admin_api.put_service(service['id'], {'forced_down': True})
+        with self.silence('check_policy'):
+            error = self.refused('nova-compute of its host is down',
+                                 mem_bw_min=40)
+            self.refused('is down', mem_bw_min=40, dry_run=True)
+        self.assertEqual([], self.calls)
+        self.assertNotIn('host_a', str(error))
+        self.assert_as_before()
+        self.admin_api.put_service(service['id'], {'forced_down': False})
+        self.change(mem_bw_min=40, mem_bw_max=70)
+        self.assert_changed(40, 70)
+
     def test_a_lost_request(self):
         with self.silence('set_policy'):
             self.refused('it has kept the old policy', mem_bw_min=40)
