@@ -232,8 +232,7 @@ class Ratio:
 
     :param against: machine and scenario of the line.
     :param line: containers.
-    :param line_is: which figure of that curve it is: ``density`` or
-        ``first_failing``.
+    :param line_is: which figure of that curve it is; a density.
     :param value: density / line.
     :param latency_value: the same, were there room for all that the latency
         allows.
@@ -243,13 +242,7 @@ class Ratio:
     line: int
     value: float
     latency_value: float
-    line_is: str
-
-    @property
-    def line_text(self) -> str:
-        """The line, for people."""
-        return f'{self.line}' + (' (the first that fails)'
-                                 if self.line_is == 'first_failing' else '')
+    line_is: str = 'density'
 
 
 @dataclass(frozen=True)
@@ -275,9 +268,10 @@ def report(machine: Machine, keys: Keys | None = None,
            workload: Workload | None = None) -> Report:
     """All scenarios, and how they compare.
 
-    The lines are densities. Those of the published test without control are
-    what was published of the machine, see :class:`machine.Fit`: its density,
-    or the first number that fails.
+    The lines are densities. A machine of whose published test without control
+    only the first number that fails is known has no such line for that test:
+    what was bound there is not known either, and :mod:`ranges` says what
+    follows from that.
 
     :param against: another machine, taken without control.
     :param workload: without it, that of the published test.
@@ -286,23 +280,20 @@ def report(machine: Machine, keys: Keys | None = None,
     curves = tuple(predict(machine, scenario, keys, workload=asked)
                    for scenario in SCENARIOS)
     none, static, ours = curves
-    lines = [(machine, none), (machine, static)]
+    lines = [(machine, static)]
+    if workload is not None or machine.fit is None or machine.fit.passes:
+        lines.insert(0, (machine, none))
     if against is not None:
         lines.append((against, predict(against, 'none', workload=asked)))
     return Report(machine.name, curves, tuple(
-        _ratio(of, curve, ours, workload is None) for of, curve in lines),
+        _ratio(of, curve, ours) for of, curve in lines),
         machine.parameters)
 
 
-def _ratio(machine: Machine, curve: Curve, ours: Curve,
-           published: bool) -> Ratio:
-    line, line_is = curve.density, 'density'
-    if (published and curve.scenario == 'none' and machine.fit
-            and not machine.fit.passes and curve.first_failing is not None):
-        line, line_is = curve.first_failing, 'first_failing'
-    line = max(line, 1)
+def _ratio(machine: Machine, curve: Curve, ours: Curve) -> Ratio:
+    line = max(curve.density, 1)
     return Ratio(f'{machine.name}, {curve.scenario}', line,
-                 ours.density / line, ours.latency_density / line, line_is)
+                 ours.density / line, ours.latency_density / line)
 
 
 @dataclass(frozen=True)

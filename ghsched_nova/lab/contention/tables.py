@@ -97,10 +97,8 @@ def _points(ours: Machine, other: Machine, report: Report) -> str:
           'specified (``near_latency``), and fitted as above'),
          (f'{ours.name}, optimised: last number that passes', '60 or more',
           str(best.density), 'predicted'),
-         ('optimised / no control', '2.14 (60/28)',
-          f'{report.ratios[0].value:.2f}', 'predicted'),
          (f'optimised / {other.name}', '1.25 (60/48)',
-          f'{report.ratios[2].value:.2f}', 'predicted'),
+          f'{report.ratios[1].value:.2f}', 'predicted'),
          (f'{other.name} with the ``demand_mb`` of {ours.name}', '48',
           f'{carried.density} (latency alone: {carried.latency_density})',
           'predicted; does not agree')])
@@ -130,7 +128,7 @@ def _ratios(report: Report) -> str:
     return _table(
         f'{report.machine} with ghsched against other lines (simulated)',
         ('Line', 'Containers', 'Ratio', 'Ratio by latency alone'),
-        [(one.against, one.line_text, f'{one.value:.2f}',
+        [(one.against, str(one.line), f'{one.value:.2f}',
           f'{one.latency_value:.2f}') for one in report.ratios])
 
 

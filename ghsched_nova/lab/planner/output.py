@@ -37,8 +37,8 @@ densities
     ``machine``, ``subject``, ``keys``; ``notes`` on these figures; ``curves``
     with ``scenario``, ``guests`` (how many there are), ``density``,
     ``first_failing``, ``binds``, ``latency_density`` and ``points`` (``n``,
-    ``p99``); ``ratios`` with ``against``, ``line``, ``line_is`` (``density``
-    or ``first_failing``, of that curve), ``value`` and ``latency_value``;
+    ``p99``); ``ratios`` with ``against``, ``line``, ``line_is``
+    (``density``), ``value`` and ``latency_value``;
     ``fitted`` with ``machine``, ``parameter``, ``value`` and
     ``source``; ``sensitivity`` with ``machine``, ``parameter``, ``factor`` and
     ``ratios``; ``search``, null or ``keys``, ``density``, ``tried`` and
@@ -244,7 +244,7 @@ def _density_parts(plan: DensityPlan,
            + ('\n' + _list(plan.notes) if plan.notes else ''))
     yield (f'ghsched on {report.machine} against (simulated)\n' + grid(
         ('against', 'containers', 'ratio'),
-        ([ratio.against, ratio.line_text, _ratio(ratio)]
+        ([ratio.against, ratio.line, _ratio(ratio)]
          for ratio in report.ratios)))
     if plan.fitted:
         yield _fitted(plan, first)
