@@ -22,6 +22,7 @@ import dataclasses
 from dataclasses import dataclass
 import functools
 import json
+from pathlib import Path
 from typing import Any
 
 from ghsched_placement import burst
@@ -112,6 +113,14 @@ def read(text: str) -> dict[int, Record]:
         return {int(node): _record(one)
                 for node, one in found['nodes'].items()}
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return {}
+
+
+def of_file(path: Path | None) -> dict[int, Record]:
+    """What a file has; empty without one, and where it cannot be read."""
+    try:
+        return read(path.read_text()) if path else {}
+    except (OSError, UnicodeDecodeError):
         return {}
 
 

@@ -129,10 +129,6 @@ def parser() -> argparse.ArgumentParser:
     console.add_version(options)
     top_source.add_options(options)
     options.add_argument(
-        '--bursts', type=Path, metavar='FILE',
-        help='tell what nova-compute knows of bursts (ghsched:mem_bw_burst), '
-             'from ghsched-bursts.json in its state_path')
-    options.add_argument(
         '--repairs', type=Path, metavar='FILE',
         help='count what nova-compute has repaired, from '
              'ghsched-repairs.json in its state_path')

@@ -52,10 +52,7 @@ class Collector(registry.Collector):
 
     def collect(self) -> Iterator[core.Metric]:
         """A gauge for each figure."""
-        try:
-            records = burst_record.read(self._path.read_text())
-        except (OSError, UnicodeDecodeError):
-            records = {}
+        records = burst_record.of_file(self._path)
         for name, text, figure in _METRICS:
             family = core.GaugeMetricFamily(f'ghsched_bursts_{name}', text,
                                             labels=['node'])

@@ -31,7 +31,9 @@ nodes
     ``nodes`` (numbers of host NUMA nodes; several where the kernel has one
     figure for them), ``used``, and its parts ``default`` (group), ``guests``
     and ``others``; ``capacity`` in bytes per second, null when not known;
-    ``guaranteed``, percent that is promised to guests.
+    ``guaranteed``, percent that is promised to guests; ``short_chance``, with
+    ``--bursts``, how likely bursts of the node are short, 0 to 1 (null when
+    not known).
 guests
     ``name`` (libvirt's), ``server`` (Nova's, null when not known), ``uuid``
     and ``domain_id`` (null when not known), ``groups``,
@@ -52,6 +54,7 @@ load
 from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
+import itertools
 import json
 from typing import Any
 from typing import NamedTuple
@@ -89,6 +92,7 @@ def document(snapshot: view.Snapshot, when: float, problem: str = '',
             'guests': _json_figure(node.guests),
             'others': _json_figure(node.others),
             'capacity': node.capacity, 'guaranteed': node.guaranteed,
+            'short_chance': snapshot.short_of(node.nodes),
         } for node in snapshot.nodes],
         'guests': [_json_guest(guest) for guest in snapshot.guests],
         'others': [{
@@ -172,6 +176,8 @@ def ordered(guests: Sequence[view.GuestUsage], order: str = 'used',
 
 _NODE_TITLES = ('NODE', 'USED MB/s', '%', 'DEFAULT', 'GUESTS', 'OTHERS',
                 'PROMISED %')
+#: Beside them where nova-compute has measured bursts.
+_SHORT_TITLE = 'SHORT %'
 #: What is used comes first: a narrow terminal cuts off the end.
 _GUEST_TITLES = ('GUEST', 'NODE', 'USED MB/s', '%', 'MIN', 'EMIN', 'MAX',
                  'EMAX', 'CAP MB/s', 'HARD', 'EHARD', 'PRIO', 'EPRIO')
@@ -267,7 +273,7 @@ def page(snapshot: view.Snapshot, when: str, problem: str = '',
         lines.append(printable(f'without libvirt: {problem}'))
     lines += [printable(f'{usage.guest.title}: {usage.guest.problem}')
               for usage in snapshot.guests if usage.guest.problem]
-    lines += ['', *_grid(_NODE_TITLES, _node_rows(snapshot), 1), '']
+    lines += ['', *_node_lines(snapshot), '']
     if loaded and measured:
         lines += [*_grid(top_load.NODE_TITLES, top_load.node_rows(measured),
                          1), '']
@@ -303,10 +309,18 @@ def _is_below(row: view.GuestNode | None) -> bool:
             or held.maximum is not None and held.maximum < asked.maximum - 2)
 
 
-def _node_rows(snapshot: view.Snapshot) -> list[Row]:
-    """A row for each node; where there are several, also one for all."""
+def _node_lines(snapshot: view.Snapshot) -> list[str]:
+    """A line for each node; where there are several, also one for all."""
+    titles = list(_NODE_TITLES)
     rows = [_node_row(node) for node in snapshot.nodes]
-    return [*rows, _total_row(snapshot)] if len(rows) > 1 else rows
+    if len(rows) > 1:
+        rows.append(_total_row(snapshot))
+    if snapshot.short:
+        titles.append(_SHORT_TITLE)
+        chances = [snapshot.short_of(node.nodes) for node in snapshot.nodes]
+        for row, chance in itertools.zip_longest(rows, chances):
+            row.append('-' if chance is None else f'{100 * chance:.2g}')
+    return _grid(titles, rows, 1)
 
 
 def _total_row(snapshot: view.Snapshot) -> Row:

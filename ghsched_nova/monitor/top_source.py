@@ -16,6 +16,7 @@
 import argparse
 from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 import re
@@ -28,6 +29,7 @@ from ghsched_nova.monitor import load_reader
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import view
 from ghsched_placement import bottleneck
+from ghsched_placement import burst_record
 from ghsched_placement import load
 
 #: Seconds over which load is measured at least; several scrapers may come.
@@ -43,12 +45,14 @@ class Source:
     :param libvirt: None where it is not to be asked.
     :param meter: measures load and waiting; None where nobody does.
     :param proc: where procfs is mounted.
+    :param bursts: the file with what nova-compute knows of them.
     """
 
     reader: reader.Reader
     libvirt: guests.Libvirt | None
     meter: load_meter.LoadMeter | None = None
     proc: Path = Path('/proc')
+    bursts: Path | None = None
 
     def snapshot(self) -> view.Snapshot:
         """Bandwidth since the time before, with the guests of now.
@@ -56,7 +60,11 @@ class Source:
         :raises MonitorUnavailable: when the host reports none.
         """
         usage = self.reader.usage()
-        return view.snapshot(usage, self.guests())
+        return dataclasses.replace(
+            view.snapshot(usage, self.guests()), short={
+                node: record.chance for node, record in
+                burst_record.of_file(self.bursts).items()
+                if record.chance is not None and record.promised})
 
     def guests(self) -> tuple[view.Guest, ...]:
         return self.libvirt.guests() if self.libvirt else ()
@@ -109,6 +117,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help='what host NUMA nodes can deliver, in MB/s (10^6 bytes per '
              'second); takes precedence over the table of the firmware')
     parser.add_argument(
+        '--bursts', type=Path, metavar='FILE',
+        help='tell what nova-compute knows of bursts (ghsched:mem_bw_burst), '
+             'from ghsched-bursts.json in its state_path')
+    parser.add_argument(
         '--cache-occupancy', action='store_true',
         help='tell how much of the L3 caches groups fill, where the kernel '
              'knows; it takes another file of each group and cache to be '
@@ -139,4 +151,5 @@ def source(arguments: argparse.Namespace) -> Source:
         None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
-            bottleneck.limits({}), period=LOAD_PERIOD))
+            bottleneck.limits({}), period=LOAD_PERIOD),
+        bursts=arguments.bursts)

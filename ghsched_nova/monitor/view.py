@@ -197,6 +197,7 @@ class Snapshot:
     :param unit: how the kernel reports bandwidth.
     :param others: groups that are nobody's guest, without the root group.
     :param cached: whether it was read how much of the caches groups fill.
+    :param short: by host NUMA node, the chance that bursts are short, 0 to 1.
     """
 
     title: str
@@ -206,6 +207,12 @@ class Snapshot:
     others: tuple[GroupUsage, ...]
     used: rates.Figure
     cached: bool = False
+    short: Mapping[int, float] = field(default_factory=dict)
+
+    def short_of(self, nodes: topology.Nodes) -> float | None:
+        """The greatest chance of some nodes; None where none is known."""
+        return max((self.short[node] for node in nodes if node in self.short),
+                   default=None)
 
 
 # -- whose group it is --------------------------------------------------------

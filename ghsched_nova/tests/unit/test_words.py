@@ -133,6 +133,7 @@ class WordsTest(base.TestCase):
         self.assertLessEqual({'Guest Node', 'BW Free (%)', 'Reason'}, names)
         self.assertEqual({}, self.wrong([
             *names, *server_set.HEADER, *top_output._NODE_TITLES,
+            top_output._SHORT_TITLE,
             *top_output._GUEST_TITLES]))
 
     def test_tables_of_ghsched_host(self):

@@ -42,6 +42,7 @@ from ghsched_nova.monitor import top_screen
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import trees
+from ghsched_placement import burst_record
 from ghsched_placement.tests import base
 
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
@@ -99,6 +100,25 @@ class BatchTest(TopTestCase):
                        '-', '50', '102400', '-', 'yes', '-', '3'], rows)
         self.assertIn(['(low_prio_machine)', '0', '0.0', '0.0',
                        *['-'] * 9], rows)
+
+    def test_how_likely_bursts_are_short(self):
+        path = self.tree.top / 'bursts.json'
+        path.write_text(burst_record.write({
+            0: burst_record.Record(promised=40, chance=0.0042),
+            1: burst_record.Record(promised=0, chance=0.5)}))
+        _status, text, _errors = self.run_top(
+            self.tree, '-b', '-n', '1', '--bursts', str(path))
+        rows = [line.split() for line in text.splitlines()]
+        self.assertIn(['0', '4000.0', '2.0', '0.0', '4000.0', '0.0', '0',
+                       '0.42'], rows)
+        self.assertIn(['all', '6000.0', '1.5', '0.0', '6000.0', '0.0', '-',
+                       '-'], rows)
+        title = next(line for line in text.splitlines() if 'SHORT %' in line)
+        self.assertLessEqual(len(title), 80)
+        _status, text, _errors = self.run_top(
+            self.tree, '--json', '-n', '1', '--bursts', str(path))
+        self.assertEqual([0.0042, None], [
+            node['short_chance'] for node in json.loads(text)['nodes']])
 
     def test_what_guests_fill_of_the_caches(self):
         tree = self.host('intel')
