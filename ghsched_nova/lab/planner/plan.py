@@ -42,6 +42,7 @@ from ghsched_nova.lab.planner import need as needs
 from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
+from ghsched_placement import keys
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
@@ -55,6 +56,10 @@ NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
              'disk is not counted')
 NO_WEIGHERS = ('in the mix hosts are chosen by {} and then by name; other '
                'weighers are not counted')
+BURSTS = ('bursts are planned as far as hosts promise them now; a host that '
+          'is full of them expects to be short in up to 100 - [ghsched]'
+          'burst_percentile of the periods (1 % by default), and "openstack '
+          'ghsched host show" has the chance of each node')
 _CHOSEN: Mapping[choose.Weigher, str] = {
     'fragmentation': 'their fragmentation score',
     'gradient': 'what a guest leaves that the others of the mix cannot use'}
@@ -285,6 +290,9 @@ def _notes(hosts: Sequence[Host], flavors: Sequence[Flavor],
         notes.append(NO_CELLS)
     if settings.without:
         notes.append(SHARED.format(', '.join(settings.without)))
+    if any(key.startswith(keys.MEM_BW_BURST.extra_spec)
+           for flavor in flavors for key in flavor.extra_specs):
+        notes.append(BURSTS)
     for flavor in flavors:
         specs = query.not_shown(flavor.extra_specs)
         if specs:

@@ -169,6 +169,17 @@ class InputTest(base.TestCase):
             inputs.wanted(['m1'], connection)
 
 
+class NotesTest(base.TestCase):
+
+    def test_a_plan_with_bursts_says_how_short_they_may_be(self):
+        def notes(**specs):
+            flavor = Flavor('f', 1, 1024, extra_specs={
+                f'ghsched:{name}': text for name, text in specs.items()})
+            return plan._notes([], [flavor], None, plan.Settings())
+        self.assertEqual([], notes(mem_bw_min='10'))
+        self.assertEqual([plan.BURSTS], notes(mem_bw_burst='10'))
+
+
 class DensityTest(base.TestCase):
 
     def test_the_published_test_and_what_the_model_gives(self):
