@@ -16,7 +16,8 @@
 A node is one at a resource from when its load, or its waiting, reaches a
 threshold until it has fallen well below it. Between the two it stays what it
 was, so that a figure near the threshold does not make guests go to and fro.
-What is not known begins nothing and ends nothing.
+What is not known begins nothing and ends nothing; a node without guests is
+known to have nobody who waits for a CPU.
 """
 
 from collections.abc import Iterable
@@ -105,6 +106,9 @@ def _known(node: HostNode | None) -> Iterable[str]:
 def _of(node: HostNode, before: Iterable[str],
         limits: Limits) -> tuple[str, ...]:
     figures = node.figures()
+    if node.vcpus == 0:
+        # Those that waited have gone, and with them who could tell the end.
+        figures.setdefault('cpu_wait', 0.0)
     found = []
     for name, begin in limits.begin.items():
         was = name in before

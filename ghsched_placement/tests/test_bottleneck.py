@@ -57,6 +57,17 @@ class NodeTest(base.TestCase):
         self.assertEqual(('cpu_load',),
                          _cpu(None, _cpu(1.0)).nodes[0].bottlenecks)
 
+    def test_waiting_ends_when_all_guests_have_left(self):
+        def after(vcpus):
+            waited = bottleneck.judge(
+                _load(HostNode(0, vcpus=2, cpu_wait=0.5)), None, LIMITS)
+            return bottleneck.judge(_load(HostNode(0, vcpus=vcpus)), waited,
+                                    LIMITS).nodes[0].bottlenecks
+        self.assertEqual((), after(0))
+        # They are there, or may be, and their waiting is not known.
+        self.assertEqual(('cpu_wait',), after(2))
+        self.assertEqual(('cpu_wait',), after(None))
+
     def test_each_of_load_and_waiting_is_enough(self):
         for name in bottleneck.DEFAULTS:
             node = dataclasses.replace(HostNode(0), **{name: 100.0})
