@@ -39,6 +39,7 @@ import prometheus_client
 
 from ghsched_nova.cmd import top
 from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import top_screen
 from ghsched_nova.monitor import top_source
 from ghsched_nova.tests.fixtures import trees
 
@@ -76,7 +77,7 @@ def read(paths: list[str]) -> None:
         os.close(handle)
 
 
-def refresh(shown: top.Top, output: int) -> None:
+def refresh(shown: top_screen.Top, output: int) -> None:
     shown.read()
     os.write(output, shown.screen(120, 50).encode())
 
@@ -93,7 +94,7 @@ def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
         '--resctrl', str(host.root), '--sysfs', str(host.top / 'sysfs'),
         '--no-libvirt'])
     source = top_source.source(arguments)
-    shown = top.Top(source)
+    shown = top_screen.Top(source)
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(top_source.source(arguments)))
     monitors = [str(path) for path in host.root.glob('**/mon_data/*/*')]
