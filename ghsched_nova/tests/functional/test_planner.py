@@ -654,7 +654,7 @@ class CommandTest(base.TestCase):
         asked = ('--hosts', file, *self.FLAVORS[:2], '--no-more', '--against')
         status, text, _err = self.run_plan(*asked, file)
         self.assertEqual(0, status)
-        # For each flavor; what was published says nothing of it.
+        # A row and a heading, for the flavor alone.
         self.assertEqual(2, text.count('| kunpeng920, none '))
         other = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 'x')
         other.write_text(pathlib.Path(file).read_text().replace(
