@@ -54,7 +54,7 @@ arguments=("$@")
 
 if [ "${1:-}" = --vfs ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_vfs.py
-    check_names "$tests" "${@:2}"
+    check_names "${tests%.py}*.py" "${@:2}"
     need_root "$@"
     "$GHSCHED_TOP/tools/vnode" up
     exec "$VENV/bin/python" "$tests" "${@:2}"

@@ -118,6 +118,8 @@ part_vnode() {
     if stage 'virtual compute node' 20 bash tools/vnode up; then
         stage 'a guest that moves between nodes, memory of both' 20 \
             bash tools/e2e.sh --vfs move_node numa_locality
+        stage 'busy guests that are given a node each' 30 \
+            bash tools/e2e.sh --vfs two_busy
     fi
 }
 

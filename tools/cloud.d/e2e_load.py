@@ -25,7 +25,6 @@ import subprocess
 import time
 from typing import Any
 
-from aio import database
 from aio import host
 from aio.lab import Lab
 from aio.settings import CloudError
@@ -131,14 +130,8 @@ class Load:
 
     def reported(self) -> tuple[float, Nodes]:
         """What the stats of the compute node say: age and use by node."""
-        text = database.query(
-            self._settings,
-            'select json_unquote(json_extract(stats, '  # noqa: S608
-            "'$.ghsched_bandwidth')) from nova_cell1.compute_nodes "
-            f"where deleted = 0 and host = '{HOST}'").strip()
-        if not text or text == 'NULL':
+        found = self._lab.reported('ghsched_bandwidth', HOST)
+        if found is None:
             return float('inf'), {}
-        document = json.loads(text)
-        return time.time() - document['time'], {
-            int(node): used for node, (used, _all) in
-            document['nodes'].items()}
+        return time.time() - found['time'], {
+            int(node): used for node, (used, _all) in found['nodes'].items()}

@@ -26,7 +26,7 @@ _BOOTS = 100
 #: control groups for.
 _SHARE = 30
 _GROUPS_LEFT = 4
-_WORKERS = (('scheduler', 'workers', '2'), ('conductor', 'workers', '2'))
+WORKERS = (('scheduler', 'workers', '2'), ('conductor', 'workers', '2'))
 
 
 class Races(MoveRoom):
@@ -34,7 +34,7 @@ class Races(MoveRoom):
 
     def test_races(self) -> None:
         """A hundred boots at once: what fits is placed, and no more."""
-        with self._with(('nova-scheduler', 'nova-conductor'), *_WORKERS), \
+        with self._with(('nova-scheduler', 'nova-conductor'), *WORKERS), \
                 self._few_groups(2):
             self.lab.flavor('race', hw__numa_nodes=1,
                             ghsched__mem_bw_min=_SHARE)

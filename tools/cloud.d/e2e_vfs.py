@@ -22,12 +22,12 @@ import sys
 import time
 from typing import Any
 
-from aio.settings import CloudError
 from aio.settings import read
 from e2e_guest_room import BANDWIDTH
 from e2e_room import main
-from e2e_room import Room
-from openstack import exceptions
+from e2e_vfs_busy import VfsBusy
+from e2e_vfs_race import VfsRace
+from e2e_vfs_room import VfsRoom
 from vnode.lab import VF
 from vnode.lab import VirtualLab
 from vnode import machine
@@ -38,10 +38,8 @@ _VFS = machine.VFS_PER_PF
 _REPORT = '/tmp/numa-locality.json'  # noqa: S108
 
 
-class Vfs(Room):
+class Vfs(VfsRoom):
     """The tests; a method's name without ``test_`` is the test's name."""
-
-    lab: VirtualLab
 
     def prepare(self) -> None:
         self._flavor('vfs-pair', hw__numa_nodes=2, ghsched__vfs='vf:2',
@@ -51,9 +49,6 @@ class Vfs(Room):
                      ghsched__device_numa='required')
         self._flavor('no-vfs', vcpus=1, hw__numa_nodes=1,
                      ghsched__mem_bw_min=40)
-
-    def _flavor(self, name: str, vcpus: int = 2, **specs: Any) -> None:
-        self.lab.flavor(name, vcpus=vcpus, ram=256, **specs)
 
     # -- tests ----------------------------------------------------------------
 
@@ -129,29 +124,14 @@ class Vfs(Room):
                               seen.get(numa.name, {}).get(BANDWIDTH), 40)
 
     def _seen_by_guest(self, server: Any) -> None:
-        seen = self._guest_vfs(server)
+        self._ready(server)
+        seen = self.lab.guest_vfs(server)
         self.checks.equal('VFs that the guest sees', len(seen), len(_NODES))
         for one in self.lab.passed(server):
             mine = {address: node for address, node in seen.items()
                     if int(address.split(':')[1], 16) in one.buses}
             self.checks.equal(f'numa_node of {one.host} in the guest',
                               list(mine.values()), [one.guest_node])
-
-    def _guest_vfs(self, server: Any) -> dict[str, int]:
-        """What the guest says, started once more if it says nothing.
-
-        In a node that is emulated itself, QEMU has ended before its guest
-        printed anything, and a guest has hung, each once in a dozen runs.
-        """
-        try:
-            return self.lab.guest_vfs(server, 240)
-        except (CloudError, exceptions.NotFoundException) as error:
-            print(f'        {error}', self.lab.on_host(
-                'tail', '-n', '20', '/var/log/libvirt/qemu/'
-                f'{self.lab.domain_name(server)}.log'), sep='\n')
-        self.lab.cloud.compute.reboot_server(server, 'HARD')
-        self._active(self.lab.wait(server, 'ACTIVE'))
-        return self.lab.guest_vfs(server)
 
     def test_refused(self) -> None:
         """More VFs than one node has are refused to a guest of one node."""
@@ -205,31 +185,14 @@ class Vfs(Room):
         """
         server = self._active(self.lab.wait(self.lab.create(
             'moved', 'no-vfs', host=machine.NAME)))
-        self.lab.console(server)
+        self._ready(server)
         node, = self.lab.allocated_nodes(server)
         for target in (1 - node, node):
             print(f'        pages by policy and node: '
                   f'{self.lab.memory(server)}')
             self.lab.openstack('server', 'move-node', server.id, '--node',
                                f'0={target}')
-            self.checks.equal('pages by policy and node', {
-                policy: set(pages) for policy, pages
-                in self.lab.memory(server).items()},
-                {f'bind:{target}': {target}})
-            self.checks.equal('node that is allocated',
-                              self.lab.allocated_nodes(server), [target])
-            self.checks.equal(
-                'node in instance.numa_topology',
-                [cell['host_node'] for cell in self.lab.topology(server)],
-                [target])
-            self.checks.equal(
-                'node in the policy of its XML',
-                self.lab.policy_nodes(self.lab.domain_xml(server)), [target])
-            minimum = self.lab.group(server).schemata['MBMIN']
-            self.checks.equal(
-                'MBMIN', {one: int(value) for one, value in minimum.items()},
-                {target: 40, 1 - target: 0})
-            self.checks.equal('audit', self.lab.openstack('audit'), [])
+            self._is_on_node(server, target, 40)
         self.lab.delete(server)
         self.nothing_left()
 
@@ -246,16 +209,7 @@ class Vfs(Room):
         return any((one.updated_at or '') > since for one
                    in self.lab.cloud.compute.services(host=machine.NAME))
 
-    def nothing_left(self) -> None:
-        self.checks.equal('domains', self.lab.domains(), [])
-        self.checks.equal('control groups', self.lab.groups(), [])
-        used = {one.name: amounts for one in self.lab.providers()
-                if any((amounts := self.lab.usage(one)).values())}
-        self.checks.equal('in use', used, {})
-        bound = self.lab.on_host(
-            'sh', '-c', 'ls /sys/bus/pci/drivers/vfio-pci | grep : || true')
-        self.checks.equal('VFs with the driver vfio-pci', bound.split(), [])
-
 
 if __name__ == '__main__':
-    sys.exit(main((Vfs,), VirtualLab(read(), 'e2e-vfs'), sys.argv[1:]))
+    sys.exit(main((Vfs, VfsBusy, VfsRace), VirtualLab(read(), 'e2e-vfs'),
+                  sys.argv[1:]))

@@ -30,6 +30,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from aio import catalog
+from aio import database
 from aio import host
 from aio.placement import PlacementReader
 from aio.settings import CloudError
@@ -323,6 +324,16 @@ class Lab(PlacementReader):
         """Host NUMA nodes of the policy in a domain's metadata."""
         return [int(node.get('host', -1)) for node in xml.iterfind(
             f'metadata/{{{POLICY_NAMESPACE}}}policy/*')]
+
+    def reported(self, key: str, host: str) -> Any:
+        """A record in the stats of a compute node; None when there is none.
+        """
+        text = database.query(
+            self.settings,
+            'select json_unquote(json_extract(stats, '  # noqa: S608
+            f"'$.{key}')) from nova_cell1.compute_nodes "
+            f"where deleted = 0 and host = '{host}'").strip()
+        return json.loads(text) if text and text != 'NULL' else None
 
     # -- logs -----------------------------------------------------------------
 

@@ -14,6 +14,8 @@
 """Boot guests with VFs on the virtual compute node, and look at them."""
 
 from dataclasses import dataclass
+import json
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -88,6 +90,17 @@ class VirtualLab(Lab):
             line.partition(' ') for line in text.splitlines())}
         return {thread: name for thread, name in threads.items()
                 if name.startswith('CPU ')}
+
+    def ran(self) -> dict[int, float]:
+        """Seconds for which the machine has let each CPU of the node run."""
+        pid = json.loads((self.settings.run / 'vnode.pid').read_text())['pid']
+        found = {}
+        for task in Path(f'/proc/{pid}/task').iterdir():
+            name = (task / 'comm').read_text()
+            if name.startswith('CPU '):
+                running = (task / 'schedstat').read_text().split()[0]
+                found[int(name[4:].partition('/')[0])] = int(running) / 1e9
+        return found
 
     def memory(self, server: Any) -> dict[str, dict[int, int]]:
         """Pages of a guest by policy and host node, as numa_maps has them.

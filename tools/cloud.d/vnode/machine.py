@@ -78,6 +78,19 @@ def _vf_address(node: int, number: int) -> str:
     return f'0000:{_bus(node) + 1:02x}:{0x10 + device:02x}.{function}'
 
 
+#: The CPU of what is not a guest: one of node 0 for dedicated guests, which
+#: no test has.
+HOUSEKEEPING = 1
+
+
+def shared_cpu(node: int) -> int:
+    """The CPU of a node that is for shared guests: its first one.
+
+    The other ones are for dedicated guests.
+    """
+    return node * CPUS_PER_NODE
+
+
 def _bus(node: int) -> int:
     """The bus number of a node's expander bus; the PF is on the next one.
     """
@@ -130,7 +143,7 @@ def command(settings: Settings, files: Files) -> tuple[str, ...]:
         str(files.emulator / 'usr' / 'bin' / 'qemu-system-x86_64'),
         '-L', str(share / 'qemu'), '-L', str(share / 'seabios'),
         '-nodefaults', '-no-user-config', '-no-reboot',
-        '-name', 'ghsched-virtual-node', '-display', 'none',
+        '-name', 'ghsched-virtual-node,debug-threads=on', '-display', 'none',
         '-accel', 'tcg,thread=multi,tb-size=512',
         '-machine', 'q35,smm=off,vmport=off', '-cpu', 'max',
         *_processors(), *_kernel(files),

@@ -33,15 +33,11 @@ _CONF = '/etc/nova/nova-compute.conf'
 
 
 def nova_compute(settings: Settings) -> Config:
-    """nova-compute's options: those of the simulated host, with real VFs.
-
-    The first CPU of each node is for shared guests, the other ones are for
-    dedicated guests.
-    """
+    """nova-compute's options: those of the simulated host, with real VFs."""
     sections = {name: _seen_from_node(settings, section)
                 for name, section in config.compute(settings).items()}
-    per_node = machine.CPUS_PER_NODE
-    cpus = range(machine.NODES * per_node)
+    cpus = range(machine.NODES * machine.CPUS_PER_NODE)
+    shared = [machine.shared_cpu(node) for node in range(machine.NODES)]
     changes: dict[str, Section] = {
         'DEFAULT': {'host': machine.NAME, 'my_ip': machine.NODE_ADDRESS,
                     'state_path': _STATE,
@@ -50,11 +46,11 @@ def nova_compute(settings: Settings) -> Config:
                     'rpc_response_timeout': 180},
         'oslo_concurrency': {'lock_path': f'{_STATE}/lock'},
         'compute': {
-            'cpu_shared_set': _list(one for one in cpus
-                                    if one % per_node == 0),
-            'cpu_dedicated_set': _list(one for one in cpus
-                                       if one % per_node)},
-        'ghsched': {'node_bandwidth': host.node_bandwidth(len(cpus))},
+            'cpu_shared_set': _list(shared),
+            'cpu_dedicated_set': _list(set(cpus) - set(shared))},
+        'ghsched': {'node_bandwidth': host.node_bandwidth(len(cpus)),
+                    # A figure is of its own period alone.
+                    'load_smoothing': 0},
         'pci': {
             'device_spec': _device_spec(),
             'alias': config.PCI_ALIAS, 'report_in_placement': True},
@@ -77,7 +73,7 @@ def _device_spec() -> tuple[str, ...]:
 
 
 def _list(cpus: Iterable[int]) -> str:
-    return ','.join(map(str, cpus))
+    return ','.join(map(str, sorted(cpus)))
 
 
 def _seen_from_node(settings: Settings, section: Section) -> Section:
