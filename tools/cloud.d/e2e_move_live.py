@@ -95,7 +95,7 @@ class LiveMigration(MoveRoom):
             'sh', '-c', f'until [ -e /run/libvirt/qemu/{name}.pid ]; do '
                         'sleep 0.05; done'))
         # libvirt goes on alone.
-        os.kill(compute.pid or 0, signal.SIGSTOP)
+        os.kill(compute.pid, signal.SIGSTOP)
         host.run(self._host(1), (
             'sh', '-c', f'while virsh dominfo {name} > /dev/null 2>&1; do '
                         'sleep 0.2; done'))
