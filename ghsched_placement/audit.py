@@ -62,11 +62,9 @@ def audit(host: capacity.Host, servers: Iterable[Server],
                 host, server, is_shared(host, server.policy))
     accounted = {*others.known, *(server.uuid for server in servers)}
     for consumer in sorted(holdings.keys() - accounted):
-        if consumer in others.owners:
-            found.append(_kept(host, consumer, holdings[consumer],
-                               others.owners[consumer]))
-            continue
-        found.append(_ownerless(host, consumer, holdings[consumer],
+        held, owner = holdings[consumer], others.owners.get(consumer)
+        found.append(_kept(host, consumer, held, owner) if owner else
+                     _ownerless(host, consumer, held,
                                 others.servers.get(consumer)))
     return (*found, *audit_host.sums(host, servers, allocated(host, holdings)))
 
