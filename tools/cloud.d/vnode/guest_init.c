@@ -17,7 +17,8 @@
  * which PCI devices come and go. Told "count" on the console it computes, and
  * says how often it went round, until it is told something else.
  *
- * The lines are those of tools/cloud.d/guest-init, which is a shell script. A guest that is emulated twice takes seconds for each process that
+ * The lines are those of tools/cloud.d/guest-init, which is a shell script. A
+ * guest that is emulated twice takes seconds for each process that
  * a script starts; so this one is a single program, without even a C library.
  */
 
