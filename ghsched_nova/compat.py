@@ -185,6 +185,9 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.compute.resource_tracker.ResourceTracker.'
     '_update_usage_from_instances': (
         'self', 'context', 'instances', 'nodename'),
+    'nova.compute.resource_tracker.ResourceTracker.'
+    'delete_allocation_for_evacuated_instance': (
+        'self', 'context', 'instance', 'node', 'node_type'),
     'nova.compute.resource_tracker.ResourceTracker._update_usage': (
         'self', 'usage', 'nodename', 'sign'),
     'nova.compute.utils.update_pci_request_with_placement_allocations': (
@@ -506,6 +509,23 @@ def ignore_devices_left_behind() -> None:
                 if device.request_id in sources
                 and source in (None, sources[device.request_id])]
     _wrap(objects.Instance, 'get_pci_devices', requested)
+
+
+def keep_allocation_of_rebuilt() -> None:
+    """Have a server that could not be rebuilt keep what it holds.
+
+    ``ComputeManager.rebuild_instance`` takes each failure for that of an
+    evacuation, whose destination gets back what was allocated there. A server
+    that is rebuilt on its own host would hold nothing any more.
+    """
+    def given_back(original: Callable[..., Any], tracker: Any, context: Any,
+                   instance: Any, node: str, node_type: str = 'source') -> Any:
+        # One that is evacuated is on the other host until it has arrived.
+        if node_type == 'destination' and instance.host == tracker.host:
+            return
+        original(tracker, context, instance, node, node_type)
+    _wrap(resource_tracker.ResourceTracker,
+          'delete_allocation_for_evacuated_instance', given_back)
 
 
 def add_failed_event(context: Any, uuid: str, name: str,

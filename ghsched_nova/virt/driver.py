@@ -40,6 +40,7 @@ from ghsched_nova.virt import rpc
 pci_requests.register_compute()
 compat.steer_fit()
 compat.count_moves()
+compat.keep_allocation_of_rebuilt()
 compat.hold_live_claims(lambda driver, instance, host: live_claim.orders(
     instance, host, driver._ghsched.can_join))
 

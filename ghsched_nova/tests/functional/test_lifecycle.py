@@ -176,6 +176,25 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertEqual([], [domain for domain in self.domains('host_a')
                               if domain.isActive()])
 
+    def test_a_rebuild_that_fails_gives_nothing_of_the_server_away(self):
+        held = self.held(self.server['id'])
+        self.kernel.error = fs.GroupError('refused')
+        self.assertRaises(
+            client.OpenStackApiException, self._rebuild_server, self.server,
+            '155d900f-4e14-4e4c-a73d-069cbf4541e6')
+        self._wait_for_state_change(self.server, 'ERROR')
+        self.assertEqual(held, self.held(self.server['id']))
+        self.kernel.error = None
+        self._reboot_server(self.server, hard=True)
+        self.assert_still()
+
+    def held(self, consumer):
+        """{provider: resources} that Placement holds for a server."""
+        allocations = self.placement.get(
+            f'/allocations/{consumer}').body['allocations']
+        return {provider: allocation['resources']
+                for provider, allocation in allocations.items()}
+
     def test_a_live_snapshot_stops_no_guest(self):
         self.kernel.error = fs.GroupError('refused')
         driver = self.computes['host_a'].driver
@@ -547,6 +566,20 @@ class MoveTest(nova_base.GhschedTestCase):
         self.assertEqual([1], self.host_nodes(self.server))
         self.assertEqual(60, self.bandwidth(self.server['id'])[
             self.provider('host_b', 1)])
+
+    def test_an_evacuation_that_fails_holds_nothing_on_the_new_host(self):
+        self.boot_here()
+        self.src.stop()
+        self.api.put_service_force_down(self.src.service_ref.uuid, True)
+        held = self.bandwidth(self.server['id'])
+        self.kernel.error = fs.GroupError('refused')
+        # The error reaches the API because this test runs casts as calls.
+        self.assertRaises(client.OpenStackApiException,
+                          self.api.post_server_action, self.server['id'],
+                          {'evacuate': {}})
+        self.assertEqual(held, self.bandwidth(self.server['id']))
+        usages = self._get_provider_usages(self.compute_rp_uuids['host_b'])
+        self.assertEqual(0, usages[names.RESCTRL_GROUP])
 
     def test_shelved_and_unshelved(self):
         self.flags(shelved_offload_time=0)
