@@ -268,8 +268,8 @@ class NodeTest(VfsTestCase):
         self.assertEqual({0: [1, 1]}, self.vf_nodes(server))
 
 
-class MoveTest(VfsTestCase):
-    """A claim of a move follows Placement as that of a new guest does."""
+class MovesTestCase(VfsTestCase):
+    """Two hosts with two nodes, and a PF on each."""
 
     def start_two(self):
         for name in ('host_a', 'host_b'):
@@ -294,6 +294,21 @@ class MoveTest(VfsTestCase):
         return self.useFixture(fixtures.MockPatch(
             'nova.virt.libvirt.driver.LibvirtDriver.'
             'migrate_disk_and_power_off', return_value='{}'))
+
+    def taken(self, host):
+        """{address: server} of the devices of a host that Nova has given."""
+        return {device.address: device.instance_uuid for device in
+                objects.PciDeviceList.get_by_compute_node(
+                    nova_context.get_admin_context(), self.node_id(host))
+                if device.instance_uuid}
+
+    def node_id(self, host):
+        return objects.ComputeNode.get_first_node_by_host_for_old_compat(
+            nova_context.get_admin_context(), host).id
+
+
+class MoveTest(MovesTestCase):
+    """A claim of a move follows Placement as that of a new guest does."""
 
     def test_resize(self):
         self.start_two()
@@ -352,13 +367,6 @@ class MoveTest(VfsTestCase):
         self._run_periodics()
         self.assert_placed(server, self.other(host))
 
-    def taken(self, host):
-        """{address: server} of the devices of a host that Nova has given."""
-        return {device.address: device.instance_uuid for device in
-                objects.PciDeviceList.get_by_compute_node(
-                    nova_context.get_admin_context(), self.node_id(host))
-                if device.instance_uuid}
-
     def test_evacuation_after_a_reverted_resize(self):
         self.start_two()
         server = self.boot(self.flavor(vfs='nic:1', vfs_locality='node'))
@@ -411,10 +419,6 @@ class MoveTest(VfsTestCase):
         # What it had is kept until its old host comes back.
         self.assertEqual({**self.shared('host_a'), **self.shared('host_b')},
                          self.allocated(server))
-
-    def node_id(self, host):
-        return objects.ComputeNode.get_first_node_by_host_for_old_compat(
-            nova_context.get_admin_context(), host).id
 
 
 class LocalityTest(VfsTestCase):

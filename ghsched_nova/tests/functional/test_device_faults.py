@@ -1,0 +1,201 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What happens to VFs and ports of guests when something else fails."""
+
+import contextlib
+
+import fixtures
+from keystoneauth1 import exceptions as keystone
+from nova.tests.fixtures import libvirt as fakelibvirt
+
+from ghsched_nova.resctrl import fs
+from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.functional import test_ports
+from ghsched_nova.tests.functional import test_vfs
+
+DOMAIN = 'nova.tests.fixtures.libvirt.Domain.'
+CLIENT = 'nova.scheduler.client.report.SchedulerReportClient.'
+
+
+def libvirt_fails(text, code):
+    """A function of libvirt that always raises this error."""
+    def fail(*args, **kwargs):
+        raise fakelibvirt.make_libvirtError(
+            fakelibvirt.libvirtError, text, error_code=code)
+    return fail
+
+
+def _connection_lost():
+    return libvirt_fails('client socket is closed',
+                         fakelibvirt.VIR_ERR_INTERNAL_ERROR)
+
+
+@contextlib.contextmanager
+def placement_is_away():
+    def refuse(*args, **kwargs):
+        raise keystone.ConnectFailure('Placement is away')
+
+    with contextlib.ExitStack() as stack:
+        for verb in ('get', 'put', 'post', 'delete'):
+            stack.enter_context(fixtures.MonkeyPatch(CLIENT + verb, refuse))
+        yield
+
+
+class PortTest(test_ports.PortsTestCase):
+    """A port takes no control group, so that no fault of resctrl stops it."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(device_numa_spare_ports=1, group='ghsched')
+        self.start((0, 4, test_ports.PORT_VF), (1, 4, test_ports.PORT_VF),
+                   nodes=2, sockets=1)
+        self.server = self.boot(self.flavor(
+            vcpus=2, device_numa='required', mem_bw_min=60,
+            extra=test_ports.FAR_IS_ALLOWED))
+        self.node = self.host_nodes(self.server)
+
+    def assert_it_comes_and_goes(self):
+        port = self.port()
+        self.attach(self.server, port)
+        self.assertEqual(self.node, self.seen_nodes(self.server))
+        self.assertEqual(7, self.free_vfs())
+        self.api.detach_interface(self.server['id'], port)
+        self.notifier.wait_for_versioned_notifications(
+            'instance.interface_detach.end')
+        self.notifier.reset()
+        self.assert_without_a_port()
+
+    def assert_without_a_port(self):
+        self.assertEqual([], self.seen_nodes(self.server))
+        self.assertEqual(8, self.free_vfs())
+        self.assert_agreement(self.server, 'host_a', [60])
+
+    def assert_libvirt_refuses(self):
+        port = self.port()
+        self.assertRaises(nova_base.ApiException, self.attach, self.server,
+                          port)
+        self.assertFalse(self.neutron._ports[port].get('binding:host_id'))
+        self.assert_without_a_port()
+
+    def test_the_privileged_helper_dies(self):
+        self.kernel.unable = fs.GroupError('privsep is gone')
+        self.assert_it_comes_and_goes()
+
+    def test_resctrl_is_unmounted(self):
+        self.kernel.vanish()
+        self.assert_it_comes_and_goes()
+
+    def test_no_control_group_is_left(self):
+        self.kernel.take_groups(self.kernel.closids)
+        self.assert_it_comes_and_goes()
+
+    def test_placement_is_away(self):
+        with placement_is_away():
+            self.assert_it_comes_and_goes()
+
+    def test_libvirtd_ends_meanwhile(self):
+        with fixtures.MonkeyPatch(DOMAIN + 'attachDeviceFlags',
+                                  _connection_lost()):
+            self.assert_libvirt_refuses()
+        self.assert_it_comes_and_goes()
+
+    def test_qemu_dies_meanwhile(self):
+        with fixtures.MonkeyPatch(
+                DOMAIN + 'attachDeviceFlags', libvirt_fails(
+                    'domain is not running',
+                    fakelibvirt.VIR_ERR_OPERATION_INVALID)):
+            self.assert_libvirt_refuses()
+
+    def test_the_host_reboots(self):
+        port = self.port()
+        self.attach(self.server, port)
+        connection = self.computes['host_a'].driver._host.get_connection()
+        connection.lookupByUUIDString(self.server['id']).destroy()
+        self.flags(resume_guests_state_on_host_boot=True)
+        self.restart_compute_service('host_a')
+        self._wait_for_state_change(self.server, 'ACTIVE')
+        self.assertEqual(self.node, self.seen_nodes(self.server))
+        self.assertEqual(7, self.free_vfs())
+        self.assert_agreement(self.server, 'host_a', [60])
+
+
+class MoveTest(test_vfs.MovesTestCase):
+    """A cold migration of a guest with VFs, and a fault on the other host."""
+
+    def setUp(self):
+        super().setUp()
+        self.start_two()
+        self.server = self.boot(self.big())
+        self.here = self.server['OS-EXT-SRV-ATTR:host']
+        self.there = self.other(self.here)
+        self.move_disk()
+
+    def assert_refused(self):
+        """The error reaches the API because this test runs casts as calls."""
+        self.assertRaises(nova_base.ApiException,
+                          self.api.post_server_action, self.server['id'],
+                          {'migrate': None})
+
+    def assert_it_stays(self):
+        self.assert_refused()
+        self._wait_for_state_change(self.server, 'ACTIVE')
+        self.assert_placed(self.server, self.here)
+        self.assertEqual({}, self.taken(self.there))
+
+    def assert_a_hard_reboot_helps(self):
+        """Nova leaves a guest that did not start there, in ERROR."""
+        self._wait_for_state_change(self.server, 'ERROR')
+        self.assertEqual(self.shared(self.there),
+                         self.allocated(self.server))
+        self._reboot_server(self.server, hard=True)
+        self._run_periodics()
+        self.assert_placed(self.server, self.there)
+
+    def test_no_control_group_is_left(self):
+        self.flags(reserved_control_groups=self.kernel.closids - 1,
+                   group='ghsched')
+        self._run_periodics()
+        self.assert_it_stays()
+
+    def test_placement_is_away(self):
+        with placement_is_away():
+            self.assert_refused()
+        self._run_periodics()
+        self.assert_placed(self.server, self.here)
+        self.assertEqual({}, self.taken(self.there))
+
+    def test_the_privileged_helper_dies(self):
+        self.kernel.unable = fs.GroupError('privsep is gone')
+        self.assert_refused()
+        self.kernel.unable = None
+        self.assert_a_hard_reboot_helps()
+
+    def test_resctrl_is_unmounted(self):
+        self.kernel.vanish()
+        self.assert_refused()
+        self.kernel.write()
+        self.assert_a_hard_reboot_helps()
+
+    def test_libvirtd_ends_meanwhile(self):
+        with fixtures.MonkeyPatch(DOMAIN + 'createWithFlags',
+                                  _connection_lost()):
+            self.assert_refused()
+        self.assert_a_hard_reboot_helps()
+
+    def test_qemu_dies_meanwhile(self):
+        with fixtures.MonkeyPatch(
+                DOMAIN + 'createWithFlags', libvirt_fails(
+                    'process exited while connecting to monitor',
+                    fakelibvirt.VIR_ERR_INTERNAL_ERROR)):
+            self.assert_refused()
+        self.assert_a_hard_reboot_helps()
