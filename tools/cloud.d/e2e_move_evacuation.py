@@ -60,10 +60,12 @@ class Evacuation(MoveRoom):
         # Both have to be scheduled to the first host: Nova has no second
         # choice for guests of one request that are on both hosts at first.
         # And all of them have the same one, so one node must hold both.
-        self.lab.flavor('heavy', ram=768)
+        self.lab.flavor('plain')
         with self._with(('nova-scheduler',), (
-                'filter_scheduler', 'ram_weight_multiplier', '1000')):
-            self._on('heavy', 'heavy', 2)
+                'filter_scheduler', 'num_instances_weight_multiplier',
+                '-1000')):
+            for name in ('there', 'there-too'):
+                self._on(name, 'plain', 2)
             # Nova holds it against a host when a build has failed there.
             self.lab.delete(self._on('first', 'bw30', 1))
             with self._faults({'mkdir': {
