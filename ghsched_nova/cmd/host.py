@@ -266,11 +266,12 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (
         {problem.guest for problem in report.problems} & names.keys())
-    parts.append(
-        f'{len(asking) - capped} guests with a policy, '
-        + (f'{capped} capped without one, ' if capped else '') +
-        f'{len(actions)} actions, {len(problems)} problems, '
-        f'{len(report.foreign)} control groups of others')
+    counts = {'guests with a policy': len(asking) - capped,
+              **({'capped without one': capped} if capped else {}),
+              'actions': len(actions), 'problems': len(problems),
+              'control groups of others': len(report.foreign)}
+    parts.append(', '.join(
+        f'{what}: {number}' for what, number in counts.items()))
     return '\n'.join(parts)
 
 

@@ -125,18 +125,18 @@ class HostCommandTest(base.TestCase):
         self.assertEqual(1, status)
         self.assertIn('| make group', out)
         self.assertIn('1001, 1002', out)
-        self.assertIn('2 guests with a policy', out)
+        self.assertIn('guests with a policy: 2', out)
         self.call('reconcile')
         status, out, _err = self.call('plan')
-        self.assertEqual('2 guests with a policy, 0 actions, 0 problems, '
-                         '0 control groups of others\n', out)
+        self.assertEqual('guests with a policy: 2, actions: 0, problems: 0, '
+                         'control groups of others: 0\n', out)
 
     def test_guests_that_are_capped_without_a_policy_are_counted_apart(self):
         self.config.write_text(self.config.read_text()
                                + 'default_bandwidth_max = 40\n')
         self.domains[1] = desired.Running(
             self.domains[1].domain, XML.format(self.domains[1].domain))
-        self.assertIn('1 guests with a policy, 1 capped without one, ',
+        self.assertIn('guests with a policy: 1, capped without one: 1, ',
                       self.call('plan')[1])
         _status, document = self.document('plan')
         self.assertEqual('ghsched-default', document['guests'][1]['group'])

@@ -175,7 +175,7 @@ class HostCommandTest(ThreadsTestCase):
         self.assertEqual(BATCH, self.threads()[VCPU0].scheduling)
         status, text = self.call('plan', 'table')
         self.assertEqual(0, status)
-        self.assertIn('0 actions, 0 problems', text)
+        self.assertIn('actions: 0, problems: 0', text)
 
     def test_a_class_taken_away_by_hand_is_shown_and_set_again(self):
         if privileged._try_here():
