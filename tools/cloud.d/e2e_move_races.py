@@ -14,7 +14,6 @@
 """Checks of many requests at once with two of each service."""
 
 from collections.abc import Iterator
-from concurrent import futures
 import contextlib
 from typing import Any
 
@@ -38,27 +37,16 @@ class Races(MoveRoom):
                 self._few_groups(2):
             self.lab.flavor('race', hw__numa_nodes=1,
                             ghsched__mem_bw_min=_SHARE)
-            with futures.ThreadPoolExecutor(16) as pool:
-                servers = list(pool.map(self._asked, range(_BOOTS)))
-            servers = [self.lab.wait(one, seconds=900) for one in servers]
+            servers = self._boot_at_once('race', 'race', _BOOTS)
             self.checks.equal('guests by host', self._by_host(servers),
                               self._fitting())
-            lost = [one for one in servers if one.status == 'ERROR']
-            self.checks.equal(
-                'what the refused ones hold',
-                [held for one in lost if (held := self.lab.allocations(one))],
-                [])
-            self.checks.equal(
-                'reasons', {self.lab.fault(one).partition(':')[0].partition(
-                    '. ')[0] for one in lost}, {'No valid host was found'})
+            self._no_host_for([one for one in servers
+                               if one.status == 'ERROR'])
             self._agrees('all booted or refused')
             self.lab.clean()
             self._agrees('all deleted')
 
     # -- parts of tests -------------------------------------------------------
-
-    def _asked(self, number: int) -> Any:
-        return self.lab.create(f'race-{number}', 'race')
 
     def _fitting(self) -> dict[str, int]:
         """How many guests there is room for on each host."""

@@ -21,6 +21,7 @@ does, and counts as one failure.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from concurrent import futures
 import contextlib
 import io
 import time
@@ -95,6 +96,24 @@ class Room:
         return self.checks.note(
             any(word in seen for word in words),
             f'{text}: {seen!r}, expected {" or ".join(words)}')
+
+    def _boot_at_once(self, name: str, flavor: str, count: int) -> list[Any]:
+        """Servers that were asked for at the same time, active or in error."""
+        with futures.ThreadPoolExecutor(16) as pool:
+            asked = list(pool.map(
+                lambda number: self.lab.create(f'{name}-{number}', flavor),
+                range(count)))
+        return [self.lab.wait(one, seconds=900) for one in asked]
+
+    def _no_host_for(self, servers: Sequence[Any]) -> None:
+        """Servers that were refused, and hold nothing."""
+        self.checks.equal(
+            'what the refused ones hold',
+            [held for one in servers if (held := self.lab.allocations(one))],
+            [])
+        self.checks.equal(
+            'reasons', {self.lab.fault(one).partition(':')[0].partition(
+                '. ')[0] for one in servers}, {'No valid host was found'})
 
     @contextlib.contextmanager
     def _faults(self, faults: Mapping[str, object], number: int = 1

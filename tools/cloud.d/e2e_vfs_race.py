@@ -13,7 +13,6 @@
 
 """Checks of many requests at once for the few VFs of a host."""
 
-from concurrent import futures
 from typing import Any
 
 from e2e_move_races import WORKERS
@@ -35,26 +34,15 @@ class VfsRace(VfsRoom):
     def test_race(self) -> None:
         """Forty boots at once: each VF goes to one guest, and no more."""
         with self._with(('nova-scheduler', 'nova-conductor'), *WORKERS):
-            with futures.ThreadPoolExecutor(16) as pool:
-                asked = list(pool.map(self._asked, range(_BOOTS)))
-            servers = [self.lab.wait(one) for one in asked]
+            servers = self._boot_at_once('race', 'race-vf', _BOOTS)
             self._each_has_its_own(
                 [one for one in servers if one.status == 'ACTIVE'])
             lost = [one for one in servers if one.status == 'ERROR']
             self.checks.equal('refused', len(lost), _BOOTS - _VFS)
-            self.checks.equal(
-                'what the refused ones hold',
-                [held for one in lost if (held := self.lab.allocations(one))],
-                [])
-            self.checks.equal(
-                'reasons', {self.lab.fault(one).partition('. ')[0]
-                            for one in lost}, {'No valid host was found'})
+            self._no_host_for(lost)
             self.checks.equal('audit', self.lab.openstack('audit'), [])
 
     # -- parts of tests -------------------------------------------------------
-
-    def _asked(self, number: int) -> Any:
-        return self.lab.create(f'race-{number}', 'race-vf')
 
     def _each_has_its_own(self, servers: list[Any]) -> None:
         passed = [one for server in servers for one in self.lab.passed(server)]
