@@ -71,6 +71,13 @@ from ghsched_placement import node_move
 
 LOG = logging.getLogger(__name__)
 
+#: What a live migration is, from the last status to the first, until it ends.
+_LIVE_MIGRATING = ('running', 'preparing', 'queued', 'accepted')
+
+#: VIR_DOMAIN_JOB_BOUNDED and VIR_DOMAIN_JOB_UNBOUNDED of libvirt, which only
+#: nova-compute has.
+_JOBS = (1, 2)
+
 #: Marks a function of Nova's that has one of ours around it.
 _OURS = '_ghsched_wrapped'
 
@@ -236,6 +243,12 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'requested_ip', 'tag'),
     'nova.compute.manager.ComputeManager._reset_live_migration': (
         'self', 'context', 'instance'),
+    'nova.compute.manager.ComputeManager._set_migration_status': (
+        'migration', 'status'),
+    'nova.compute.manager.ComputeManager._revert_allocation': (
+        'self', 'context', 'instance', 'migration'),
+    'nova.objects.instance.Instance.drop_migration_context': ('self',),
+    'nova.virt.libvirt.guest.Guest.get_job_info': ('self',),
     'nova.compute.manager.ComputeManager._post_live_migration_update_host': (
         'self', 'ctxt', 'instance', 'dest', 'block_migration',
         'migrate_data', 'source_bdms'),
@@ -916,12 +929,38 @@ def _wrap_manager(virtapi: Any, name: str, wrap: Callable[..., Any]) -> None:
 
 
 def live_migration_under_way(context: Any, instance: Any) -> Any:
-    """The migration whose guest is copied, as its record says, or None."""
-    try:
-        return objects.Migration.get_by_instance_and_status(
-            context, instance.uuid, 'running')
-    except exception.MigrationNotFoundByStatus:
-        return None
+    """The live migration that has not ended, as its record says, or None."""
+    for status in _LIVE_MIGRATING:
+        with contextlib.suppress(exception.MigrationNotFoundByStatus):
+            return objects.Migration.get_by_instance_and_status(
+                context, instance.uuid, status)
+    return None
+
+
+def is_copied(guest: Any) -> bool:
+    """Whether libvirt copies a guest, or does something else of that length.
+
+    :param guest: ``nova.virt.libvirt.guest.Guest``.
+    :raises Exception: libvirt cannot say.
+    """
+    return guest.get_job_info().type in _JOBS
+
+
+def take_back_live_migration(virtapi: Any, context: Any, instance: Any,
+                             migration: Any) -> None:
+    """Do what nova-compute does when a guest was not copied.
+
+    The other host counts what it has claimed for a migration until that has
+    ended, and gives it back with its next report.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param migration: a live migration from this host.
+    :raises Exception: whatever Nova raises.
+    """
+    manager: Any = virtapi._compute
+    manager._set_migration_status(migration, 'error')
+    instance.drop_migration_context()
+    manager._revert_allocation(context, instance, migration)
 
 
 def finish_live_migration(virtapi: Any, context: Any, instance: Any,

@@ -16,7 +16,9 @@ libvirt copies a guest without nova-compute, and removes it from the source
 when it runs on the destination. Nova hears of that from libvirt only: a
 nova-compute that is started afterwards resets the server to a host where it
 does not run any more (``ComputeManager._reset_live_migration``), and with
-``resume_guests_state_on_host_boot`` starts it there a second time.
+``resume_guests_state_on_host_boot`` starts it there a second time. Of one that
+was not copied the migration still holds what the server had, and the server
+what it was to have on the other host.
 """
 
 from collections.abc import Callable
@@ -28,36 +30,65 @@ from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
 
+#: Status of a migration whose guest libvirt has been told to copy.
+COPYING = 'running'
+
 
 def finishing(reset: Callable[..., Any], under_way: Callable[..., Any],
-              is_here: Callable[[Any], bool], finish: Callable[..., Any]
+              is_here: Callable[[Any], bool], stays: Callable[[Any], bool],
+              finish: Callable[..., Any], take_back: Callable[..., Any]
               ) -> Callable[..., Any]:
-    """Nova's reset of a live migration, but for a guest that has gone.
+    """Nova's reset of a live migration, and what has to follow.
 
     :param reset: ``ComputeManager._reset_live_migration``.
     :param under_way: gives the migration of an instance, or None.
     :param is_here: whether libvirt still has the guest.
+    :param stays: the same after a copy was aborted, when that has ended.
     :param finish: does what Nova does after the copy.
+    :param take_back: does what Nova does when there was none.
     """
     @functools.wraps(reset)
     def ended(context: Any, instance: Any) -> Any:
         migration = under_way(context, instance)
-        if migration is None or is_here(instance):
+        if migration is None:
             return reset(context, instance)
-        LOG.warning('ghsched: libvirt has copied the guest to %s while '
-                    'nova-compute was not running; the live migration is '
-                    'finished now. Volumes that were connected here stay '
-                    'connected until the host reboots',
-                    migration.dest_compute, instance=instance)
-        try:
-            finish(context, instance, migration)
-        except Exception as error:
-            LOG.error('ghsched: the live migration to %(host)s could not be '
-                      'finished: %(error)s; see the guest there',
-                      {'host': migration.dest_compute, 'error': error},
-                      instance=instance)
-        # What Nova does next is to start guests that ran when the host was
-        # shut down. This one runs elsewhere.
-        instance.power_state = power_state.NOSTATE
+        if migration.status == COPYING and not is_here(instance):
+            _finish(finish, context, instance, migration)
+            return None
+        reset(context, instance)
+        if stays(instance):
+            _take_back(take_back, context, instance, migration)
         return None
     return ended
+
+
+def _finish(finish: Callable[..., Any], context: Any, instance: Any,
+            migration: Any) -> None:
+    LOG.warning('ghsched: libvirt has copied the guest to %s while '
+                'nova-compute was not running; the live migration is '
+                'finished now. Volumes that were connected here stay '
+                'connected until the host reboots',
+                migration.dest_compute, instance=instance)
+    try:
+        finish(context, instance, migration)
+    except Exception as error:
+        LOG.error('ghsched: the live migration to %(host)s could not be '
+                  'finished: %(error)s; see the guest there',
+                  {'host': migration.dest_compute, 'error': error},
+                  instance=instance)
+    # What Nova does next is to start guests that ran when the host was
+    # shut down. This one runs elsewhere.
+    instance.power_state = power_state.NOSTATE
+
+
+def _take_back(take_back: Callable[..., Any], context: Any, instance: Any,
+               migration: Any) -> None:
+    LOG.warning('ghsched: nova-compute has ended before the guest was copied '
+                'to %s; it stays here, and has back what the migration held '
+                'for it', migration.dest_compute, instance=instance)
+    try:
+        take_back(context, instance, migration)
+    except Exception as error:
+        LOG.error('ghsched: what the migration holds in Placement could not '
+                  'be given back: %s; "openstack ghsched audit --fix" does '
+                  'it', error, instance=instance)

@@ -13,6 +13,7 @@
 """The part of the compute driver for live migration, on either side."""
 
 import functools
+import time
 from typing import Any
 
 from nova import exception
@@ -27,6 +28,9 @@ from ghsched_nova.virt import refusal
 
 LOG = logging.getLogger(__name__)
 
+#: Seconds in which libvirt gives up the copy of a guest.
+_ABORTED_WITHIN = 10
+
 
 class MigratingDriver(base.DriverBase):
     """Checks, renumbers and protects guests that migrate while they run."""
@@ -35,8 +39,11 @@ class MigratingDriver(base.DriverBase):
         super().init_host(host)
         compat.wrap_reset_live_migration(self.virtapi, functools.partial(
             cut_off.finishing, under_way=compat.live_migration_under_way,
-            is_here=self._has_domain, finish=functools.partial(
-                compat.finish_live_migration, self.virtapi)))
+            is_here=self._has_domain, stays=self._stays,
+            finish=functools.partial(
+                compat.finish_live_migration, self.virtapi),
+            take_back=functools.partial(
+                compat.take_back_live_migration, self.virtapi)))
 
     def _has_domain(self, instance: Any) -> bool:
         """Whether libvirt has the guest; it has if libvirt cannot say."""
@@ -48,6 +55,22 @@ class MigratingDriver(base.DriverBase):
             LOG.warning('ghsched: libvirt cannot say whether it has the '
                         'guest: %s', error, instance=instance)
         return True
+
+    def _stays(self, instance: Any) -> bool:
+        """Whether a guest whose copy is aborted is still here in the end.
+
+        libvirt aborts at the soonest opportunity, and that may be too late.
+        """
+        for _wait in range(_ABORTED_WITHIN):
+            try:
+                if not compat.is_copied(self._host.get_guest(instance)):
+                    return True
+            except Exception as error:
+                LOG.info('ghsched: it is not known whether libvirt still '
+                         'copies the guest: %s', error, instance=instance)
+                return False
+            time.sleep(1)
+        return False
 
     def check_source_migrate_data_at_dest(self, ctxt: Any, instance: Any,
                                           migrate_data: Any,

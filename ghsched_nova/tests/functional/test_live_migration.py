@@ -81,11 +81,15 @@ class CutOffTest(TwoHostsTestCase):
             while not after.called:
                 time.sleep(0.1)
 
-    def leave(self):
-        """As libvirt does on the source of a migration that has succeeded."""
-        domain, = self.domains('host_a')
-        domain.destroy()
-        domain.undefine()
+    def leave(self, host='host_a'):
+        """As libvirt does on the source of a migration that has succeeded,
+        and on the destination of another.
+        """
+        for domain in self.domains(host):
+            domain.destroy()
+        # One that is copied to a host is gone by then.
+        for domain in self.domains(host):
+            domain.undefine()
 
     def assert_on(self, host, other):
         self.server = self._wait_for_state_change(self.server, 'ACTIVE')
@@ -111,9 +115,21 @@ class CutOffTest(TwoHostsTestCase):
         self.assert_on('host_b', 'host_a')
 
     def test_one_that_has_not_left_stays(self):
+        self.leave('host_b')
         self.restart_compute_service('host_a')
-        self.server = self._wait_for_state_change(self.server, 'ACTIVE')
-        self.assertEqual('host_a', self.server['OS-EXT-SRV-ATTR:host'])
+        self.assert_on('host_a', 'host_b')
+
+    def test_so_does_one_that_libvirt_was_not_told_to_copy(self):
+        self.leave('host_b')
+        migration, = objects.MigrationList.get_by_filters(
+            nova_context.get_admin_context(), {})
+        migration.status = 'preparing'
+        migration.save()
+        self.restart_compute_service('host_a')
+        self.assert_on('host_a', 'host_b')
+        migration, = objects.MigrationList.get_by_filters(
+            nova_context.get_admin_context(), {})
+        self.assertEqual('error', migration.status)
 
 
 class VfsOnlyTest(test_vfs.VfsTestCase):

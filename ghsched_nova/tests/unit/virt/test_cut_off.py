@@ -28,13 +28,17 @@ class FinishingTest(base.TestCase):
         super().setUp()
         self.instance = SimpleNamespace(uuid='1',
                                         power_state=power_state.RUNNING)
-        self.migration = SimpleNamespace(dest_compute='host_b')
-        self.reset, self.finish = mock.Mock(__name__='reset'), mock.Mock()
+        self.migration = SimpleNamespace(dest_compute='host_b',
+                                         status='running')
+        self.reset = mock.Mock(__name__='reset')
+        self.finish, self.take_back = mock.Mock(), mock.Mock()
 
-    def ended(self, here):
+    def ended(self, here, stays=None):
         return cut_off.finishing(
             self.reset, lambda context, instance: self.migration,
-            lambda instance: here, self.finish)(CONTEXT, self.instance)
+            lambda instance: here,
+            lambda instance: here if stays is None else stays,
+            self.finish, self.take_back)(CONTEXT, self.instance)
 
     def test_a_guest_that_has_gone_is_finished(self):
         self.ended(here=False)
@@ -52,8 +56,26 @@ class FinishingTest(base.TestCase):
         self.reset.assert_called_once_with(CONTEXT, self.instance)
         self.finish.assert_not_called()
         self.assertEqual(power_state.RUNNING, self.instance.power_state)
+        self.take_back.assert_called_once_with(CONTEXT, self.instance,
+                                               self.migration)
 
-    def test_so_is_one_that_was_not_copied_yet(self):
+    def test_one_that_is_copied_in_the_end_has_nothing_back(self):
+        self.ended(here=True, stays=False)
+        self.reset.assert_called_once_with(CONTEXT, self.instance)
+        self.take_back.assert_not_called()
+
+    def test_one_that_libvirt_was_not_told_to_copy_has_not_gone(self):
+        self.migration.status = 'preparing'
+        self.ended(here=False, stays=True)
+        self.finish.assert_not_called()
+        self.take_back.assert_called_once_with(CONTEXT, self.instance,
+                                               self.migration)
+
+    def test_what_is_not_given_back_keeps_nova_compute_from_nothing(self):
+        self.take_back.side_effect = RuntimeError('no answer')
+        self.ended(here=True)
+
+    def test_one_without_a_migration_is_reset_by_nova(self):
         self.migration = None
         self.ended(here=False)
         self.reset.assert_called_once_with(CONTEXT, self.instance)
