@@ -75,8 +75,8 @@ def _kept(host: capacity.Host, consumer: str,
     return Finding(
         host.name, 'allocation-kept', consumer,
         f'holds {ours(host, held) or _plain(held)} of the server {owner}, '
-        'whose migration has ended', 'Placement was away when Nova wanted to '
-        'give it back; --fix does', owner)
+        'whose migration has ended', 'Placement or nova-compute was away when '
+        'Nova wanted to give it back; --fix does', owner)
 
 
 def _ownerless(host: capacity.Host, consumer: str,

@@ -186,15 +186,17 @@ def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
     """What to POST for a consumer and the server that takes all over.
 
     None when there is nothing to do, such as for a server that has been
-    given something meanwhile. As ``SchedulerReportClient.move_allocations``
-    of Nova does it when a migration fails.
+    given something there meanwhile. What it holds of another host is what it
+    would have had there, and ends. Nova does the same when a migration fails
+    (``SchedulerReportClient.move_allocations``).
 
     :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
     :param owner: likewise of the server.
-    :param generation: of the server in Placement, which does not tell the one
-        of a consumer that holds nothing.
+    :param generation: of a server that holds nothing, which Placement does
+        not tell.
     """
-    if owner['allocations'] or not answer['allocations']:
+    if owner['allocations'].keys() & answer['allocations'].keys() or (
+            not answer['allocations']):
         return None
     of_both = {key: answer[key] for key in ('project_id', 'user_id')}
     return {
@@ -202,6 +204,7 @@ def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
                           'consumer_generation':
                               answer['consumer_generation']},
         repair.owner: {
-            **of_both, 'consumer_generation': generation, 'allocations': {
+            **of_both, 'consumer_generation': owner.get(
+                'consumer_generation', generation), 'allocations': {
                 provider: {'resources': entry['resources']}
                 for provider, entry in answer['allocations'].items()}}}

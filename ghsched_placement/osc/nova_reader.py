@@ -129,17 +129,21 @@ class NovaReader:
                                gone={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
-    def migrations(self) -> set[str]:
-        """UUIDs of the migrations in progress, which own what they hold.
+    def migrations(self) -> dict[str, str]:
+        """The migrations in progress, which own what they hold.
+
+        By their UUID that of the server, which may be deleted: Nova ends no
+        migration with it that nova-compute has lost.
 
         Nova keeps each migration for ever, and its API gives those of one
         status at a time.
         """
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
-        return {one['uuid'] for status in _IN_PROGRESS for one in self._pages(
-            '/os-migrations', 'migrations', _MIGRATIONS, {'status': status},
-            'uuid')}
+        return {one['uuid']: one['instance_uuid']
+                for status in _IN_PROGRESS for one in self._pages(
+                    '/os-migrations', 'migrations', _MIGRATIONS,
+                    {'status': status}, 'uuid')}
 
     def migrations_of(self, uuid: str) -> set[str]:
         """UUIDs of all migrations that a server has ever had."""

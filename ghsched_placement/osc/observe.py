@@ -149,7 +149,7 @@ def observe(client: clients.Client, wanted: Sequence[str] = (),
 
 def _observed(client: clients.Client, host: capacity.Host,
               records: Sequence[Mapping[str, Any]], node: Mapping[str, Any],
-              migrations: Callable[[], set[str]], ask_host: bool,
+              migrations: Callable[[], Mapping[str, str]], ask_host: bool,
               accounting: policies.Accounting) -> Observed:
     """One host from all sides.
 
@@ -245,14 +245,16 @@ def _told(server: Server,
 
 def _others(client: clients.Client, host: capacity.Host,
             servers: Iterable[Server], holdings: Holdings,
-            migrations: Callable[[], set[str]]) -> Others:
+            migrations: Callable[[], Mapping[str, str]]) -> Others:
     """Consumers that are not among the servers of the host.
 
     Nova's list has no server that is deleted and can still be restored: it
     stays on its host, with what it holds.
     """
     unknown = holdings.keys() - {server.uuid for server in servers}
-    known = migrations() & unknown if unknown else set()
+    moved = migrations() if unknown else {}
+    known = {one for one in unknown & moved.keys()
+             if _is_moved(client.server(moved[one]), host.name)}
     places = {}
     for uuid in unknown - known:
         record = client.server(uuid)
@@ -272,16 +274,25 @@ def _others(client: clients.Client, host: capacity.Host,
         if left else {})
 
 
+def _is_moved(record: Mapping[str, Any] | None, host: str) -> bool:
+    """Whether a migration in progress still is, by the record of its server.
+
+    One that nova-compute has lost stays in progress for ever.
+    """
+    return record is not None and (
+        is_moving(record) or record.get(HYPERVISOR) != host)
+
+
 def _owners(client: clients.Client, left: Set[str], bare: Iterable[str]
             ) -> dict[str, str]:
     """Servers of the migrations that hold something for them.
 
     A migration takes over what its server holds, and gives it back when it
-    fails, unless Placement is away just then.
+    fails, unless Placement or nova-compute is away just then. A server that
+    was to migrate while it runs still holds its part of the other host.
 
     :param left: consumers that are no servers.
     :param bare: servers that hold nothing of their host.
     """
     return {consumer: uuid for uuid in bare
-            for consumer in client.migrations_of(uuid) & left
-            if not client.held(uuid)}
+            for consumer in client.migrations_of(uuid) & left}

@@ -186,6 +186,13 @@ class BodiesTest(base.TestCase):
             in found[A]['allocations'].items()})
         self.assertIsNone(found[A]['consumer_generation'])
 
+    def test_a_server_that_holds_its_part_of_another_host(self):
+        found = repair.bodies(
+            self.answer({ROOT: {'VCPU': 2}}),
+            self.answer({ELSEWHERE: {'VCPU': 2}}), self.REPAIR)
+        self.assertEqual((3, {ROOT}), (found[A]['consumer_generation'],
+                                       set(found[A]['allocations'])))
+
     def test_a_server_that_holds_something_meanwhile(self):
         held = self.answer({ROOT: {'VCPU': 2}})
         self.assertIsNone(repair.bodies(held, held, self.REPAIR))

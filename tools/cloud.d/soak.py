@@ -57,7 +57,8 @@ _AGREE = 120
 #: because a service was away; and how that is named.
 _HEAL = 25
 _LEFT = ("kind='allocation-elsewhere'", "kind='allocation-without-server'",
-         ' is held by ', ' and is on no host', ' holds shares {}, but ')
+         ' is held by ', ' and is on no host', ' holds shares {}, but ',
+         ' and holds {')
 
 _REFUSED = (exceptions.SDKException, keystone.ClientException,
             osc_exceptions.CommandError)

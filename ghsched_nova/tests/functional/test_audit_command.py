@@ -42,10 +42,10 @@ class AuditTest(openstack_base.CommandTestCase):
         return {uuid: entry['resources'] for uuid, entry
                 in found['allocations'].items()}
 
-    def failed_migration(self, server):
+    def failed_migration(self, server, status='error'):
         """UUID of a live migration that has failed."""
         migration = objects.Migration(
-            nova_context.get_admin_context(), status='error',
+            nova_context.get_admin_context(), status=status,
             instance_uuid=server['id'], source_compute='host_a',
             dest_compute='host_b', source_node='host_a', project_id='p',
             user_id='u', migration_type='live-migration')
@@ -126,6 +126,32 @@ class AuditTest(openstack_base.CommandTestCase):
         self.assertEqual((0, []), self.audit('--fix', '--yes'))
         self.assertEqual((before, {}), (self.resources(server['id']),
                                         self.resources(migration)))
+
+    def test_it_does_so_instead_of_what_it_would_have_had_elsewhere(self):
+        """As when Placement, or nova-compute, is away meanwhile."""
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+        server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        before = self.resources(server['id'])
+        client = report.SchedulerReportClient()
+        context = nova_context.get_admin_context()
+        for status in ('error', 'preparing'):
+            migration = self.failed_migration(server, status)
+            client.move_allocations(context, server['id'], migration)
+            client.claim_resources(context, server['id'], {'allocations': {
+                self.compute_rp_uuids['host_b']: {
+                    'resources': {'MEMORY_MB': 512, names.RESCTRL_GROUP: 1}},
+                self.provider('host_b', 1): {
+                    'resources': {names.MEM_BW_PCT: 30}}}}, 'p', 'u', '1.36')
+            status, rows = self.audit()
+            self.assertEqual({
+                'allocation-kept': migration,
+                'allocation-elsewhere': server['id'],
+                'allocation-differs': server['id']}, {
+                    row['Kind']: row['Subject'] for row in rows})
+            self.assertEqual((0, []), self.audit('--fix', '--yes'))
+            self.assertEqual((before, {}), (self.resources(server['id']),
+                                            self.resources(migration)))
 
     def test_nothing_is_done_when_nobody_agrees(self):
         self.start_host('host_a')

@@ -14,6 +14,7 @@
 
 from unittest import mock
 
+from nova.compute import task_states
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
@@ -166,11 +167,24 @@ class HostTest(openstack_base.CommandTestCase):
 
     def test_only_a_migration_in_progress_owns_what_it_holds(self):
         self.start_host()
-        migration = self._migration(self.boot(self.flavor()), 'running')
+        server = self.boot(self.flavor())
+        instance = self.instance(server)
+        instance.task_state = task_states.MIGRATING
+        instance.save()
+        migration = self._migration(server, 'running')
         self.assertEqual([0], [row['Drift'] for row
                                in self.told(host.ListHosts)])
         migration.status = 'error'
         migration.save()
+        finding, = self.told(host.ShowHost, 'host_a')['drift']
+        self.assertEqual(('allocation-without-server', migration.uuid),
+                         (finding['kind'], finding['subject']))
+
+    def test_a_migration_of_a_server_that_is_gone_owns_nothing(self):
+        self.start_host()
+        server = self.boot(self.flavor())
+        migration = self._migration(server, 'preparing')
+        self._delete_server(server)
         finding, = self.told(host.ShowHost, 'host_a')['drift']
         self.assertEqual(('allocation-without-server', migration.uuid),
                          (finding['kind'], finding['subject']))
@@ -193,7 +207,7 @@ class HostTest(openstack_base.CommandTestCase):
 
         asking._pages = read
         running = self._migration(server, 'running').uuid
-        self.assertEqual({running}, asking.migrations())
+        self.assertEqual({running: server['id']}, asking.migrations())
         self.assertEqual([running], [record['uuid'] for record in answers])
 
     def _set_bandwidth(self, consumer, share):
