@@ -84,7 +84,7 @@ def _finish(finish: Callable[..., Any], context: Any, instance: Any,
 def _take_back(take_back: Callable[..., Any], context: Any, instance: Any,
                migration: Any) -> None:
     LOG.warning('ghsched: nova-compute has ended before the guest was copied '
-                'to %s; it stays here, and has back what the migration held '
+                'to %s; it stays here, and gets back what the migration holds '
                 'for it', migration.dest_compute, instance=instance)
     try:
         take_back(context, instance, migration)
