@@ -41,6 +41,8 @@ _MOVES = ('live-migrate', 'abort', 'migrate', 'resize',
           'confirm_server_resize', 'revert_server_resize')
 #: What to do with a guest that a fault has left so is no operation of a user.
 _LOST = 'ERROR'
+#: With these there is room to move on the other host.
+_SMALL = (FLAVORS[0], FLAVORS[2])
 #: What leads to the state in which something else can be done.
 _BEFORE = {'unshelve': 'shelve', 'unrescue': 'rescue', 'unpause': 'pause',
            'resume': 'suspend', 'start': 'stop',
@@ -102,6 +104,7 @@ class Pairs(soak.Soak):
         self._path = lab.settings.home / 'soak-pairs.json'
         self._tried: frozenset[Pair] = frozenset()
         self._done: frozenset[Pair] = frozenset()
+        self._rests = False
         if self._path.exists():
             self._done = ALL.intersection(
                 map(tuple, json.loads(self._path.read_text())))
@@ -118,10 +121,19 @@ class Pairs(soak.Soak):
         print(f'      {len(self._done)} of {len(ALL)} pairs')
 
     def _plan(self) -> soak.Round:
-        """The fault with which most can be tried at the same time."""
+        """The fault with which most can be tried at the same time.
+
+        Before it guests are made ready without a fault: what was lost to the
+        last one would keep the next from many pairs.
+        """
         self.refused.clear()
+        self._tried = frozenset()
         servers = self.lab.servers()
         self.rng.shuffle(servers)
+        self._rests = not self._rests
+        if self._rests and (steps := [*self._tidied(servers),
+                                      *self._prepared(servers)]):
+            return soak.Round(None, None, steps)
         rounds = [soak.Round(fault, where, self._steps(fault, where, servers))
                   for fault in (*FAULTS, *EVACUATIONS)
                   for where in (self.settings.each_host if fault.of_host
@@ -129,7 +141,6 @@ class Pairs(soak.Soak):
         most = max(len(one.steps) for one in rounds)
         if not most:
             # Guests are in no state in which something is left to do.
-            self._tried = frozenset()
             return soak.Round(None, None, self.drawn())
         best = self.rng.choice([one for one in rounds
                                 if len(one.steps) == most])
@@ -137,9 +148,7 @@ class Pairs(soak.Soak):
             (operation.name, best.fault.name)
             for operation, _server in best.steps
             if operation and best.fault) & ALL
-        return soak.Round(best.fault, best.where, [
-            *best.steps, *self._tidied(servers, best.steps),
-            *self._prepared(servers, best.steps)])
+        return best
 
     @property
     def settings(self) -> Settings:
@@ -174,25 +183,26 @@ class Pairs(soak.Soak):
         return [_unshelve(where) if one.name == 'unshelve' else one
                 for one in some]
 
-    def _tidied(self, servers: Sequence[Any], steps: list[soak.Step]
-                ) -> list[soak.Step]:
-        """Guests in ERROR go, and new ones come."""
+    def _tidied(self, servers: Sequence[Any]) -> list[soak.Step]:
+        """Guests of which nothing can be tried go, and new ones come."""
+        left = {name for name, _fault in ALL - self._done}
+        useless = [one for one in servers if one.status == _LOST
+                   or one.status != 'ACTIVE' and left.isdisjoint(
+                       each.name for each in OPERATIONS[one.status])]
         delete = next(one for one in OPERATIONS[_LOST]
                       if one.name == 'delete')
-        boots = soak.GUESTS - len(servers) - sum(
-            server is None for _operation, server in steps)
-        return [(None, None)] * boots + [
-            (delete, one) for one in servers if one.status == _LOST]
+        return [(_boot(None, _SMALL), None)] * (
+            soak.GUESTS - len(servers) + len(useless)) + [
+                (delete, one) for one in useless]
 
-    def _prepared(self, servers: Sequence[Any], steps: list[soak.Step]
-                  ) -> list[soak.Step]:
-        """Guests of which nothing is tried get ready for what is left."""
+    def _prepared(self, servers: Sequence[Any]) -> list[soak.Step]:
+        """Half of the guests that run get ready for what is left."""
         left = collections.Counter(name for name, _fault in ALL - self._done)
-        busy = {server.id for _operation, server in steps if server}
+        ready = [one for one in servers if one.status == 'ACTIVE']
         found: list[soak.Step] = []
-        for server in servers:
-            if server.status == 'ACTIVE' and server.id not in busy:
-                wanted = max(_BEFORE, key=lambda name: left[name])
+        for server in ready[::2]:
+            wanted = max(_BEFORE, key=lambda name: left[name])
+            if left[wanted] > 0:
                 left[wanted] -= len(FAULTS) // 3
                 found.append((next(
                     one for one in OPERATIONS['ACTIVE']
@@ -200,11 +210,12 @@ class Pairs(soak.Soak):
         return found
 
 
-def _boot(where: Settings | None) -> Operation:
+def _boot(where: Settings | None, flavors: Sequence[str] = FLAVORS
+          ) -> Operation:
     """A boot, on a host if there is one."""
     more = {'host': where.host.name} if where else {}
     return Operation(_BOOT, lambda lab, _server, rng: lab.create(
-        f'b{rng.randrange(10 ** 6)}', rng.choice(FLAVORS), **more))
+        f'b{rng.randrange(10 ** 6)}', rng.choice(flavors), **more))
 
 
 def _unshelve(where: Settings) -> Operation:
