@@ -248,6 +248,12 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.compute.manager.ComputeManager._revert_allocation': (
         'self', 'context', 'instance', 'migration'),
     'nova.objects.instance.Instance.drop_migration_context': ('self',),
+    'nova.objects.instance.Instance.mutated_migration_context': (
+        'self', 'revert'),
+    'nova.virt.libvirt.driver.LibvirtDriver.'
+    'rollback_live_migration_at_destination': (
+        'self', 'context', 'instance', 'network_info', 'block_device_info',
+        'destroy_disks', 'migrate_data'),
     'nova.virt.libvirt.guest.Guest.get_job_info': ('self',),
     'nova.compute.manager.ComputeManager._post_live_migration_update_host': (
         'self', 'ctxt', 'instance', 'dest', 'block_migration',
@@ -704,6 +710,33 @@ def is_rebuilt_in_place(instance: Any) -> bool:
     """
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
                 and instance.host == nova.conf.CONF.host)
+
+
+def is_evacuated(instance: Any) -> bool:
+    """Whether a guest is made again on this host because its own is lost."""
+    return bool(instance.task_state == task_states.REBUILD_SPAWNING
+                and instance.host != nova.conf.CONF.host)
+
+
+@contextlib.contextmanager
+def saved_as_it_is(instance: Any) -> Iterator[None]:
+    """Have an instance saved with what it has on its own host meanwhile.
+
+    nova-compute shows the driver of a destination the instance as it would be
+    there (``Instance.mutated_migration_context``). LibvirtDriver saves it when
+    it cleans up, and with it the host NUMA nodes and devices of a guest that
+    has not come.
+    """
+    save = instance.save
+
+    def saved(*args: Any, **kwargs: Any) -> Any:
+        with instance.mutated_migration_context(revert=True):
+            return save(*args, **kwargs)
+    instance.save = saved
+    try:
+        yield
+    finally:
+        del instance.save
 
 
 def placement_client() -> Any:

@@ -150,6 +150,13 @@ class MigratingDriver(base.DriverBase):
                         'it was started with: %s', error)
             return xml
 
+    def rollback_live_migration_at_destination(
+            self, context: Any, instance: Any, *args: Any, **kwargs: Any
+            ) -> None:
+        with compat.saved_as_it_is(instance):
+            super().rollback_live_migration_at_destination(
+                context, instance, *args, **kwargs)
+
     def post_live_migration_at_destination(self, context: Any,
                                            instance: Any, *args: Any,
                                            **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ guest's CPUs run.
 """
 
 from collections.abc import Callable
+import contextlib
 from typing import Any
 
 from nova import exception
@@ -50,7 +51,11 @@ class StartingDriver(base.DriverBase):
         if not compat.is_rebuilt_in_place(instance):
             self._check_agreement(instance, instance.numa_topology,
                                   allocations, pci_requests.nodes_of(instance))
-            return super().spawn(context, instance, *rest, *args, **kwargs)
+            with (compat.saved_as_it_is(instance)
+                  if compat.is_evacuated(instance)
+                  else contextlib.nullcontext()):
+                return super().spawn(context, instance, *rest, *args,
+                                     **kwargs)
         # Nothing is claimed again, so there is nothing to agree with.
         try:
             return super().spawn(context, instance, *rest, *args, **kwargs)

@@ -75,6 +75,8 @@ class LiveMigration(MoveRoom):
 
     def test_live_failing(self) -> None:
         """The new host's QEMU is killed: the guest stays where it was."""
+        # The guest would be on another node of the other host.
+        self._on('filler', 'bw75', 1)
         server = self._on('failing', 'bw30', 1)
         self.lab.cloud.compute.live_migrate_server(
             server, host=None, block_migration='auto')

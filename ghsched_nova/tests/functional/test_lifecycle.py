@@ -572,12 +572,14 @@ class MoveTest(nova_base.GhschedTestCase):
         self.src.stop()
         self.api.put_service_force_down(self.src.service_ref.uuid, True)
         held = self.bandwidth(self.server['id'])
+        nodes = self.host_nodes(self.server)
         self.kernel.error = fs.GroupError('refused')
         # The error reaches the API because this test runs casts as calls.
         self.assertRaises(client.OpenStackApiException,
                           self.api.post_server_action, self.server['id'],
                           {'evacuate': {}})
         self.assertEqual(held, self.bandwidth(self.server['id']))
+        self.assertEqual(nodes, self.host_nodes(self.server))
         usages = self._get_provider_usages(self.compute_rp_uuids['host_b'])
         self.assertEqual(0, usages[names.RESCTRL_GROUP])
 

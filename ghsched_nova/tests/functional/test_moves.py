@@ -142,12 +142,15 @@ class GoneWrongTest(MovesTestCase):
         self.assert_nothing_left()
 
     def test_a_live_migration_that_fails_leaves_the_guest_where_it_was(self):
+        # Not on the node that it would have on the other host.
+        self.reserve('host_a', n0=80)
         self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.libvirt.Domain.migrateToURI3',
             self.fail_to_migrate))
         self._live_migrate(self.server, 'failed')
         self._run_periodics()
+        self.assertEqual([1], self.host_nodes(self.server))
         self.assert_on('host_a', 30)
 
     def fail_to_migrate(self, domain, *_args, **_kwargs):
