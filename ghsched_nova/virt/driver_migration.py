@@ -150,9 +150,9 @@ class MigratingDriver(base.DriverBase):
                         'it was started with: %s', error)
             return xml
 
-    def rollback_live_migration_at_destination(
-            self, context: Any, instance: Any, *args: Any, **kwargs: Any
-            ) -> None:
+    def rollback_live_migration_at_destination(self, context: Any,
+                                               instance: Any, *args: Any,
+                                               **kwargs: Any) -> None:
         with compat.saved_as_it_is(instance):
             super().rollback_live_migration_at_destination(
                 context, instance, *args, **kwargs)
