@@ -49,16 +49,19 @@ class Shares:
     """What one consumer holds.
 
     :param client: with ``get`` and ``put``, as Nova's report client has them.
+    :param host: provider of the compute node, of which each guest that is
+        there holds something.
     :param nodes: host NUMA node of each provider that may have a share.
     :param left: other providers with a share that is none of this class's
         business.
     """
 
-    def __init__(self, client: Any, consumer: str,
+    def __init__(self, client: Any, consumer: str, host: str,
                  nodes: Mapping[str, int],
                  left: frozenset[str] = frozenset()) -> None:
         self._client = PlacementClient(client)
         self._consumer = consumer
+        self._host = host
         self._nodes = nodes
         self._left = left
 
@@ -66,7 +69,8 @@ class Shares:
     def held(self) -> dict[str, int]:
         """Percent by provider, for all host nodes of the guest.
 
-        :raises Gone: when Placement holds nothing at all for the consumer.
+        :raises Gone: when Placement holds nothing of the host for the
+            consumer.
         :raises Refused: when it cannot be asked, or when the guest has
             bandwidth of a node that it does not run on.
         """
@@ -87,7 +91,8 @@ class Shares:
         the same consumer, or of a provider, is made again on top of that.
 
         :returns: whether anything had to be written.
-        :raises Gone: when Placement holds nothing at all for the consumer.
+        :raises Gone: when Placement holds nothing of the host for the
+            consumer.
         :raises Refused: when a node has too little left, or Placement cannot
             be asked.
         """
@@ -140,9 +145,9 @@ class Shares:
 
     def _get(self) -> dict[str, Any]:
         answer = self._client.get(self._url)
-        if not answer['allocations']:
-            raise errors.Gone('Placement holds nothing for the guest; was it '
-                              'deleted?')
+        if self._host not in answer['allocations']:
+            raise errors.Gone('Placement holds nothing of its host for the '
+                              'guest; was it deleted, or evacuated?')
         return answer
 
     def _shortages(self, wanted: Mapping[str, int]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def live_change(context: Any, server: str) -> live_changes.LiveChange:
     return live_changes.LiveChange(
         records.NovaRecords(context, server),
         lambda guest: placement.Shares(
-            compat.placement_client(), guest.uuid,
+            compat.placement_client(), guest.uuid, guest.compute_node,
             placement.nodes_of(guest.compute_node, guest.host_nodes),
             placement.providers_of(guest.left)),
         rpcapi.HostClient(context),
@@ -78,7 +78,7 @@ def node_mover(context: Any, server: str) -> node_move.NodeMove:
     return node_move.NodeMove(
         records.NovaRecords(context, server),
         lambda guest, nodes: placement.Shares(
-            compat.placement_client(), guest.uuid,
+            compat.placement_client(), guest.uuid, guest.compute_node,
             placement.nodes_of(guest.compute_node, nodes),
             placement.providers_of(guest.left)),
         rpcapi.HostClient(context),

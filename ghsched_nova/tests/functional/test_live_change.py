@@ -23,13 +23,16 @@ from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova import exception
 from nova import objects
+from nova.scheduler.client import report
 from oslo_db import exception as db_exc
 import oslo_messaging
 
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
+from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
+from ghsched_nova.live import placement
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
 from ghsched_nova.resctrl import fs
@@ -265,8 +268,8 @@ class SuccessTest(LiveChangeTestCase):
 
 class EvacuatedTest(LiveChangeTestCase):
 
-    def test_what_its_old_host_still_counts_stays(self):
-        """Nova removes it when that host is back."""
+    def evacuate(self):
+        """Returns the node that it was on."""
         self.start_host('host_b')
         node, = self.host_nodes(self.server)
         source = self.computes['host_a']
@@ -274,6 +277,26 @@ class EvacuatedTest(LiveChangeTestCase):
         self.api.put_service_force_down(source.service_ref.uuid, True)
         self._evacuate_server(self.server, expected_state='SHUTOFF',
                               expected_migration_status='done')
+        return node
+
+    def test_nothing_is_put_back_where_it_was(self):
+        """As when its old host is back while a change is on its way there."""
+        node, root = self.evacuate(), self.compute_rp_uuids['host_a']
+        client = report.SchedulerReportClient()
+        shares = placement.Shares(
+            client, self.server['id'], root,
+            placement.nodes_of(root, [node]), frozenset(
+                self.provider('host_b', number) for number in (0, 1)))
+        held = shares.held()
+        client.remove_provider_tree_from_instance_allocation(
+            nova_context.get_admin_context(), self.server['id'], root)
+        left = self.bandwidth(self.server['id'])
+        self.assertEqual('', change.put_back(shares, held))
+        self.assertEqual(left, self.bandwidth(self.server['id']))
+
+    def test_what_its_old_host_still_counts_stays(self):
+        """Nova removes it when that host is back."""
+        node = self.evacuate()
         # Nobody is to wait for the host that is down.
         self.flags(rpc_response_timeout=5)
         self.change(mem_bw_min=40)
