@@ -31,7 +31,7 @@ class SlowMigration(MoveRoom):
             server = self._on('cancelled', 'bw30', 1)
             self.lab.cloud.compute.abort_server_migration(
                 self._begun(server), server)
-            self._settled(server, 'ACTIVE')
+            self._rolled_back(server)
             self._is_on(server, 1)
             self.lab.tell(server, 'idle')
             self.checks.equal('times that it has booted', self.lab.console(
