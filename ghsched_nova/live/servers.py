@@ -16,6 +16,7 @@ It is the same from where nova-manage runs and in nova-api.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from ghsched_nova import compat
@@ -49,12 +50,21 @@ def live_change(context: Any, server: str) -> live_changes.LiveChange:
     """
     return live_changes.LiveChange(
         records.NovaRecords(context, server),
-        lambda guest: placement.Shares(
-            compat.placement_client(), guest.uuid, guest.compute_node,
-            placement.nodes_of(guest.compute_node, guest.host_nodes),
-            placement.providers_of(guest.left)),
+        lambda guest: _shares(guest, guest.host_nodes),
         rpcapi.HostClient(context),
         compat.config().ghsched.bandwidth_accounting)
+
+
+def _shares(guest: live_changes.Guest, nodes: Sequence[int]
+            ) -> placement.Shares:
+    """What Placement holds of its host for a guest.
+
+    :param nodes: host NUMA nodes that may have a share.
+    """
+    return placement.Shares(
+        compat.placement_client(), guest.uuid, guest.compute_node,
+        placement.nodes_of(guest.compute_node, nodes),
+        placement.providers_of(guest.left))
 
 
 def move(context: Any, server: str, nodes: Mapping[int, int],
@@ -76,10 +86,6 @@ def move(context: Any, server: str, nodes: Mapping[int, int],
 def node_mover(context: Any, server: str) -> node_move.NodeMove:
     """The move of one guest, with all that it works with."""
     return node_move.NodeMove(
-        records.NovaRecords(context, server),
-        lambda guest, nodes: placement.Shares(
-            compat.placement_client(), guest.uuid, guest.compute_node,
-            placement.nodes_of(guest.compute_node, nodes),
-            placement.providers_of(guest.left)),
+        records.NovaRecords(context, server), _shares,
         rpcapi.HostClient(context),
         compat.config().ghsched.bandwidth_accounting)
