@@ -192,6 +192,12 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
         return self._create_server(flavor_id=flavor, networks='none',
                                    expected_state=state, **kwargs)
 
+    def stop_host(self, name):
+        """A host fails; Nova knows it."""
+        service = self.computes[name]
+        service.stop()
+        self.api.put_service_force_down(service.service_ref.uuid, True)
+
     # -- what a test looks at -------------------------------------------------
 
     def provider(self, host, node):
@@ -205,13 +211,22 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
     def host_nodes(self, server):
         return list(compat.host_cells(self.instance(server).numa_topology))
 
-    def bandwidth(self, consumer):
-        """{provider: percent} that Placement holds for a consumer."""
+    def resources(self, consumer):
+        """{provider: resources} that Placement holds for a consumer."""
         allocations = self.placement.get(
             f'/allocations/{consumer}').body['allocations']
-        return {provider: allocation['resources'][names.MEM_BW_PCT]
-                for provider, allocation in allocations.items()
-                if names.MEM_BW_PCT in allocation['resources']}
+        return {provider: allocation['resources']
+                for provider, allocation in allocations.items()}
+
+    def amounts(self, consumer, resource_class):
+        """{provider: amount} of one class."""
+        return {provider: resources[resource_class] for provider, resources
+                in self.resources(consumer).items()
+                if resource_class in resources}
+
+    def bandwidth(self, consumer):
+        """{provider: percent} that Placement holds for a consumer."""
+        return self.amounts(consumer, names.MEM_BW_PCT)
 
     def fault(self, server):
         return self.api.get_server(server['id'])['fault']['message']

@@ -37,11 +37,6 @@ class AuditTest(openstack_base.CommandTestCase):
     def nova_audit(self):
         return manage.PlacementCommands().audit()
 
-    def resources(self, consumer):
-        found = self.placement.get(f'/allocations/{consumer}').body
-        return {uuid: entry['resources'] for uuid, entry
-                in found['allocations'].items()}
-
     def failed_migration(self, server, status='error'):
         """UUID of a live migration that has failed."""
         migration = objects.Migration(

@@ -23,21 +23,18 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_ports
 from ghsched_nova.tests.functional import test_vfs
 
-DOMAIN = 'nova.tests.fixtures.libvirt.Domain.'
+CONNECTION_LOST = 'client socket is closed'
 CLIENT = 'nova.scheduler.client.report.SchedulerReportClient.'
 
 
-def libvirt_fails(text, code):
-    """A function of libvirt that always raises this error."""
+def libvirt_fails(function, text,
+                  code=fakelibvirt.VIR_ERR_INTERNAL_ERROR):
+    """Have a function of a domain raise an error, for a while."""
     def fail(*args, **kwargs):
         raise fakelibvirt.make_libvirtError(
             fakelibvirt.libvirtError, text, error_code=code)
-    return fail
-
-
-def _connection_lost():
-    return libvirt_fails('client socket is closed',
-                         fakelibvirt.VIR_ERR_INTERNAL_ERROR)
+    return fixtures.MonkeyPatch(
+        f'nova.tests.fixtures.libvirt.Domain.{function}', fail)
 
 
 @contextlib.contextmanager
@@ -104,16 +101,13 @@ class PortTest(test_ports.PortsTestCase):
             self.assert_it_comes_and_goes()
 
     def test_libvirtd_ends_meanwhile(self):
-        with fixtures.MonkeyPatch(DOMAIN + 'attachDeviceFlags',
-                                  _connection_lost()):
+        with libvirt_fails('attachDeviceFlags', CONNECTION_LOST):
             self.assert_libvirt_refuses()
         self.assert_it_comes_and_goes()
 
     def test_qemu_dies_meanwhile(self):
-        with fixtures.MonkeyPatch(
-                DOMAIN + 'attachDeviceFlags', libvirt_fails(
-                    'domain is not running',
-                    fakelibvirt.VIR_ERR_OPERATION_INVALID)):
+        with libvirt_fails('attachDeviceFlags', 'domain is not running',
+                           fakelibvirt.VIR_ERR_OPERATION_INVALID):
             self.assert_libvirt_refuses()
 
     def test_the_host_reboots(self):
@@ -187,15 +181,12 @@ class MoveTest(test_vfs.MovesTestCase):
         self.assert_a_hard_reboot_helps()
 
     def test_libvirtd_ends_meanwhile(self):
-        with fixtures.MonkeyPatch(DOMAIN + 'createWithFlags',
-                                  _connection_lost()):
+        with libvirt_fails('createWithFlags', CONNECTION_LOST):
             self.assert_refused()
         self.assert_a_hard_reboot_helps()
 
     def test_qemu_dies_meanwhile(self):
-        with fixtures.MonkeyPatch(
-                DOMAIN + 'createWithFlags', libvirt_fails(
-                    'process exited while connecting to monitor',
-                    fakelibvirt.VIR_ERR_INTERNAL_ERROR)):
+        with libvirt_fails('createWithFlags',
+                           'process exited while connecting to monitor'):
             self.assert_refused()
         self.assert_a_hard_reboot_helps()

@@ -27,9 +27,7 @@ class EvacuatedTest(test_vfs.VfsTestCase):
         self.server = self.boot(self.flavor(
             nodes=2, vfs='nic:4', device_numa='required', mem_bw_min=20))
         self.start((1, 4), (0, 4), name='host_b', nodes=2, sockets=1)
-        source = self.computes['host_a']
-        source.stop()
-        self.api.put_service_force_down(source.service_ref.uuid, True)
+        self.stop_host('host_a')
         self._evacuate_server(self.server)
 
     def assert_placed(self):

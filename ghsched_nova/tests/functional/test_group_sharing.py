@@ -100,10 +100,9 @@ class SharingTest(nova_base.GhschedTestCase):
         return servers
 
     def units(self, server):
-        root = self.compute_rp_uuids['host_a']
-        allocations = self.placement.get(
-            f'/allocations/{server["id"]}').body['allocations']
-        return allocations[root]['resources'].get(names.RESCTRL_GROUP, 0)
+        held = self.resources(server['id'])
+        return held[self.compute_rp_uuids['host_a']].get(
+            names.RESCTRL_GROUP, 0)
 
     def test_where_no_group_is_left_an_equal_guest_joins(self):
         first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)

@@ -177,23 +177,16 @@ class SameHostTest(nova_base.GhschedTestCase):
                               if domain.isActive()])
 
     def test_a_rebuild_that_fails_gives_nothing_of_the_server_away(self):
-        held = self.held(self.server['id'])
+        held = self.resources(self.server['id'])
         self.kernel.error = fs.GroupError('refused')
         self.assertRaises(
             client.OpenStackApiException, self._rebuild_server, self.server,
             '155d900f-4e14-4e4c-a73d-069cbf4541e6')
         self._wait_for_state_change(self.server, 'ERROR')
-        self.assertEqual(held, self.held(self.server['id']))
+        self.assertEqual(held, self.resources(self.server['id']))
         self.kernel.error = None
         self._reboot_server(self.server, hard=True)
         self.assert_still()
-
-    def held(self, consumer):
-        """{provider: resources} that Placement holds for a server."""
-        allocations = self.placement.get(
-            f'/allocations/{consumer}').body['allocations']
-        return {provider: allocation['resources']
-                for provider, allocation in allocations.items()}
 
     def test_a_live_snapshot_stops_no_guest(self):
         self.kernel.error = fs.GroupError('refused')
@@ -559,8 +552,7 @@ class MoveTest(nova_base.GhschedTestCase):
 
     def test_evacuation(self):
         self.boot_here()
-        self.src.stop()
-        self.api.put_service_force_down(self.src.service_ref.uuid, True)
+        self.stop_host('host_a')
         self._evacuate_server(self.server, expected_state='SHUTOFF',
                               expected_migration_status='done')
         self.assertEqual([1], self.host_nodes(self.server))
@@ -569,8 +561,7 @@ class MoveTest(nova_base.GhschedTestCase):
 
     def test_an_evacuation_that_fails_holds_nothing_on_the_new_host(self):
         self.boot_here()
-        self.src.stop()
-        self.api.put_service_force_down(self.src.service_ref.uuid, True)
+        self.stop_host('host_a')
         held = self.bandwidth(self.server['id'])
         nodes = self.host_nodes(self.server)
         self.kernel.error = fs.GroupError('refused')

@@ -272,9 +272,7 @@ class EvacuatedTest(LiveChangeTestCase):
         """Returns the node that it was on."""
         self.start_host('host_b')
         node, = self.host_nodes(self.server)
-        source = self.computes['host_a']
-        source.stop()
-        self.api.put_service_force_down(source.service_ref.uuid, True)
+        self.stop_host('host_a')
         self._evacuate_server(self.server, expected_state='SHUTOFF',
                               expected_migration_status='done')
         return node

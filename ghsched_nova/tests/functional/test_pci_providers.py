@@ -92,19 +92,13 @@ class PciProviderTest(PciProviderTestCase):
         self.assertEqual({'host_a'}, {self.parents()[pf]
                                       for pf in self.pfs()})
         server = self.boot(self.vf_flavor())
-        before = self.placement.get(
-            f'/allocations/{server["id"]}').body['allocations']
+        before = self.resources(server['id'])
         self._run_periodics()
         self.assert_below_numa_nodes()
         self._run_periodics()
         self.restart_compute_service('host_a')
         self.assert_below_numa_nodes()
-        after = self.placement.get(
-            f'/allocations/{server["id"]}').body['allocations']
-        self.assertEqual(
-            {provider: held['resources']
-             for provider, held in before.items()},
-            {provider: held['resources'] for provider, held in after.items()})
+        self.assertEqual(before, self.resources(server['id']))
         self._delete_server(server)
 
     def spy_on_xml(self):

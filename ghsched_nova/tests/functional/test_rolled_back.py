@@ -62,11 +62,6 @@ class RolledBackMixin:
     def host(self, server):
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
 
-    def stop_host(self, name):
-        service = self.computes[name]
-        service.stop()
-        self.api.put_service_force_down(service.service_ref.uuid, True)
-
 
 class BandwidthTest(RolledBackMixin, nova_base.GhschedTestCase):
 

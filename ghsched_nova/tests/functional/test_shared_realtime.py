@@ -58,11 +58,7 @@ class SharedRealTimeTestCase(nova_base.GhschedTestCase):
         return record['total'] - record['reserved']
 
     def held(self, server):
-        allocations = self.placement.get(
-            f'/allocations/{server["id"]}').body['allocations']
-        return {provider: one['resources'][names.RT_CPU_PERMILLE]
-                for provider, one in allocations.items()
-                if names.RT_CPU_PERMILLE in one['resources']}
+        return self.amounts(server['id'], names.RT_CPU_PERMILLE)
 
 
 class SharedRealTimeTest(SharedRealTimeTestCase):

@@ -81,12 +81,9 @@ class VfsTestCase(nova_base.GhschedTestCase):
 
     def allocated(self, server, resource_class=VF_CLASS):
         """{name of the PF's provider: VFs} that Placement holds."""
-        allocations = self.placement.get(
-            f'/allocations/{server["id"]}').body['allocations']
         names = self.provider_names()
-        return {names[uuid]: held['resources'][resource_class]
-                for uuid, held in allocations.items()
-                if resource_class in held['resources']}
+        return {names[uuid]: amount for uuid, amount
+                in self.amounts(server['id'], resource_class).items()}
 
     def provider_names(self):
         return {provider['uuid']: provider['name'] for provider in
@@ -374,9 +371,7 @@ class MoveTest(MovesTestCase):
         self.move_disk()
         server = self._resize_server(server, self.big())
         server = self._revert_resize(server)
-        self.computes[host].stop()
-        self.api.put_service(self.computes[host].service_ref.uuid,
-                             {'forced_down': True})
+        self.stop_host(host)
         server = self._evacuate_server(
             server, expected_host=self.other(host))
         self.assertEqual([1, 1], list(self.allocated(server).values()))
@@ -405,9 +400,7 @@ class MoveTest(MovesTestCase):
         self.start_two()
         server = self.boot(self.big())
         host = server['OS-EXT-SRV-ATTR:host']
-        self.computes[host].stop()
-        self.api.put_service(self.computes[host].service_ref.uuid,
-                             {'forced_down': True})
+        self.stop_host(host)
         server = self._evacuate_server(
             server, expected_host=self.other(host))
         # Nova forgets which request an evacuated device is for.
