@@ -39,6 +39,7 @@ from nova.compute import resource_tracker
 from nova.compute import rpcapi as compute_rpcapi
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
+from nova.conductor import api as conductor_api
 import nova.conf
 from nova import context as nova_context
 from nova.db.main import api as main_db
@@ -71,8 +72,13 @@ from ghsched_placement import node_move
 
 LOG = logging.getLogger(__name__)
 
-#: What a live migration is, from the last status to the first, until it ends.
-_LIVE_MIGRATING = ('running', 'preparing', 'queued', 'accepted')
+#: What a live migration is, from the first status to the last, until it ends.
+_LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
+
+#: What is done to a server that is evacuated.
+_REBUILDING = (task_states.REBUILDING,
+               task_states.REBUILD_BLOCK_DEVICE_MAPPING,
+               task_states.REBUILD_SPAWNING)
 
 #: VIR_DOMAIN_JOB_BOUNDED and VIR_DOMAIN_JOB_UNBOUNDED of libvirt, which only
 #: nova-compute has.
@@ -243,10 +249,18 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'requested_ip', 'tag'),
     'nova.compute.manager.ComputeManager._reset_live_migration': (
         'self', 'context', 'instance'),
-    'nova.compute.manager.ComputeManager._set_migration_status': (
-        'migration', 'status'),
-    'nova.compute.manager.ComputeManager._revert_allocation': (
-        'self', 'context', 'instance', 'migration'),
+    'nova.compute.manager.ComputeManager.live_migration': (
+        'self', 'context', 'dest', 'instance', 'block_migration', 'migration',
+        'migrate_data'),
+    'nova.conductor.api.ComputeTaskAPI.rebuild_instance': (
+        'self', 'context', 'instance', 'orig_image_ref', 'image_ref',
+        'injected_files', 'new_pass', 'orig_sys_metadata', 'bdms', 'recreate',
+        'on_shared_storage', 'preserve_ephemeral', 'host', 'request_spec',
+        'reimage_boot_volume', 'target_state'),
+    'nova.scheduler.client.report.SchedulerReportClient.'
+    'get_allocations_for_consumer': ('self', 'context', 'consumer'),
+    'nova.scheduler.client.report.SchedulerReportClient.move_allocations': (
+        'self', 'context', 'source_consumer_uuid', 'target_consumer_uuid'),
     'nova.objects.instance.Instance.drop_migration_context': ('self',),
     'nova.objects.instance.Instance.mutated_migration_context': (
         'self', 'revert'),
@@ -262,8 +276,9 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'context', 'startup'),
     'nova.compute.manager.ComputeManager._is_instance_storage_shared': (
         'self', 'context', 'instance', 'host'),
-    'nova.objects.migration.Migration.get_by_instance_and_status': (
-        'context', 'instance_uuid', 'status'),
+    'nova.objects.migration.Migration.get_by_id': ('context', 'migration_id'),
+    'nova.objects.migration.MigrationList.get_by_filters': (
+        'context', 'filters', 'sort_keys', 'sort_dirs', 'limit', 'marker'),
 }
 
 #: Nova's release (major number) that brought a parameter of
@@ -484,6 +499,24 @@ def before_moves(function: Callable[[Any, Any], None]) -> None:
         return original(api, context, instance, *args, **kwargs)
     for name in MOVES:
         _wrap(compute_api.API, name, moved)
+
+
+def before_evacuations(function: Callable[[Any, Any], None]) -> None:
+    """Call a function of ours when nova-api has a guest evacuated.
+
+    Nova has checked that the host is down and made the record of the move by
+    then, and asks nova-conductor for a new host next (``API.evacuate``).
+
+    :param function: takes the context of the request and the instance.
+    """
+    def rebuilt(original: Callable[..., Any], api: Any, context: Any,
+                instance: Any, *args: Any, recreate: bool = False,
+                **kwargs: Any) -> Any:
+        if recreate:
+            function(context, instance)
+        return original(api, context, instance, *args, recreate=recreate,
+                        **kwargs)
+    _wrap(conductor_api.ComputeTaskAPI, 'rebuild_instance', rebuilt)
 
 
 def extend_limits(
@@ -953,21 +986,46 @@ def wrap_reset_live_migration(virtapi: Any, wrap: Callable[..., Any]) -> None:
     _wrap_manager(virtapi, '_reset_live_migration', wrap)
 
 
+def wrap_live_migration(virtapi: Any, wrap: Callable[..., Any]) -> None:
+    """Have a function of ours around what begins a live migration.
+
+    nova-conductor casts it to the source (``live_migration`` of nova-compute's
+    manager), with a record of the migration that may be old when it is read.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param wrap: takes Nova's method and returns another.
+    """
+    _wrap_manager(virtapi, 'live_migration', wrap)
+
+
 def _wrap_manager(virtapi: Any, name: str, wrap: Callable[..., Any]) -> None:
     """Replace a method of nova-compute's manager, if that is not done yet."""
     manager: Any = getattr(virtapi, '_compute', None)
     method = getattr(manager, name, None)
-    if method is not None and not hasattr(method, '__wrapped__'):
-        setattr(manager, name, wrap(method))
+    if method is not None and not hasattr(method, _OURS):
+        wrapped = wrap(method)
+        setattr(wrapped, _OURS, True)
+        setattr(manager, name, wrapped)
 
 
-def live_migration_under_way(context: Any, instance: Any) -> Any:
-    """The live migration that has not ended, as its record says, or None."""
-    for status in _LIVE_MIGRATING:
-        with contextlib.suppress(exception.MigrationNotFoundByStatus):
-            return objects.Migration.get_by_instance_and_status(
-                context, instance.uuid, status)
-    return None
+def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
+    """The live migrations that have not ended, as their records say."""
+    return list(objects.MigrationList.get_by_filters(context, {
+        'instance_uuid': instance.uuid, 'status': list(_LIVE_MIGRATING),
+        'migration_type': objects.fields.MigrationType.LIVE_MIGRATION}))
+
+
+def has_ended(context: Any, migration: Any) -> bool:
+    """Whether a live migration has ended since it was sent to this host."""
+    return objects.Migration.get_by_id(
+        context, migration.id).status not in _LIVE_MIGRATING
+
+
+def is_evacuated_here(context: Any, instance: Any) -> bool:
+    """Whether a guest lives on this host or is made here, as of now."""
+    now = objects.Instance.get_by_uuid(context, instance.uuid)
+    return bool(now.host == nova.conf.CONF.host
+                or now.task_state in _REBUILDING)
 
 
 def is_copied(guest: Any) -> bool:
@@ -979,21 +1037,22 @@ def is_copied(guest: Any) -> bool:
     return guest.get_job_info().type in _JOBS
 
 
-def take_back_live_migration(virtapi: Any, context: Any, instance: Any,
+def take_back_live_migration(context: Any, instance: Any,
                              migration: Any) -> None:
-    """Do what nova-compute does when a guest was not copied.
+    """Do in the records what nova-compute does when a guest was not copied.
 
     The other host counts what it has claimed for a migration until that has
     ended, and gives it back with its next report.
 
-    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
-    :param migration: a live migration from this host.
+    :param migration: a live migration from the host of the instance.
     :raises Exception: whatever Nova raises.
     """
-    manager: Any = virtapi._compute
-    manager._set_migration_status(migration, 'error')
+    migration.status = 'error'
+    migration.save()
     instance.drop_migration_context()
-    manager._revert_allocation(context, instance, migration)
+    client = placement_client()
+    if client.get_allocations_for_consumer(context, migration.uuid):
+        client.move_allocations(context, migration.uuid, instance.uuid)
 
 
 def finish_live_migration(virtapi: Any, context: Any, instance: Any,

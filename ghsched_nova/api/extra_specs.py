@@ -30,6 +30,7 @@ from typing import Any
 from nova.api.validation.extra_specs import base
 from nova import exception
 
+from ghsched_nova.api import evacuation
 from ghsched_nova.api import limits
 from ghsched_nova.api import request_specs
 from ghsched_nova import compat
@@ -77,6 +78,7 @@ def register() -> list[base.ExtraSpecValidator]:
     """All validators; nova-api calls it once, when it starts."""
     pci_requests.register()
     compat.before_moves(request_specs.repair)
+    compat.before_evacuations(evacuation.prepare)
     compat.extend_limits(limits.with_ours)
     compat.check_flavors(check_flavor)
     validators = []

@@ -34,14 +34,14 @@ LOG = logging.getLogger(__name__)
 COPYING = 'running'
 
 
-def finishing(reset: Callable[..., Any], under_way: Callable[..., Any],
+def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
               is_here: Callable[[Any], bool], stays: Callable[[Any], bool],
               finish: Callable[..., Any], take_back: Callable[..., Any]
               ) -> Callable[..., Any]:
     """Nova's reset of a live migration, and what has to follow.
 
     :param reset: ``ComputeManager._reset_live_migration``.
-    :param under_way: gives the migration of an instance, or None.
+    :param under_way: gives the live migrations of an instance.
     :param is_here: whether libvirt still has the guest.
     :param stays: the same after a copy was aborted, when that has ended.
     :param finish: does what Nova does after the copy.
@@ -49,7 +49,8 @@ def finishing(reset: Callable[..., Any], under_way: Callable[..., Any],
     """
     @functools.wraps(reset)
     def ended(context: Any, instance: Any) -> Any:
-        migration = under_way(context, instance)
+        # Nova makes one at a time.
+        migration, *_others = under_way(context, instance) or [None]
         if migration is None:
             return reset(context, instance)
         if migration.status == COPYING and not is_here(instance):
@@ -92,3 +93,24 @@ def _take_back(take_back: Callable[..., Any], context: Any, instance: Any,
         LOG.error('ghsched: what the migration holds in Placement could not '
                   'be given back: %s; "openstack ghsched audit --fix" does '
                   'it', error, instance=instance)
+
+
+def beginning(migrate: Callable[..., Any], has_ended: Callable[..., bool]
+              ) -> Callable[..., Any]:
+    """Begin no live migration that has ended before.
+
+    Who evacuates a guest ends what was under way (``api/evacuation.py``), and
+    the host that is back reads what it was sent before.
+
+    :param migrate: ``ComputeManager.live_migration``.
+    :param has_ended: whether a migration has, by a new look at its record.
+    """
+    @functools.wraps(migrate)
+    def begun(context: Any, *args: Any, **kwargs: Any) -> Any:
+        if has_ended(context, kwargs['migration']):
+            LOG.warning('ghsched: the live migration that was asked for has '
+                        'ended before it could begin; the guest is not '
+                        'touched', instance=kwargs['instance'])
+            return None
+        return migrate(context, *args, **kwargs)
+    return begun

@@ -38,12 +38,13 @@ class MigratingDriver(base.DriverBase):
     def init_host(self, host: str) -> None:
         super().init_host(host)
         compat.wrap_reset_live_migration(self.virtapi, functools.partial(
-            cut_off.finishing, under_way=compat.live_migration_under_way,
+            cut_off.finishing, under_way=compat.live_migrations_under_way,
             is_here=self._has_domain, stays=self._stays,
             finish=functools.partial(
                 compat.finish_live_migration, self.virtapi),
-            take_back=functools.partial(
-                compat.take_back_live_migration, self.virtapi)))
+            take_back=compat.take_back_live_migration))
+        compat.wrap_live_migration(self.virtapi, functools.partial(
+            cut_off.beginning, has_ended=compat.has_ended))
 
     def _has_domain(self, instance: Any) -> bool:
         """Whether libvirt has the guest; it has if libvirt cannot say."""
@@ -153,6 +154,11 @@ class MigratingDriver(base.DriverBase):
     def rollback_live_migration_at_destination(self, context: Any,
                                                instance: Any, *args: Any,
                                                **kwargs: Any) -> None:
+        if compat.is_evacuated_here(context, instance):
+            LOG.warning('ghsched: a live migration to this host is rolled '
+                        'back, but the guest lives here; it is not touched',
+                        instance=instance)
+            return
         with compat.saved_as_it_is(instance):
             super().rollback_live_migration_at_destination(
                 context, instance, *args, **kwargs)

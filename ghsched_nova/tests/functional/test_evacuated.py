@@ -12,9 +12,16 @@
 
 """A guest with VFs after its host has died, and when that comes back."""
 
+import threading
+import time
+from unittest import mock
+
+from nova.compute import rpcapi
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 
+from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 
 
@@ -67,3 +74,87 @@ class EvacuatedTest(test_vfs.VfsTestCase):
         self.assert_placed()
         connection = self.computes['host_a'].driver._host.get_connection()
         self.assertEqual([], connection.listAllDomains(3))
+
+
+class MigratingTest(nova_base.GhschedTestCase):
+    """The host is lost right after a live migration was asked for."""
+
+    CAST_AS_CALL = False
+
+    def setUp(self):
+        super().setUp()
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+
+    def ask(self, *status):
+        self.api.post_server_action(self.server['id'], {
+            'os-migrateLive': {'host': None, 'block_migration': 'auto'}})
+        self._wait_for_migration_status(self.server, status)
+
+    def assert_ended(self, evacuated):
+        self.assertEqual(
+            {'live-migration': 'error', 'evacuation': evacuated},
+            {one.migration_type: one.status
+             for one in objects.MigrationList.get_by_filters(
+                 nova_context.get_admin_context(),
+                 {'instance_uuid': self.server['id']})})
+
+    def assert_evacuated(self):
+        self.server = self.api.get_server(self.server['id'])
+        self.assertEqual('host_b', self.server['OS-EXT-SRV-ATTR:host'])
+        self.assert_agreement(self.server, 'host_b', [30])
+
+    def test_it_stays_where_it_is_if_no_host_takes_it(self):
+        asked, answer = threading.Event(), threading.Event()
+        self.addCleanup(answer.set)
+
+        def check(*_args, **_kwargs):
+            asked.set()
+            answer.wait(30)
+            raise exception.MigrationPreCheckError(reason='no answer')
+        with mock.patch.object(self.dest.manager,
+                               'check_can_live_migrate_destination', check):
+            self.ask('accepted')
+            asked.wait(30)
+            self.stop_host('host_a')
+            self.api.put_service(self.dest.service_ref.uuid,
+                                 {'status': 'disabled'})
+            self.api.post_server_action(self.server['id'], {'evacuate': {}})
+            self._wait_for_state_change(self.server, 'ERROR')
+        self.assert_ended('error')
+        self.restart_compute_service('host_a')
+        self.assertEqual([self.server['id']], [
+            domain.UUIDString() for domain in self.domains('host_a')])
+        self.assert_agreement(self.server, 'host_a', [30])
+
+    def test_its_old_host_does_not_migrate_it_when_it_is_back(self):
+        with mock.patch.object(rpcapi.ComputeAPI, 'live_migration') as cast:
+            self.ask('accepted')
+            while not cast.called:
+                time.sleep(0.05)
+        self.stop_host('host_a')
+        self._evacuate_server(self.server)
+        self.restart_compute_service('host_a')
+        self.assert_ended('completed')
+        self._start_server(self.server)
+        context = nova_context.get_admin_context()
+        message = {**cast.call_args.kwargs, 'dest': 'host_b'}
+        message.pop('host')
+        self.computes['host_a'].manager.live_migration(context, **message)
+        self._run_periodics()
+        self.assert_ended('completed')
+        self.assert_evacuated()
+
+    def test_what_is_rolled_back_late_leaves_it_alone(self):
+        before = self.instance(self.server)
+        self.stop_host('host_a')
+        self._evacuate_server(self.server)
+        self._start_server(self.server)
+        self.dest.manager.rollback_live_migration_at_destination(
+            nova_context.get_admin_context(), before, destroy_disks=True,
+            migrate_data=objects.LibvirtLiveMigrateData(
+                is_shared_instance_path=False))
+        self.restart_compute_service('host_a')
+        self.assert_evacuated()

@@ -30,12 +30,13 @@ class FinishingTest(base.TestCase):
                                         power_state=power_state.RUNNING)
         self.migration = SimpleNamespace(dest_compute='host_b',
                                          status='running')
+        self.migrations = [self.migration]
         self.reset = mock.Mock(__name__='reset')
         self.finish, self.take_back = mock.Mock(), mock.Mock()
 
     def ended(self, here, stays=None):
         return cut_off.finishing(
-            self.reset, lambda context, instance: self.migration,
+            self.reset, lambda context, instance: self.migrations,
             lambda instance: here,
             lambda instance: here if stays is None else stays,
             self.finish, self.take_back)(CONTEXT, self.instance)
@@ -76,6 +77,6 @@ class FinishingTest(base.TestCase):
         self.ended(here=True)
 
     def test_one_without_a_migration_is_reset_by_nova(self):
-        self.migration = None
+        self.migrations = []
         self.ended(here=False)
         self.reset.assert_called_once_with(CONTEXT, self.instance)
