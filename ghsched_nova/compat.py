@@ -84,6 +84,10 @@ _REBUILDING = (task_states.REBUILDING,
 #: nova-compute has.
 _JOBS = (1, 2)
 
+#: VIR_DOMAIN_PAUSED with the reasons VIR_DOMAIN_PAUSED_MIGRATION, _POSTCOPY
+#: and _POSTCOPY_FAILED.
+_PAUSED_BY_MIGRATION = ((3, 2), (3, 12), (3, 13))
+
 #: Marks a function of Nova's that has one of ours around it.
 _OURS = '_ghsched_wrapped'
 
@@ -269,6 +273,9 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'context', 'instance', 'network_info', 'block_device_info',
         'destroy_disks', 'migrate_data'),
     'nova.virt.libvirt.guest.Guest.get_job_info': ('self',),
+    'nova.virt.libvirt.driver.LibvirtDriver.live_migration': (
+        'self', 'context', 'instance', 'dest', 'post_method',
+        'recover_method', 'block_migration', 'migrate_data'),
     'nova.compute.manager.ComputeManager._post_live_migration_update_host': (
         'self', 'ctxt', 'instance', 'dest', 'block_migration',
         'migrate_data', 'source_bdms'),
@@ -1035,6 +1042,17 @@ def is_copied(guest: Any) -> bool:
     :raises Exception: libvirt cannot say.
     """
     return guest.get_job_info().type in _JOBS
+
+
+def is_paused_by_migration(guest: Any) -> bool:
+    """Whether libvirt has paused a guest to copy it, and left it so.
+
+    A libvirtd that is restarted while the destination starts the guest does
+    not know whether it has (``qemuProcessRecoverMigrationOut`` of libvirt).
+
+    :param guest: ``nova.virt.libvirt.guest.Guest``.
+    """
+    return tuple(guest._domain.state()) in _PAUSED_BY_MIGRATION
 
 
 def take_back_live_migration(context: Any, instance: Any,

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A live migration that ended while the nova-compute of its source was away.
+"""A live migration whose end the nova-compute of its source has not seen.
 
 libvirt copies a guest without nova-compute, and removes it from the source
 when it runs on the destination. Nova hears of that from libvirt only: a
@@ -19,10 +19,14 @@ does not run any more (``ComputeManager._reset_live_migration``), and with
 ``resume_guests_state_on_host_boot`` starts it there a second time. Of one that
 was not copied the migration still holds what the server had, and the server
 what it was to have on the other host.
+
+The same is left when libvirtd of the source is restarted meanwhile: Nova puts
+the server into ERROR as soon as libvirt does not answer, wherever it runs.
 """
 
 from collections.abc import Callable
 import functools
+import time
 from typing import Any
 
 from nova.compute import power_state
@@ -32,6 +36,13 @@ LOG = logging.getLogger(__name__)
 
 #: Status of a migration whose guest libvirt has been told to copy.
 COPYING = 'running'
+
+#: Seconds in which libvirtd is back when it is restarted.
+_ANSWERS_WITHIN = 60
+
+
+class Unknown(Exception):
+    """Only the destination knows whether a guest runs there."""
 
 
 def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
@@ -114,3 +125,64 @@ def beginning(migrate: Callable[..., Any], has_ended: Callable[..., bool]
             return None
         return migrate(context, *args, **kwargs)
     return begun
+
+
+def seen_to_its_end(migrate: Callable[..., Any],
+                    copied: Callable[[Any], bool | None], context: Any,
+                    instance: Any, dest: str, post_method: Callable[..., Any],
+                    recover_method: Callable[..., Any], block_migration: bool,
+                    migrate_data: Any) -> None:
+    """Migrate a guest, and say how that has ended if Nova's driver cannot.
+
+    :param migrate: ``LibvirtDriver.live_migration``; the other parameters but
+        the next are its own.
+    :param copied: see :func:`outcome`, for an instance.
+    :raises Exception: as Nova's driver, if it is not known how it has ended.
+    """
+    said: list[bool] = []
+
+    def saying(method: Callable[..., Any]) -> Callable[..., Any]:
+        def say(*args: Any, **kwargs: Any) -> Any:
+            said.append(True)
+            return method(*args, **kwargs)
+        return say
+    try:
+        migrate(context, instance, dest, saying(post_method),
+                saying(recover_method), block_migration, migrate_data)
+    except Exception as error:
+        answer = None if said else copied(instance)
+        if answer is None:
+            raise
+        LOG.warning('ghsched: Nova lost sight of the live migration to '
+                    '%(host)s (%(error)s); libvirt %(end)s the guest',
+                    {'host': dest, 'error': error,
+                     'end': 'has copied' if answer else 'did not copy'},
+                    instance=instance)
+        if answer:
+            post_method(context, instance, dest, block_migration, migrate_data)
+        else:
+            recover_method(context, instance, dest, migrate_data)
+
+
+def outcome(look: Callable[[], bool | None]) -> bool | None:
+    """Whether libvirt has copied a guest, once it does so no longer.
+
+    :param look: whether the guest has gone; None: it is being copied.
+    :returns: None: libvirt does not answer, or cannot know it either.
+    """
+    unanswered = 0
+    while unanswered < _ANSWERS_WITHIN:
+        try:
+            gone = look()
+        except Unknown:
+            return None
+        except Exception as error:
+            LOG.info('ghsched: libvirt cannot say what has become of a live '
+                     'migration: %s', error)
+            unanswered += 1
+        else:
+            if gone is not None:
+                return gone
+            unanswered = 0
+        time.sleep(1)
+    return None

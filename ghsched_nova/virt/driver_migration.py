@@ -57,6 +57,31 @@ class MigratingDriver(base.DriverBase):
                         'guest: %s', error, instance=instance)
         return True
 
+    def live_migration(self, context: Any, instance: Any, dest: str,
+                       post_method: Any, recover_method: Any,
+                       block_migration: bool = False,
+                       migrate_data: Any = None) -> None:
+        cut_off.seen_to_its_end(
+            super().live_migration,
+            lambda one: cut_off.outcome(functools.partial(self._is_gone, one)),
+            context, instance, dest, post_method, recover_method,
+            block_migration, migrate_data)
+
+    def _is_gone(self, instance: Any) -> bool | None:
+        """Whether libvirt has copied a guest; None: it is at it.
+
+        :raises cut_off.Unknown: it was paused for the last of its memory.
+        """
+        try:
+            guest = self._host.get_guest(instance)
+        except exception.InstanceNotFound:
+            return True
+        if compat.is_copied(guest):
+            return None
+        if compat.is_paused_by_migration(guest):
+            raise cut_off.Unknown
+        return not guest.is_active()
+
     def _stays(self, instance: Any) -> bool:
         """Whether a guest whose copy is aborted is still here in the end.
 

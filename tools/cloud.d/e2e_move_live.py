@@ -15,12 +15,16 @@
 
 import os
 import signal
+from typing import Any
 
 from aio import cli
 from aio import host
 from aio import process
 from aio.settings import ComputeHost
 from e2e_move_room import MoveRoom
+
+#: Seconds after the beginning of a copy, which takes about one.
+_WHILE_COPIED = (0, 0.3, 0.6, 1)
 
 
 class LiveMigration(MoveRoom):
@@ -105,6 +109,29 @@ class LiveMigration(MoveRoom):
         self._goes_on(server)
         # Nothing that it has left there is in its way.
         self._is_on(self._live(server), 1)
+
+    def test_live_libvirtd_restarts(self) -> None:
+        """libvirtd of the source dies meanwhile: the guest is on one host."""
+        server = self._on('unseen', 'bw30', 1)
+        name = self.lab.domain_name(server)
+        for delay in _WHILE_COPIED:
+            here = self._number(server)
+            self.lab.cloud.compute.live_migrate_server(
+                server, host=None, block_migration='auto')
+            host.run(self._host(3 - here), (
+                'sh', '-c', f'until [ -e /run/libvirt/qemu/{name}.pid ]; do '
+                            f'sleep 0.05; done; sleep {delay}'))
+            host.control(self._host(here), 'restart-libvirtd', '--kill')
+            self._rolled_back(server)
+            self._is_on(server, self._number(server))
+            self._goes_on(server)
+            self._agrees('of the guest whose libvirtd died')
+
+    def _number(self, server: Any) -> int:
+        """The host that a server is on, as in ``_host``."""
+        name = self.lab.server(server).compute_host
+        return [one.host.name for one in self.settings.each_host].index(
+            name) + 1
 
     def test_live_no_group_there(self) -> None:
         """A guest arrives where no group can be made, and gets one later."""

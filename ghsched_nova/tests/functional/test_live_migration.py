@@ -15,7 +15,9 @@
 import time
 from unittest import mock
 
+import fixtures
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.virt.libvirt import driver
@@ -130,6 +132,61 @@ class CutOffTest(TwoHostsTestCase):
         migration, = objects.MigrationList.get_by_filters(
             nova_context.get_admin_context(), {})
         self.assertEqual('error', migration.status)
+
+
+class LibvirtdRestartedTest(TwoHostsTestCase):
+    """Nova loses libvirt of the source while that copies a guest."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        self.reason = 0
+        # Nova's fixture has no state with a reason.
+        self.useFixture(fixtures.MockPatchObject(
+            fakelibvirt.Domain, 'state', create=True,
+            side_effect=lambda: [fakelibvirt.VIR_DOMAIN_PAUSED if self.reason
+                                 else fakelibvirt.VIR_DOMAIN_RUNNING,
+                                 self.reason]))
+
+    def live_migrate(self, state, copied=True):
+        def watched(*args, **kwargs):
+            copying = args[-2]
+            while not copying.done():
+                time.sleep(0.1)
+            # What libvirt leaves of it, see CutOffTest.
+            for domain in self.domains('host_a' if copied else 'host_b'):
+                domain.destroy()
+                if copied:
+                    domain.undefine()
+            for domain in self.domains('host_a'):
+                domain._job_type = fakelibvirt.VIR_DOMAIN_JOB_NONE
+            raise exception.HypervisorUnavailable()
+        with mock.patch.object(driver.LibvirtDriver, '_live_migration_monitor',
+                               side_effect=watched):
+            ended = 'completed' if copied else 'failed'
+            self._live_migrate(
+                self.server, server_expected_state=state,
+                wait_for_fault_key=False,
+                migration_expected_state='error' if state == 'ERROR' else
+                ended)
+
+    def assert_on(self, host, other):
+        self.server = self.api.get_server(self.server['id'])
+        self.assertEqual(host, self.server['OS-EXT-SRV-ATTR:host'])
+        self.assert_agreement(self.server, host, [30])
+        self.assertEqual([], self.domains(other))
+
+    def test_the_server_is_where_its_guest_runs(self):
+        self.live_migrate('ACTIVE')
+        self.assert_on('host_b', 'host_a')
+
+    def test_one_that_has_not_left_stays(self):
+        self.live_migrate('ACTIVE', copied=False)
+        self.assert_on('host_a', 'host_b')
+
+    def test_one_that_may_run_on_either_host_is_left_to_the_operator(self):
+        self.reason = 2
+        self.live_migrate('ERROR', copied=False)
 
 
 class VfsOnlyTest(test_vfs.VfsTestCase):

@@ -14,6 +14,7 @@
 from types import SimpleNamespace
 from unittest import mock
 
+import fixtures
 from nova.compute import power_state
 
 from ghsched_nova.virt import cut_off
@@ -80,3 +81,69 @@ class FinishingTest(base.TestCase):
         self.migrations = []
         self.ended(here=False)
         self.reset.assert_called_once_with(CONTEXT, self.instance)
+
+
+class SeenToItsEndTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.post, self.recover = mock.Mock(), mock.Mock()
+
+    def migrate(self, copied, error=RuntimeError('no libvirt'), tells=None):
+        def migrating(*args):
+            if tells is not None:
+                args[tells]()
+            raise error
+        cut_off.seen_to_its_end(migrating, lambda instance: copied, CONTEXT,
+                                'instance', 'host_b', self.post, self.recover,
+                                False, 'data')
+
+    def test_a_guest_that_was_copied_is_handed_over(self):
+        self.migrate(copied=True)
+        self.post.assert_called_once_with(CONTEXT, 'instance', 'host_b', False,
+                                          'data')
+        self.recover.assert_not_called()
+
+    def test_one_that_was_not_stays(self):
+        self.migrate(copied=False)
+        self.recover.assert_called_once_with(CONTEXT, 'instance', 'host_b',
+                                             'data')
+        self.post.assert_not_called()
+
+    def test_what_nobody_knows_is_an_error(self):
+        self.assertRaises(RuntimeError, self.migrate, copied=None)
+        self.post.assert_not_called()
+        self.recover.assert_not_called()
+
+    def test_what_fails_after_the_copy_is_not_done_again(self):
+        self.assertRaises(RuntimeError, self.migrate, copied=True, tells=3)
+        self.post.assert_called_once_with()
+
+    def test_neither_is_what_fails_when_it_is_rolled_back(self):
+        self.assertRaises(RuntimeError, self.migrate, copied=False, tells=4)
+        self.recover.assert_called_once_with()
+
+
+class OutcomeTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.sleep = self.useFixture(fixtures.MockPatch('time.sleep')).mock
+
+    def outcome(self, *answers):
+        return cut_off.outcome(mock.Mock(side_effect=answers))
+
+    def test_libvirt_is_asked_until_it_answers(self):
+        away = RuntimeError('no connection')
+        self.assertIs(True, self.outcome(away, away, True))
+        self.assertIs(False, self.outcome(away, None, None, False))
+
+    def test_it_takes_as_long_as_libvirt_copies(self):
+        self.assertIs(True, self.outcome(*[None] * 500, True))
+
+    def test_one_that_does_not_answer_is_not_asked_for_ever(self):
+        self.assertIsNone(self.outcome(*[RuntimeError()] * 60))
+
+    def test_what_it_cannot_know_is_not_asked_again(self):
+        self.assertIsNone(self.outcome(cut_off.Unknown()))
+        self.sleep.assert_not_called()
