@@ -273,6 +273,11 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'context', 'instance', 'network_info', 'block_device_info',
         'destroy_disks', 'migrate_data'),
     'nova.virt.libvirt.guest.Guest.get_job_info': ('self',),
+    'nova.virt.libvirt.guest.Guest.get_all_disks': ('self',),
+    'nova.virt.libvirt.guest.Guest.get_block_device': ('self', 'disk'),
+    'nova.virt.libvirt.guest.BlockDevice.get_job_info': ('self',),
+    'nova.virt.libvirt.guest.BlockDevice.abort_job': (
+        'self', 'async_', 'pivot'),
     'nova.virt.libvirt.driver.LibvirtDriver.live_migration': (
         'self', 'context', 'instance', 'dest', 'post_method',
         'recover_method', 'block_migration', 'migrate_data'),
@@ -1053,6 +1058,22 @@ def is_paused_by_migration(guest: Any) -> bool:
     :param guest: ``nova.virt.libvirt.guest.Guest``.
     """
     return tuple(guest._domain.state()) in _PAUSED_BY_MIGRATION
+
+
+def end_disk_copies(guest: Any) -> None:
+    """End the copies of disks that were made for a live migration.
+
+    libvirt begins with them, and a libvirtd that is restarted meanwhile
+    aborts the migration, but not always them: "domain has active block job"
+    is its answer to the next one.
+
+    :param guest: ``nova.virt.libvirt.guest.Guest``.
+    :raises Exception: libvirt does not.
+    """
+    for disk in guest.get_all_disks():
+        device = guest.get_block_device(disk.target_dev)
+        if device.get_job_info():
+            device.abort_job()
 
 
 def take_back_live_migration(context: Any, instance: Any,

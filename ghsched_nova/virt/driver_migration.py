@@ -62,10 +62,25 @@ class MigratingDriver(base.DriverBase):
                        block_migration: bool = False,
                        migrate_data: Any = None) -> None:
         cut_off.seen_to_its_end(
-            super().live_migration,
-            lambda one: cut_off.outcome(functools.partial(self._is_gone, one)),
-            context, instance, dest, post_method, recover_method,
-            block_migration, migrate_data)
+            super().live_migration, self._is_copied, context, instance, dest,
+            post_method, recover_method, block_migration, migrate_data)
+
+    def _is_copied(self, instance: Any) -> bool | None:
+        """Whether libvirt has copied a guest; what it has begun, it ends."""
+        gone = cut_off.outcome(functools.partial(self._is_gone, instance))
+        if gone is False:
+            self._end_disk_copies(instance)
+        return gone
+
+    def _end_disk_copies(self, instance: Any) -> None:
+        """Without it libvirt migrates the guest no more."""
+        try:
+            compat.end_disk_copies(self._host.get_guest(instance))
+        except Exception as error:
+            LOG.warning('ghsched: libvirt goes on copying the disks of a '
+                        'guest whose live migration has failed: %s; reboot '
+                        'it hard before it is migrated', error,
+                        instance=instance)
 
     def _is_gone(self, instance: Any) -> bool | None:
         """Whether libvirt has copied a guest; None: it is at it.
@@ -90,6 +105,7 @@ class MigratingDriver(base.DriverBase):
         for _wait in range(_ABORTED_WITHIN):
             try:
                 if not compat.is_copied(self._host.get_guest(instance)):
+                    self._end_disk_copies(instance)
                     return True
             except Exception as error:
                 LOG.info('ghsched: it is not known whether libvirt still '

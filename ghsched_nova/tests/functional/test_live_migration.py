@@ -184,6 +184,15 @@ class LibvirtdRestartedTest(TwoHostsTestCase):
         self.live_migrate('ACTIVE', copied=False)
         self.assert_on('host_a', 'host_b')
 
+    def test_its_disks_are_not_copied_any_more(self):
+        job = {'type': 2, 'bandwidth': 0, 'cur': 1, 'end': 1}
+        self.useFixture(fixtures.MockPatchObject(
+            fakelibvirt.Domain, 'blockJobInfo', return_value=job))
+        with mock.patch.object(fakelibvirt.Domain, 'blockJobAbort') as abort:
+            self.live_migrate('ACTIVE', copied=False)
+        abort.assert_called_once_with('vda', flags=0)
+        self.assert_on('host_a', 'host_b')
+
     def test_one_that_may_run_on_either_host_is_left_to_the_operator(self):
         self.reason = 2
         self.live_migrate('ERROR', copied=False)
