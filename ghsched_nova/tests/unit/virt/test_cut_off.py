@@ -89,11 +89,11 @@ class SeenToItsEndTest(base.TestCase):
         super().setUp()
         self.post, self.recover = mock.Mock(), mock.Mock()
 
-    def migrate(self, copied, error=RuntimeError('no libvirt'), tells=None):
+    def migrate(self, copied, tells=None):
         def migrating(*args):
             if tells is not None:
                 args[tells]()
-            raise error
+            raise RuntimeError('no libvirt')
         cut_off.seen_to_its_end(migrating, lambda instance: copied, CONTEXT,
                                 'instance', 'host_b', self.post, self.recover,
                                 False, 'data')
