@@ -256,6 +256,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.compute.manager.ComputeManager.live_migration': (
         'self', 'context', 'dest', 'instance', 'block_migration', 'migration',
         'migrate_data'),
+    'nova.compute.manager.ComputeManager._revert_allocation': (
+        'self', 'context', 'instance', 'migration'),
     'nova.conductor.api.ComputeTaskAPI.rebuild_instance': (
         'self', 'context', 'instance', 'orig_image_ref', 'image_ref',
         'injected_files', 'new_pass', 'orig_sys_metadata', 'bdms', 'recreate',
@@ -1008,6 +1010,25 @@ def wrap_live_migration(virtapi: Any, wrap: Callable[..., Any]) -> None:
     :param wrap: takes Nova's method and returns another.
     """
     _wrap_manager(virtapi, 'live_migration', wrap)
+
+
+def wrap_revert_allocation(virtapi: Any, wrap: Callable[..., Any]) -> None:
+    """Have a function of ours around what gives a migration's part back.
+
+    ``_revert_allocation`` of nova-compute's manager is the first step of
+    rolling a live migration back. What it raises ends that, and if the
+    migration was aborted while it was prepared, nobody hears of it.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param wrap: takes Nova's method and returns another.
+    """
+    _wrap_manager(virtapi, '_revert_allocation', wrap)
+
+
+def is_live(migration: Any) -> bool:
+    """Whether a migration is a live one."""
+    return bool(migration.migration_type
+                == objects.fields.MigrationType.LIVE_MIGRATION)
 
 
 def _wrap_manager(virtapi: Any, name: str, wrap: Callable[..., Any]) -> None:

@@ -127,6 +127,31 @@ def beginning(migrate: Callable[..., Any], has_ended: Callable[..., bool]
     return begun
 
 
+def rolling_back(revert: Callable[..., Any], is_live: Callable[[Any], bool]
+                 ) -> Callable[..., Any]:
+    """Roll a live migration back even if Placement does not hear of it.
+
+    The guest is where it was. Without this its server is being migrated for
+    ever, or in ``ERROR``.
+
+    :param revert: ``ComputeManager._revert_allocation``.
+    :param is_live: whether a migration is one of that kind.
+    """
+    @functools.wraps(revert)
+    def reverted(context: Any, instance: Any, migration: Any) -> Any:
+        try:
+            return revert(context, instance, migration)
+        except Exception as error:
+            if not is_live(migration):
+                raise
+            LOG.error('ghsched: what the migration %(uuid)s holds could not '
+                      'be given back: %(error)s; "openstack ghsched audit '
+                      '--fix" does it', {'uuid': migration.uuid,
+                                         'error': error}, instance=instance)
+            return False
+    return reverted
+
+
 def seen_to_its_end(migrate: Callable[..., Any],
                     copied: Callable[[Any], bool | None], context: Any,
                     instance: Any, dest: str, post_method: Callable[..., Any],

@@ -45,6 +45,8 @@ class MigratingDriver(base.DriverBase):
             take_back=compat.take_back_live_migration))
         compat.wrap_live_migration(self.virtapi, functools.partial(
             cut_off.beginning, has_ended=compat.has_ended))
+        compat.wrap_revert_allocation(self.virtapi, functools.partial(
+            cut_off.rolling_back, is_live=compat.is_live))
 
     def _has_domain(self, instance: Any) -> bool:
         """Whether libvirt has the guest; it has if libvirt cannot say."""

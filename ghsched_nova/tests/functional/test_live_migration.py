@@ -16,9 +16,11 @@ import time
 from unittest import mock
 
 import fixtures
+from keystoneauth1 import exceptions as keystone
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.scheduler.client import report
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.virt.libvirt import driver
 from oslo_serialization import jsonutils
@@ -132,6 +134,25 @@ class CutOffTest(TwoHostsTestCase):
         migration, = objects.MigrationList.get_by_filters(
             nova_context.get_admin_context(), {})
         self.assertEqual('error', migration.status)
+
+
+class PlacementAwayTest(TwoHostsTestCase):
+
+    def fail(self, domain, *_args, **_kwargs):
+        self.useFixture(fixtures.MockPatchObject(
+            report.SchedulerReportClient, 'move_allocations',
+            side_effect=keystone.ConnectFailure('no answer')))
+        domain.fail_job()
+
+    def test_a_live_migration_is_rolled_back(self):
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.libvirt.Domain.migrateToURI3', self.fail))
+        self._live_migrate(self.server, 'failed', wait_for_fault_key=False)
+        server = self.api.get_server(self.server['id'])
+        self.assertEqual(('host_a', None),
+                         (server['OS-EXT-SRV-ATTR:host'],
+                          server['OS-EXT-STS:task_state']))
 
 
 class LibvirtdRestartedTest(TwoHostsTestCase):

@@ -83,6 +83,22 @@ class FinishingTest(base.TestCase):
         self.reset.assert_called_once_with(CONTEXT, self.instance)
 
 
+class RollingBackTest(base.TestCase):
+
+    def revert(self, live, error=None):
+        revert = mock.Mock(__name__='revert', side_effect=error,
+                           return_value='held')
+        return cut_off.rolling_back(revert, lambda migration: live)(
+            CONTEXT, 'instance', mock.Mock())
+
+    def test_a_guest_that_is_migrated_live_stays_without_placement(self):
+        self.assertIs(False, self.revert(True, RuntimeError()))
+
+    def test_nova_hears_of_all_else(self):
+        self.assertEqual('held', self.revert(True))
+        self.assertRaises(RuntimeError, self.revert, False, RuntimeError())
+
+
 class SeenToItsEndTest(base.TestCase):
 
     def setUp(self):
