@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import datetime
 import functools
 import itertools
+import threading
 import types
 from typing import Any
 from typing import TypeAlias
@@ -130,6 +131,10 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'context', 'live_snapshot', 'original_power_state',
         'instance', 'guest'),
     'nova.virt.libvirt.host.Host.get_guest': ('self', 'instance'),
+    'nova.virt.libvirt.host.Host._get_connection': ('self',),
+    'nova.virt.libvirt.host.Host._test_connection': ('conn',),
+    'nova.virt.libvirt.host.Host._connection_closed': (
+        'self', 'conn', 'args', 'kwargs'),
     'nova.virt.libvirt.guest.Guest.launch': ('self', 'pause'),
     'nova.virt.libvirt.driver.LibvirtDriver._get_pci_passthrough_devices': (
         'self',),
@@ -1374,6 +1379,19 @@ def around_launch(host: Any, function: Callable[..., Any]) -> None:
                                          instance)
         return guest
     host.get_guest = get_guest
+
+
+def let_libvirt_call_back(host: Any) -> None:
+    """Let libvirt say that it has gone to who has just asked whether it has.
+
+    ``Host._get_connection`` asks with ``_wrapped_conn_lock`` held, and libvirt
+    calls ``Host._connection_closed``, which takes it, from that very thread.
+    Where nova-compute has threads and no eventlet (since Nova 33), that waits
+    for itself, and all others for it, until nova-compute is restarted.
+
+    :param host: nova.virt.libvirt.host.Host of the driver.
+    """
+    host._wrapped_conn_lock = threading.RLock()
 
 
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:

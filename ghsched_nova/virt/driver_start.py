@@ -43,6 +43,7 @@ class StartingDriver(base.DriverBase):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         compat.around_launch(self._host, self._launch)
+        compat.let_libvirt_call_back(self._host)
 
     def spawn(self, context: Any, instance: Any, image_meta: Any,
               injected_files: Any, admin_password: Any, allocations: Any,

@@ -11,6 +11,7 @@
 # under the License.
 
 
+from concurrent import futures
 import copy
 import inspect
 import types
@@ -20,6 +21,7 @@ from nova import context
 from nova import objects
 from nova.scheduler.client import report
 from nova import version
+from nova.virt.libvirt import host
 from oslo_utils import importutils
 
 from ghsched_nova import compat
@@ -274,3 +276,26 @@ class HostTopologyTest(base.TestCase):
 
     def test_what_it_does_not_have(self):
         self.assertNotIn('sockets', self.late)
+
+
+class LibvirtGoneTest(base.TestCase):
+    """libvirtd is restarted, and its client notices when it asks for it."""
+
+    def setUp(self):
+        super().setUp()
+        self.host = host.Host('qemu:///system')
+        compat.let_libvirt_call_back(self.host)
+        self.before, self.after = mock.Mock(), mock.Mock()
+        self.host._wrapped_conn = self.before
+
+    def test_who_asks_is_called_back(self):
+        def test(conn):
+            self.host._connection_closed(conn, False, 'closed')
+            return False
+        with mock.patch.object(
+                self.host, '_test_connection', test), mock.patch.object(
+                    self.host, '_get_new_connection',
+                    return_value=self.after):
+            asking = futures.ThreadPoolExecutor().submit(
+                self.host._get_connection)
+            self.assertIs(self.after, asking.result(timeout=10))
