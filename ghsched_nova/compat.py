@@ -312,6 +312,7 @@ SINCE: dict[tuple[str, str], int] = {
 #: Releases of Nova that have a function; others have another one for it.
 ONLY: dict[str, range] = {
     'nova.limit.placement._get_deltas': range(34, 100),
+    'nova.virt.libvirt.host.Host._connection_closed': range(33, 100),
     'nova.limit.placement._get_deltas_by_flavor': range(31, 34),
 }
 

@@ -290,7 +290,9 @@ class LibvirtGoneTest(base.TestCase):
 
     def test_who_asks_is_called_back(self):
         def test(conn):
-            self.host._connection_closed(conn, False, 'closed')
+            # As Host._connection_closed of Nova 33 and later does it.
+            with self.host._wrapped_conn_lock:
+                self.host._wrapped_conn = None
             return False
         with mock.patch.object(
                 self.host, '_test_connection', test), mock.patch.object(
