@@ -76,10 +76,8 @@ LOG = logging.getLogger(__name__)
 #: What a live migration is, from the first status to the last, until it ends.
 _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
 
-#: What is done to a server that is evacuated.
-_REBUILDING = (task_states.REBUILDING,
-               task_states.REBUILD_BLOCK_DEVICE_MAPPING,
-               task_states.REBUILD_SPAWNING)
+#: What an evacuation is until the guest is on its new host.
+_EVACUATING = ('accepted', 'pre-migrating')
 
 #: VIR_DOMAIN_JOB_BOUNDED and VIR_DOMAIN_JOB_UNBOUNDED of libvirt, which only
 #: nova-compute has.
@@ -1049,9 +1047,9 @@ def _wrap_manager(virtapi: Any, name: str, wrap: Callable[..., Any]) -> None:
 
 def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
     """The live migrations that have not ended, as their records say."""
-    return list(objects.MigrationList.get_by_filters(context, {
-        'instance_uuid': instance.uuid, 'status': list(_LIVE_MIGRATING),
-        'migration_type': objects.fields.MigrationType.LIVE_MIGRATION}))
+    return _migrations(
+        context, instance, objects.fields.MigrationType.LIVE_MIGRATION,
+        _LIVE_MIGRATING)
 
 
 def has_ended(context: Any, migration: Any) -> bool:
@@ -1061,10 +1059,17 @@ def has_ended(context: Any, migration: Any) -> bool:
 
 
 def is_evacuated_here(context: Any, instance: Any) -> bool:
-    """Whether a guest lives on this host or is made here, as of now."""
+    """Whether a guest lives on this host, or may be made here now."""
     now = objects.Instance.get_by_uuid(context, instance.uuid)
-    return bool(now.host == nova.conf.CONF.host
-                or now.task_state in _REBUILDING)
+    return now.host == nova.conf.CONF.host or bool(_migrations(
+        context, now, objects.fields.MigrationType.EVACUATION, _EVACUATING))
+
+
+def _migrations(context: Any, instance: Any, kind: str,
+                statuses: Sequence[str]) -> list[Any]:
+    return list(objects.MigrationList.get_by_filters(context, {
+        'instance_uuid': instance.uuid, 'status': list(statuses),
+        'migration_type': kind}))
 
 
 def is_copied(guest: Any) -> bool:
