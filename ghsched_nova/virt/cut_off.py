@@ -152,38 +152,55 @@ def rolling_back(revert: Callable[..., Any], is_live: Callable[[Any], bool]
     return reverted
 
 
+class _Follows:
+    """How far what follows a live migration has got."""
+
+    begun = False
+    done = False
+
+    def noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self.begun = True
+            result = method(*args, **kwargs)
+            self.done = True
+            return result
+        return noted
+
+
 def seen_to_its_end(migrate: Callable[..., Any],
-                    copied: Callable[[Any], bool | None], context: Any,
+                    is_copied: Callable[[Any], bool | None], context: Any,
                     instance: Any, dest: str, post_method: Callable[..., Any],
                     recover_method: Callable[..., Any], block_migration: bool,
                     migrate_data: Any) -> None:
     """Migrate a guest, and say how that has ended if Nova's driver cannot.
 
+    Since Nova 32 the driver raises what libvirt has answered also when the
+    guest is rolled back already, and its server ends in ``ERROR``.
+
     :param migrate: ``LibvirtDriver.live_migration``; the other parameters but
         the next are its own.
-    :param copied: see :func:`outcome`, for an instance.
+    :param is_copied: see :func:`outcome`, for an instance.
     :raises Exception: as Nova's driver, if it is not known how it has ended.
     """
-    said: list[bool] = []
-
-    def saying(method: Callable[..., Any]) -> Callable[..., Any]:
-        def say(*args: Any, **kwargs: Any) -> Any:
-            said.append(True)
-            return method(*args, **kwargs)
-        return say
+    follows = _Follows()
     try:
-        migrate(context, instance, dest, saying(post_method),
-                saying(recover_method), block_migration, migrate_data)
+        migrate(context, instance, dest, follows.noting(post_method),
+                follows.noting(recover_method), block_migration, migrate_data)
     except Exception as error:
-        answer = None if said else copied(instance)
-        if answer is None:
+        if follows.done:
+            LOG.info('ghsched: a live migration has ended, and all that '
+                     'follows is done; Nova hears no more of: %s', error,
+                     instance=instance)
+            return
+        copied = None if follows.begun else is_copied(instance)
+        if copied is None:
             raise
         LOG.warning('ghsched: Nova lost sight of the live migration to '
                     '%(host)s (%(error)s); libvirt %(end)s the guest',
                     {'host': dest, 'error': error,
-                     'end': 'has copied' if answer else 'did not copy'},
+                     'end': 'has copied' if copied else 'did not copy'},
                     instance=instance)
-        if answer:
+        if copied:
             post_method(context, instance, dest, block_migration, migrate_data)
         else:
             recover_method(context, instance, dest, migrate_data)

@@ -132,12 +132,20 @@ class SeenToItsEndTest(base.TestCase):
         self.recover.assert_not_called()
 
     def test_what_fails_after_the_copy_is_not_done_again(self):
-        self.assertRaises(RuntimeError, self.migrate, copied=True, tells=3)
+        self.post.side_effect = KeyError('after the copy')
+        self.assertRaises(KeyError, self.migrate, copied=True, tells=3)
         self.post.assert_called_once_with()
 
     def test_neither_is_what_fails_when_it_is_rolled_back(self):
-        self.assertRaises(RuntimeError, self.migrate, copied=False, tells=4)
+        self.recover.side_effect = KeyError('after the copy')
+        self.assertRaises(KeyError, self.migrate, copied=False, tells=4)
         self.recover.assert_called_once_with()
+
+    def test_what_libvirt_answered_to_one_that_is_rolled_back_is_no_error(
+            self):
+        self.migrate(copied=None, tells=4)
+        self.recover.assert_called_once_with()
+        self.post.assert_not_called()
 
 
 class OutcomeTest(base.TestCase):
