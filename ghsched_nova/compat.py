@@ -30,7 +30,9 @@ from dataclasses import dataclass
 import datetime
 import functools
 import itertools
+import random
 import threading
+import time
 import types
 from typing import Any
 from typing import TypeAlias
@@ -75,6 +77,14 @@ LOG = logging.getLogger(__name__)
 
 #: What a live migration is, from the first status to the last, until it ends.
 _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
+
+#: How often a conflict is tried again, and what Placement calls one that is
+#: not about the consumer, of which somebody else has made something else.
+_CONFLICTS = 5
+_OF_PROVIDER = 'Inventory and/or allocations changed'
+
+#: So many times what waits for a host that has gone.
+_TIME_OUTS = 2
 
 #: What an evacuation is until the guest is on its new host.
 _EVACUATING = ('accepted', 'pre-migrating')
@@ -268,6 +278,9 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'reimage_boot_volume', 'target_state'),
     'nova.scheduler.client.report.SchedulerReportClient.'
     'get_allocations_for_consumer': ('self', 'context', 'consumer'),
+    'nova.scheduler.client.report.SchedulerReportClient.'
+    'delete_allocation_for_instance': (
+        'self', 'context', 'uuid', 'consumer_type', 'force'),
     'nova.scheduler.client.report.SchedulerReportClient.move_allocations': (
         'self', 'context', 'source_consumer_uuid', 'target_consumer_uuid'),
     'nova.objects.instance.Instance.drop_migration_context': ('self',),
@@ -503,20 +516,21 @@ def _numa_limits(node: Any, physnets: set[str], tunneled: bool) -> Any:
             physnets=physnets, tunneled=tunneled))
 
 
-def before_moves(function: Callable[[Any, Any], None]) -> None:
+def before_moves(function: Callable[[Any, Any, str], None]) -> None:
     """Call a function of ours before nova-api moves a guest.
 
     ``nova.compute.api.API`` has a method for each kind of move, which reads
     the RequestSpec that the move is scheduled with.
 
-    :param function: takes the context of the request and the instance.
+    :param function: takes the context of the request, the instance, and which
+        of :data:`MOVES` it is.
     """
-    def moved(original: Callable[..., Any], api: Any, context: Any,
+    def moved(name: str, original: Callable[..., Any], api: Any, context: Any,
               instance: Any, *args: Any, **kwargs: Any) -> Any:
-        function(context, instance)
+        function(context, instance, name)
         return original(api, context, instance, *args, **kwargs)
     for name in MOVES:
-        _wrap(compute_api.API, name, moved)
+        _wrap(compute_api.API, name, functools.partial(moved, name))
 
 
 def before_evacuations(function: Callable[[Any, Any], None]) -> None:
@@ -596,6 +610,36 @@ def keep_allocation_of_rebuilt() -> None:
         original(tracker, context, instance, node, node_type)
     _wrap(resource_tracker.ResourceTracker,
           'delete_allocation_for_evacuated_instance', given_back)
+
+
+def give_back_again() -> None:
+    """Repeat what Placement refuses because something else has just changed.
+
+    Two changes at the same time on one provider, such as a boot and a report,
+    are a conflict (409 with ``placement.concurrent_update``). Nova repeats an
+    allocation then, but neither a deletion, after which the server is in
+    ``ERROR``, nor a move of what a migration holds, which is left.
+    """
+    def deleted(original: Callable[..., Any], *args: Any, **kwargs: Any
+                ) -> Any:
+        for _again in range(_CONFLICTS):
+            try:
+                return original(*args, **kwargs)
+            except exception.AllocationDeleteFailed as error:
+                if _OF_PROVIDER not in str(error):
+                    raise
+                time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
+        return original(*args, **kwargs)
+
+    def moved(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for _again in range(_CONFLICTS):
+            if original(*args, **kwargs):
+                return True
+            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
+        return original(*args, **kwargs)
+    client = report.SchedulerReportClient
+    _wrap(client, 'delete_allocation_for_instance', deleted)
+    _wrap(client, 'move_allocations', moved)
 
 
 def add_failed_event(context: Any, uuid: str, name: str,
@@ -1050,6 +1094,18 @@ def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
     return _migrations(
         context, instance, objects.fields.MigrationType.LIVE_MIGRATION,
         _LIVE_MIGRATING)
+
+
+def is_being_scheduled(migration: Any) -> bool:
+    """Whether nova-conductor may be at work on a live migration.
+
+    It asks the destination, which asks the source. Where that has gone, it
+    hears so after a time-out, and gives back what it has allocated for the
+    server on the destination (``LiveMigrationTask``).
+    """
+    since = timeutils.normalize_time(migration.created_at)
+    return migration.status == 'accepted' and not timeutils.is_older_than(
+        since, _TIME_OUTS * nova.conf.CONF.rpc_response_timeout)
 
 
 def has_ended(context: Any, migration: Any) -> bool:

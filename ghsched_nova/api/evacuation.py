@@ -22,11 +22,28 @@ What the migration holds in Placement would be held for ever.
 
 from typing import Any
 
+from nova.compute import task_states
+from nova import exception
 from oslo_log import log as logging
 
 from ghsched_nova import compat
 
 LOG = logging.getLogger(__name__)
+
+
+def check(context: Any, instance: Any) -> None:
+    """Refuse to evacuate a server that nova-conductor is at work on.
+
+    It would take away what the server gets on its new host.
+
+    :raises nova.exception.InstanceInvalidState: for nova-api, which answers
+        409. In a minute or two the server can be evacuated.
+    """
+    if any(map(compat.is_being_scheduled,
+               compat.live_migrations_under_way(context, instance))):
+        raise exception.InstanceInvalidState(
+            attr='task_state', instance_uuid=instance.uuid,
+            state=task_states.MIGRATING, method='evacuate')
 
 
 def prepare(context: Any, instance: Any) -> None:

@@ -74,11 +74,18 @@ def check_flavor(extra_specs: Mapping[str, str],
         raise _refusal(error) from None
 
 
+def _before_move(context: Any, instance: Any, move: str) -> None:
+    if move == 'evacuate':
+        evacuation.check(context, instance)
+    request_specs.repair(context, instance)
+
+
 def register() -> list[base.ExtraSpecValidator]:
     """All validators; nova-api calls it once, when it starts."""
     pci_requests.register()
-    compat.before_moves(request_specs.repair)
+    compat.before_moves(_before_move)
     compat.before_evacuations(evacuation.prepare)
+    compat.give_back_again()
     compat.extend_limits(limits.with_ours)
     compat.check_flavors(check_flavor)
     validators = []

@@ -41,6 +41,7 @@ pci_requests.register_compute()
 compat.steer_fit()
 compat.count_moves()
 compat.keep_allocation_of_rebuilt()
+compat.give_back_again()
 compat.hold_live_claims(lambda driver, instance, host: live_claim.orders(
     instance, host, driver._ghsched.can_join))
 

@@ -16,10 +16,12 @@ import threading
 import time
 from unittest import mock
 
+import fixtures
 from nova.compute import rpcapi
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.tests.functional.api import client
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
@@ -93,6 +95,11 @@ class MigratingTest(nova_base.GhschedTestCase):
             'os-migrateLive': {'host': None, 'block_migration': 'auto'}})
         self._wait_for_migration_status(self.server, status)
 
+    def later(self):
+        """nova-conductor is not at work on it any more."""
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.compat._TIME_OUTS', -1))
+
     def assert_ended(self, evacuated):
         self.assertEqual(
             {'live-migration': 'error', 'evacuation': evacuated},
@@ -121,6 +128,11 @@ class MigratingTest(nova_base.GhschedTestCase):
             self.stop_host('host_a')
             self.api.put_service(self.dest.service_ref.uuid,
                                  {'status': 'disabled'})
+            refused = self.assertRaises(
+                client.OpenStackApiException, self.api.post_server_action,
+                self.server['id'], {'evacuate': {}})
+            self.assertEqual(409, refused.response.status_code)
+            self.later()
             self.api.post_server_action(self.server['id'], {'evacuate': {}})
             self._wait_for_state_change(self.server, 'ERROR')
         self.assert_ended('error')
@@ -135,6 +147,7 @@ class MigratingTest(nova_base.GhschedTestCase):
             while not cast.called:
                 time.sleep(0.05)
         self.stop_host('host_a')
+        self.later()
         self._evacuate_server(self.server)
         self.restart_compute_service('host_a')
         self.assert_ended('completed')

@@ -17,7 +17,9 @@ import inspect
 import types
 from unittest import mock
 
+import fixtures
 from nova import context
+from nova import exception
 from nova import objects
 from nova.scheduler.client import report
 from nova import version
@@ -301,3 +303,44 @@ class LibvirtGoneTest(base.TestCase):
             asking = futures.ThreadPoolExecutor().submit(
                 self.host._get_connection)
             self.assertIs(self.after, asking.result(timeout=10))
+
+
+class GiveBackAgainTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatch('time.sleep'))
+        # Of a class of its own, so that no other is changed for good.
+        self.client = type('Client', (), {
+            'delete_allocation_for_instance': lambda *args: self.answer(),
+            'move_allocations': lambda *args: self.answer()})
+        self.useFixture(fixtures.MockPatchObject(
+            report, 'SchedulerReportClient', self.client))
+        compat.give_back_again()
+        self.answer = mock.Mock()
+
+    def failed(self, text):
+        return exception.AllocationDeleteFailed(consumer_uuid='1', error=text)
+
+    def test_a_conflict_on_a_provider_is_tried_again(self):
+        conflict = self.failed(
+            'Inventory and/or allocations changed while attempting to '
+            'allocate: "code": "placement.concurrent_update"')
+        self.answer.side_effect = (conflict, conflict, True)
+        self.assertIs(
+            True, self.client().delete_allocation_for_instance())
+
+    def test_but_not_for_ever(self):
+        conflict = self.failed('Inventory and/or allocations changed')
+        self.answer.side_effect = [conflict] * 6
+        self.assertRaises(exception.AllocationDeleteFailed,
+                          self.client().delete_allocation_for_instance)
+
+    def test_all_else_is_not(self):
+        self.answer.side_effect = [self.failed('consumer generation conflict')]
+        self.assertRaises(exception.AllocationDeleteFailed,
+                          self.client().delete_allocation_for_instance)
+
+    def test_neither_is_what_a_migration_holds_left_behind(self):
+        self.answer.side_effect = (False, True)
+        self.assertIs(True, self.client().move_allocations())
