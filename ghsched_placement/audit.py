@@ -189,6 +189,13 @@ def _server(host: capacity.Host, server: Server,
                       f'{server.name}: {server.problem}',
                       'resize the server to a flavor that is right')
         return
+    if server.policy is not None and not held:
+        yield Finding(
+            host.name, 'allocation-differs', server.uuid,
+            f'{server.name} holds nothing, neither for its flavor nor for '
+            'Nova', 'nova-manage placement heal_allocations --instance '
+            f'{server.uuid}, then this command with --fix')
+        return
     policy = server.policy or GuestPolicy()
     yield from _shares(host, server, policy, held, accounting)
     yield from _beside(host, server, policy, held, accounting)

@@ -68,6 +68,12 @@ class ServersTest(AuditTestCase):
             self.assertEqual(['allocation-differs'], self.kinds(
                 servers=[guest(30)], holdings={A: held(**shares)}), shares)
 
+    def test_one_that_holds_nothing_at_all_is_for_nova_manage_first(self):
+        self.assertEqual(['allocation-differs'], self.kinds(
+            servers=[guest(30, 40)]))
+        self.assertIn(f'heal_allocations --instance {A}',
+                      self.found[0].remedy)
+
     def test_another_burst_than_asked_for(self):
         server = Server(A, 'web', 'a', GuestPolicy(
             nodes=(NodePolicy(30, burst=20),)), nodes=(0,))

@@ -126,7 +126,9 @@ class LiveMigration(MoveRoom):
             self._is_on(server, self._number(server))
         # It has printed what it boots with where it has stayed.
         lab = self.lab.at(server)
-        lab.tell(server, 'idle')
+        lab.type(server, 'idle')
+        lab.until(lambda: 'GUEST-LOAD idle' in lab.printed(server), 60,
+                  f'{server.name} does not answer')
         self.checks.holds('boots', lab.printed(server).count(
             'GUEST-READY') <= 1, 'none, or the first')
 
