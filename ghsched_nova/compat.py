@@ -86,6 +86,10 @@ _OF_PROVIDER = 'Inventory and/or allocations changed'
 #: So many times what waits for a host that has gone.
 _TIME_OUTS = 2
 
+#: What of an instance a migration context changes, and that.
+_OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
+                 'pci_devices', 'resources')
+
 #: What an evacuation is until the guest is on its new host.
 _EVACUATING = ('accepted', 'pre-migrating')
 
@@ -815,18 +819,19 @@ def is_evacuated(instance: Any) -> bool:
 
 @contextlib.contextmanager
 def saved_as_it_is(instance: Any) -> Iterator[None]:
-    """Have an instance saved with what it has on its own host meanwhile.
+    """Have an instance saved without what it has on a host meanwhile.
 
     nova-compute shows the driver of a destination the instance as it would be
     there (``Instance.mutated_migration_context``). LibvirtDriver saves it when
     it cleans up, and with it the host NUMA nodes and devices of a guest that
-    has not come.
+    has not come; and the migration context itself, which the source may have
+    dropped by then, so that the next rebuild would take it for its own.
     """
     save = instance.save
 
     def saved(*args: Any, **kwargs: Any) -> Any:
-        with instance.mutated_migration_context(revert=True):
-            return save(*args, **kwargs)
+        instance.obj_reset_changes(_OF_MIGRATION, recursive=True)
+        return save(*args, **kwargs)
     instance.save = saved
     try:
         yield

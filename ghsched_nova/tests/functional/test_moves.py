@@ -17,8 +17,12 @@ Messages are cast, as in a cloud.
 """
 
 import time
+from unittest import mock
 
 import fixtures
+from nova.compute import rpcapi
+from nova import context
+from nova import objects
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_lifecycle
@@ -27,7 +31,7 @@ from ghsched_placement import names
 IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 
 
-def move_disk(driver, context, instance, *_args, **_kwargs):
+def move_disk(driver, _context, instance, *_args, **_kwargs):
     """There are no disks, but the guest is powered off."""
     driver.power_off(instance)
     return '{}'
@@ -152,6 +156,27 @@ class GoneWrongTest(MovesTestCase):
         self._run_periodics()
         self.assertEqual([1], self.host_nodes(self.server))
         self.assert_on('host_a', 30)
+
+    def test_a_destination_that_is_late_puts_nothing_back(self):
+        self.reserve('host_a', n0=80)
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.libvirt.Domain.migrateToURI3',
+            self.fail_to_migrate))
+        sent = []
+        with mock.patch.object(
+                rpcapi.ComputeAPI, 'rollback_live_migration_at_destination',
+                side_effect=lambda context, instance, _host, **arguments:
+                sent.append((instance.obj_clone(), arguments))):
+            self._live_migrate(self.server, 'failed')
+        (instance, arguments), = sent
+        self.dest.manager.rollback_live_migration_at_destination(
+            context.get_admin_context(), instance, **arguments)
+        # With it the next rebuild would be taken for an evacuation.
+        self.assertIsNone(objects.Instance.get_by_uuid(
+            context.get_admin_context(), self.server['id'],
+            expected_attrs=['migration_context']).migration_context)
+        self.assertEqual([1], self.host_nodes(self.server))
 
     def fail_to_migrate(self, domain, *_args, **_kwargs):
         domain.fail_job()
