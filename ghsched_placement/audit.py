@@ -189,14 +189,27 @@ def _server(host: capacity.Host, server: Server,
                       f'{server.name}: {server.problem}',
                       'resize the server to a flavor that is right')
         return
-    if server.policy is not None and not held:
+    policy = server.policy or GuestPolicy()
+    if held or not (policy.controlled or policy.vfs
+                    or policy.resources(accounting)):
+        yield from _holds(host, server, policy, held, accounting)
+    else:
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds nothing, neither for its flavor nor for '
             'Nova', 'nova-manage placement heal_allocations --instance '
             f'{server.uuid}, then this command with --fix')
-        return
-    policy = server.policy or GuestPolicy()
+    if server.not_held:
+        yield Finding(
+            host.name, 'not-protected', server.uuid,
+            f'{server.name} runs, and its policy does not hold: '
+            f'{server.not_held}',
+            'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
+
+
+def _holds(host: capacity.Host, server: Server, policy: GuestPolicy,
+           held: Mapping[str, Mapping[str, int]],
+           accounting: Accounting) -> Iterator[Finding]:
     yield from _shares(host, server, policy, held, accounting)
     yield from _beside(host, server, policy, held, accounting)
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
@@ -206,12 +219,6 @@ def _server(host: capacity.Host, server: Server,
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
             f'{int(policy.controlled)}', _MOVE_IT)
-    if server.not_held:
-        yield Finding(
-            host.name, 'not-protected', server.uuid,
-            f'{server.name} runs, and its policy does not hold: '
-            f'{server.not_held}',
-            'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
     yield from _vfs(host, server, policy, held)
 
 
