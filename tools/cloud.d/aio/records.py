@@ -169,8 +169,9 @@ def _of_server(hosts: Sequence[_Host], server: Any,
 
 def _runs(server: Any) -> bool:
     """Whether its vCPUs have to be there."""
-    if server.status == 'VERIFY_RESIZE':
-        # One that was stopped is not started by a move.
+    if server.status in ('VERIFY_RESIZE', 'RESCUE'):
+        # One that was stopped is not started by a move, and one in rescue is
+        # not told from others when its host has rebooted.
         return bool(server.power_state != _STOPPED)
     return server.status in _RUNNING
 
