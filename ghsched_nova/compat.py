@@ -104,6 +104,9 @@ _PAUSED_BY_MIGRATION = ((3, 2), (3, 12), (3, 13))
 #: Marks a function of Nova's that has one of ours around it.
 _OURS = '_ghsched_wrapped'
 
+#: Marks an instance that keeps its flavor.
+_KEEPS = '_ghsched_keeps_flavor'
+
 #: Methods of ``nova.compute.api.API`` that schedule a guest again.
 MOVES = ('evacuate', 'live_migrate', 'rebuild', 'resize', 'unshelve')
 
@@ -273,6 +276,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.compute.manager.ComputeManager.live_migration': (
         'self', 'context', 'dest', 'instance', 'block_migration', 'migration',
         'migrate_data'),
+    'nova.compute.manager.ComputeManager._set_instance_info': (
+        'instance', 'flavor'),
     'nova.compute.manager.ComputeManager._revert_allocation': (
         'self', 'context', 'instance', 'migration'),
     'nova.conductor.api.ComputeTaskAPI.rebuild_instance': (
@@ -1092,6 +1097,36 @@ def _wrap_manager(virtapi: Any, name: str, wrap: Callable[..., Any]) -> None:
         wrapped = wrap(method)
         setattr(wrapped, _OURS, True)
         setattr(manager, name, wrapped)
+
+
+def let_flavors_be_kept(virtapi: Any) -> None:
+    """Let a guest whose resize has failed on its new host keep its flavor.
+
+    It is on that host then, with the NUMA topology and the allocation of the
+    new flavor, and its RequestSpec has that too. nova-compute's manager gives
+    it the old one (``_finish_resize``), with which it may never start again.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    """
+    def keeping(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def given(instance: Any, flavor: Any) -> None:
+            if instance.__dict__.pop(_KEEPS, False):
+                LOG.warning('ghsched: the server is on its new host and keeps '
+                            'its new flavor, which it was claimed with',
+                            instance=instance)
+                return
+            original(instance, flavor)
+        return given
+    _wrap_manager(virtapi, '_set_instance_info', keeping)
+
+
+def keep_flavor(instance: Any) -> None:
+    """Say that what nova-compute does next is to give it its old flavor."""
+    if instance.new_flavor is not None and (
+            instance.flavor.flavorid == instance.new_flavor.flavorid
+            != instance.old_flavor.flavorid):
+        instance.__dict__[_KEEPS] = True
 
 
 def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:

@@ -45,6 +45,10 @@ class StartingDriver(base.DriverBase):
         compat.around_launch(self._host, self._launch)
         compat.let_libvirt_call_back(self._host)
 
+    def init_host(self, host: str) -> None:
+        super().init_host(host)
+        compat.let_flavors_be_kept(self.virtapi)
+
     def spawn(self, context: Any, instance: Any, image_meta: Any,
               injected_files: Any, admin_password: Any, allocations: Any,
               *args: Any, **kwargs: Any) -> Any:
@@ -70,11 +74,16 @@ class StartingDriver(base.DriverBase):
                          disk_info: Any, network_info: Any, image_meta: Any,
                          resize_instance: Any, allocations: Any,
                          *args: Any, **kwargs: Any) -> Any:
-        self._check_agreement(instance, instance.numa_topology, allocations,
-                              pci_requests.nodes_of(instance))
-        return super().finish_migration(
-            context, migration, instance, disk_info, network_info,
-            image_meta, resize_instance, allocations, *args, **kwargs)
+        try:
+            self._check_agreement(
+                instance, instance.numa_topology, allocations,
+                pci_requests.nodes_of(instance))
+            return super().finish_migration(
+                context, migration, instance, disk_info, network_info,
+                image_meta, resize_instance, allocations, *args, **kwargs)
+        except Exception:
+            compat.keep_flavor(instance)
+            raise
 
     def _get_guest_xml(self, context: Any, instance: Any, *args: Any,
                        **kwargs: Any) -> str:

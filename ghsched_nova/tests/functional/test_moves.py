@@ -22,6 +22,7 @@ from unittest import mock
 import fixtures
 from nova.compute import rpcapi
 from nova import context
+from nova import exception
 from nova import objects
 
 from ghsched_nova.tests.functional import nova_base
@@ -144,6 +145,20 @@ class GoneWrongTest(MovesTestCase):
         self._delete_server(self.server)
         self._run_periodics()
         self.assert_nothing_left()
+
+    def test_a_resized_guest_that_does_not_start_has_its_new_flavor(self):
+        self.server = self.boot(self.flavor(nodes=2, mem_bw_min=20),
+                                host='host_a')
+        with fixtures.MockPatch(
+                'ghsched_nova.virt.driver_start.StartingDriver._create_guest',
+                side_effect=exception.ComputeResourcesUnavailable(
+                    reason='refused')), fixtures.MockPatch(
+                        test_lifecycle.MOVE_DISK, move_disk):
+            self.api.post_server_action(self.server['id'], {
+                'resize': {'flavorRef': self.flavor(mem_bw_min=30)}})
+            self._wait_for_state_change(self.server, 'ERROR')
+        self._reboot_server(self.server, hard=True)
+        self.assert_agreement(self.server, 'host_b', [30])
 
     def test_a_live_migration_that_fails_leaves_the_guest_where_it_was(self):
         # Not on the node that it would have on the other host.
