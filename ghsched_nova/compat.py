@@ -1130,10 +1130,16 @@ def keep_flavor(instance: Any) -> None:
 
 
 def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
-    """The live migrations that have not ended, as their records say."""
-    return _migrations(
-        context, instance, objects.fields.MigrationType.LIVE_MIGRATION,
-        _LIVE_MIGRATING)
+    """The live migrations that have not ended, as their records say.
+
+    The one that has got furthest is the first: a nova-conductor that ended
+    while it prepared another one has left that behind.
+    """
+    return sorted(
+        _migrations(context, instance,
+                    objects.fields.MigrationType.LIVE_MIGRATION,
+                    _LIVE_MIGRATING),
+        key=lambda one: _LIVE_MIGRATING.index(one.status), reverse=True)
 
 
 def is_being_scheduled(migration: Any) -> bool:

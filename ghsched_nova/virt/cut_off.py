@@ -52,7 +52,8 @@ def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
     """Nova's reset of a live migration, and what has to follow.
 
     :param reset: ``ComputeManager._reset_live_migration``.
-    :param under_way: gives the live migrations of an instance.
+    :param under_way: gives the live migrations of an instance, that which
+        has got furthest first.
     :param is_here: whether libvirt still has the guest.
     :param stays: the same after a copy was aborted, when that has ended.
     :param finish: does what Nova does after the copy.
@@ -60,7 +61,6 @@ def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
     """
     @functools.wraps(reset)
     def ended(context: Any, instance: Any) -> Any:
-        # Nova makes one at a time.
         migration, *_others = under_way(context, instance) or [None]
         if migration is None:
             return reset(context, instance)

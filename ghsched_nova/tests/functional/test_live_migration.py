@@ -112,6 +112,15 @@ class CutOffTest(TwoHostsTestCase):
         self.restart_compute_service('host_a')
         self.assert_on('host_b', 'host_a')
 
+    def test_so_it_is_with_a_record_that_nobody_ended_beside_it(self):
+        context = nova_context.get_admin_context()
+        objects.Migration(
+            context, source_compute='host_a', instance_uuid=self.server['id'],
+            status='accepted', migration_type='live-migration').create()
+        self.leave()
+        self.restart_compute_service('host_a')
+        self.assert_on('host_b', 'host_a')
+
     def test_it_is_not_started_on_its_old_host_as_well(self):
         self.flags(resume_guests_state_on_host_boot=True)
         self.leave()
