@@ -161,23 +161,14 @@ class GoneWrongTest(MovesTestCase):
         self.assert_agreement(self.server, 'host_b', [30])
 
     def test_a_live_migration_that_fails_leaves_the_guest_where_it_was(self):
-        # Not on the node that it would have on the other host.
-        self.reserve('host_a', n0=80)
-        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.tests.fixtures.libvirt.Domain.migrateToURI3',
-            self.fail_to_migrate))
+        self.boot_one_that_fails_to_migrate()
         self._live_migrate(self.server, 'failed')
         self._run_periodics()
         self.assertEqual([1], self.host_nodes(self.server))
         self.assert_on('host_a', 30)
 
     def test_a_destination_that_is_late_puts_nothing_back(self):
-        self.reserve('host_a', n0=80)
-        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.tests.fixtures.libvirt.Domain.migrateToURI3',
-            self.fail_to_migrate))
+        self.boot_one_that_fails_to_migrate()
         sent = []
         with mock.patch.object(
                 rpcapi.ComputeAPI, 'rollback_live_migration_at_destination',
@@ -192,6 +183,14 @@ class GoneWrongTest(MovesTestCase):
             context.get_admin_context(), self.server['id'],
             expected_attrs=['migration_context']).migration_context)
         self.assertEqual([1], self.host_nodes(self.server))
+
+    def boot_one_that_fails_to_migrate(self):
+        # Not on the node that it would have on the other host.
+        self.reserve('host_a', n0=80)
+        self.server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.libvirt.Domain.migrateToURI3',
+            self.fail_to_migrate))
 
     def fail_to_migrate(self, domain, *_args, **_kwargs):
         domain.fail_job()
