@@ -72,6 +72,7 @@ import sqlalchemy as sa
 from ghsched_nova import conf
 from ghsched_placement import names
 from ghsched_placement import node_move
+from ghsched_placement import node_room
 
 LOG = logging.getLogger(__name__)
 
@@ -1327,6 +1328,29 @@ def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
         {pages.size_kb: max(0, pages.total - pages.used - pages.reserved)
          for pages in cell.mempages})
         for cell in (topology.cells if topology else ())}
+
+
+def node_rooms(virtapi: Any, nodename: str) -> list[node_room.NodeRoom]:
+    """Return CPUs and memory by NUMA node as nova-compute accounts for them.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :returns: empty before nova-compute has reported its first time, and on a
+        host that reports no NUMA nodes.
+    """
+    node: Any = virtapi._compute.rt.compute_nodes.get(nodename)
+    text = node and node.numa_topology
+    topology: Any = text and objects.NUMATopology.obj_from_db_obj(text)
+    return [node_room.NodeRoom(
+        node=cell.id, cpus=len(cell.cpuset), vcpus_used=cell.cpu_usage,
+        cpu_ratio=node.cpu_allocation_ratio, dedicated=len(cell.pcpuset),
+        dedicated_used=len(cell.pinned_cpus), memory=cell.memory,
+        memory_used=cell.memory_usage, ram_ratio=node.ram_allocation_ratio,
+        pages=tuple(node_room.Pages(
+            pages.size_kb, pages.total, pages.used, pages.reserved)
+            for pages in sorted(cell.mempages,
+                                key=lambda pages: pages.size_kb)),
+        socket=cell.socket if 'socket' in cell else None)
+        for cell in (topology.cells if topology else ())]
 
 
 def _cores(cell: Any) -> tuple[frozenset[int], ...]:

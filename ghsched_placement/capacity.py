@@ -20,9 +20,13 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import re
 
+import os_resource_classes as orc
+
 from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement import tree
 
 _NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
@@ -117,6 +121,8 @@ class Node:
         cannot be controlled.
     :param bursts: percent that may be promised beyond guarantees; None where
         nothing is kept for that.
+    :param room: CPUs and memory, which Placement does not know; None where
+        the host has not been asked for them or does not report them.
     """
 
     number: int | None
@@ -126,6 +132,7 @@ class Node:
     pfs: tuple[Pf, ...] = ()
     traits: frozenset[str] = frozenset()
     bursts: Stock | None = None
+    room: NodeRoom | None = None
 
     def vfs(self, resource_class: str) -> int:
         """VFs that are free."""
@@ -193,6 +200,35 @@ def fragmentation(host: Host) -> int | None:
         return None
     broken = sum(stock.free for stock in stocks if stock.used)
     return round(100 * broken / free)
+
+
+def with_rooms(host: Host, rooms: Iterable[NodeRoom]) -> Host:
+    """Return a host whose NUMA nodes have these CPUs and memory."""
+    known: dict[int | None, NodeRoom] = {room.node: room for room in rooms}
+    return replace(host, nodes=tuple(
+        replace(node, room=known.get(node.number)) for node in host.nodes))
+
+
+def even_rooms(host: Host) -> tuple[NodeRoom, ...]:
+    """Return rooms as if a host's CPUs and memory were spread evenly."""
+    numbers = [node.number for node in host.nodes if node.number is not None]
+    parts = len(numbers)
+    cpus, vcpus_used, cpu_ratio = _part(host, orc.VCPU, parts)
+    dedicated, dedicated_used, _one = _part(host, orc.PCPU, parts)
+    memory, memory_used, ram_ratio = _part(host, orc.MEMORY_MB, parts)
+    return tuple(NodeRoom(
+        number, cpus, vcpus_used, cpu_ratio, dedicated, dedicated_used,
+        memory, memory_used, ram_ratio) for number in numbers)
+
+
+def _part(host: Host, resource_class: str,
+          parts: int) -> tuple[int, int, float]:
+    """Return total, use and allocation ratio of an even part of a host."""
+    stock = host.root.stock(resource_class)
+    if stock is None or not parts:
+        return 0, 0, 1.0
+    return (stock.total // parts, -(-stock.used // parts),
+            float(stock.record['allocation_ratio']))
 
 
 def hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:

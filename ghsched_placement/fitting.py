@@ -12,11 +12,13 @@
 
 """Whether a host can take a guest now, why not, and how many (pure).
 
-Placement says of a cloud that it has a place or none. This goes through the
-hosts one by one. It knows what Placement knows: CPUs and memory of the host
-as a whole, bandwidth and VFs by host NUMA node. What Nova looks at beyond
-that (CPUs and memory by NUMA node, sockets, server groups, ...) is not in
-here, so a host that fits here may still refuse.
+Placement answers for a cloud as a whole; this module judges each host by
+itself. It counts what Placement counts (CPUs and memory of the host as a
+whole, bandwidth and VFs by host NUMA node) and, where the host reports them,
+CPUs and memory by host NUMA node as Nova counts them
+(:mod:`ghsched_placement.node_room`). Other checks of Nova (threads of cores,
+sockets, server groups, ...) are not made, so a host that fits here may still
+refuse.
 
 A guest has a control group of its own where there is one. Where none is left
 it may go to the host nodes on which it can share one, as ``nova-scheduler``
@@ -33,13 +35,17 @@ from dataclasses import replace
 import os_resource_classes as orc
 
 from ghsched_placement import capacity
+from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import Shortage
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import request
+from ghsched_placement.topology import PageSize
 
 #: Guests that are counted on one host at most.
 MOST = 1000
@@ -56,6 +62,9 @@ class Wish:
     :param forbidden: traits that it must not have.
     :param classes: resource class of the VFs of each alias; an alias that is
         missing is not looked at.
+    :param needs: CPUs and memory of each guest NUMA node; empty: not counted
+        by NUMA node.
+    :param page_size: of the memory pages that the guest asks for.
     """
 
     policy: GuestPolicy
@@ -65,6 +74,8 @@ class Wish:
     forbidden: frozenset[str] = frozenset()
     classes: Mapping[str, str] = field(default_factory=dict)
     accounting: Accounting = 'min'
+    needs: tuple[GuestNode, ...] = ()
+    page_size: PageSize = None
 
     def vfs(self, guest_node: int | None = None) -> dict[str, int]:
         """VFs by resource class, of one guest NUMA node or of all."""
@@ -79,6 +90,16 @@ class Wish:
         """Percent of burst of a guest NUMA node."""
         nodes = self.policy.nodes[guest_node:guest_node + 1]
         return sum(node.counted_burst(self.accounting) for node in nodes)
+
+    def shortages(self, room: NodeRoom | None,
+                  guest_node: int) -> list[Shortage]:
+        """Return what a host NUMA node lacks of CPUs and memory.
+
+        :param room: None where the host does not report it.
+        """
+        if room is None or not self.needs:
+            return []
+        return room.shortages(self.needs[guest_node], self.page_size)
 
 
 @dataclass(frozen=True)
@@ -209,35 +230,44 @@ def _called(node: capacity.Node) -> str:
 
 def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
              joining: bool) -> Iterator[Lack]:
+    """Yield what keeps a guest NUMA node from a host NUMA node."""
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
     if joining and not _can_join(node, wish, guest_node):
         yield Lack(None, lack.GROUPS, reason='no control group is left and it '
                    'has none that can be shared')
-    share = wish.policy.demand(wish.accounting).get(guest_node, 0)
-    if share and node.bandwidth is None:
-        yield Lack(None, lack.BANDWIDTH, 0, share,
-                   'its bandwidth cannot be controlled')
-    needed = []
-    if node.bandwidth is not None:
-        needed = [(lack.BANDWIDTH, share, node.bandwidth.at_once)]
-        if share <= node.bandwidth.at_once and share % node.bandwidth.step:
-            yield Lack(None, lack.BANDWIDTH, node.bandwidth.at_once, share,
-                       f'it holds multiples of {node.bandwidth.step} % of '
-                       f'its bandwidth, {share} % needed')
-        if 0 < share < node.bandwidth.least:
-            yield Lack(None, lack.BANDWIDTH, node.bandwidth.at_once, share,
-                       f'it holds no less than {node.bandwidth.least} % of '
-                       f'its bandwidth, {share} % needed')
-    needed.append((lack.BURSTS, wish.burst(guest_node),
-                   node.bursts.at_once if node.bursts else 0))
+    yield from _bandwidth_misfits(
+        node, wish.policy.demand(wish.accounting).get(guest_node, 0))
+    needed = [(lack.BURSTS, wish.burst(guest_node),
+               node.bursts.at_once if node.bursts else 0)]
     if wish.policy.vfs_locality == 'node':
         needed += [(f'VFs of {name}', need, node.vfs(name))
                    for name, need in sorted(wish.vfs(guest_node).items())]
-    for name, need, free in needed:
-        found = lack.amount(name, need, free)
-        if found:
-            yield found
+    lacks = [lack.amount(*short) for short
+             in wish.shortages(node.room, guest_node)]
+    lacks += [lack.amount(*item) for item in needed]
+    yield from filter(None, lacks)
+
+
+def _bandwidth_misfits(node: capacity.Node, share: int) -> Iterator[Lack]:
+    """Yield what keeps a guaranteed share from a host NUMA node."""
+    stock = node.bandwidth
+    if stock is None:
+        if share:
+            yield Lack(None, lack.BANDWIDTH, 0, share,
+                       'its bandwidth cannot be controlled')
+        return
+    if share <= stock.at_once and share % stock.step:
+        yield Lack(None, lack.BANDWIDTH, stock.at_once, share,
+                   f'it holds multiples of {stock.step} % of '
+                   f'its bandwidth, {share} % needed')
+    if 0 < share < stock.least:
+        yield Lack(None, lack.BANDWIDTH, stock.at_once, share,
+                   f'it holds no less than {stock.least} % of '
+                   f'its bandwidth, {share} % needed')
+    found = lack.amount(lack.BANDWIDTH, share, stock.at_once)
+    if found:
+        yield found
 
 
 # -- how many -----------------------------------------------------------------
@@ -265,6 +295,7 @@ class _Room:
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
                                if pf.resource_class == name)
                      for name in classes}
+        self._rooms = {node.number: node.room for node in host.nodes}
         self._bandwidth = {node.number: node.bandwidth
                            for node in host.nodes if node.bandwidth}
         self._nodes = {
@@ -285,9 +316,13 @@ class _Room:
         nodes = self._match(needs, joins)
         if nodes is None:
             return None
-        for need, node in zip(needs, nodes, strict=True):
-            for name, amount in need.items():
+        for guest_node, node in enumerate(nodes):
+            for name, amount in needs[guest_node].items():
                 self._nodes[node][name] -= amount
+            room = self._rooms[node]
+            if room is not None and self._wish.needs:
+                self._rooms[node] = room.taken(
+                    self._wish.needs[guest_node], self._wish.page_size)
         self._groups -= self._wish.policy.controlled and not joins
         self.sharing += joins
         for name in self._amounts:
@@ -314,6 +349,7 @@ class _Room:
               joins: bool) -> bool:
         return ((not joins or node in self._joinable[guest_node])
                 and self._holds(node, need[names.MEM_BW_PCT])
+                and not self._wish.shortages(self._rooms[node], guest_node)
                 and all(self._nodes[node][name] >= amount
                         for name, amount in need.items()))
 

@@ -227,11 +227,16 @@ class Gathered:
                 for lack in self.lacks()]
 
 
-def _hosts(hosts: Sequence[str]) -> str:
+def named(hosts: Sequence[str]) -> str:
+    """Return the names of some hosts, and how many there are beside them."""
     shown = ', '.join(hosts[:NAMED_HOSTS])
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'
-    return f'{_count(len(hosts))} ({shown})'
+    return shown
+
+
+def _hosts(hosts: Sequence[str]) -> str:
+    return f'{_count(len(hosts))} ({named(hosts)})'
 
 
 def _count(hosts: int) -> str:

@@ -21,10 +21,17 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 import re
+from typing import Literal
+from typing import TypeAlias
 
 from oslo_utils import strutils
 
 from ghsched_placement import cpulist
+from ghsched_placement.fragmentation import GuestNode
+
+#: KiB of a page, or a kind of pages whose size the host knows; None: the
+#: flavor asks for no page size.
+PageSize: TypeAlias = int | Literal['small', 'large', 'any'] | None
 
 #: nova.objects.ImageMetaProps.NUMA_NODES_MAX
 _MOST_NODES = 128
@@ -63,6 +70,7 @@ class Guest:
         threads.
     :param shared: guest CPUs that share host CPUs.
     :param dedicated: guest CPU numbers with a host CPU of their own.
+    :param page_size: of the memory pages that it asks for.
     """
 
     vcpus: int
@@ -71,6 +79,17 @@ class Guest:
     pcpus: int
     shared: int
     dedicated: frozenset[int] = frozenset()
+    page_size: PageSize = None
+
+    @property
+    def needs(self) -> tuple[GuestNode, ...]:
+        """CPUs and memory that each guest NUMA node takes of a host node."""
+        isolated = self.pcpus - len(self.dedicated)
+        return tuple(GuestNode(
+            pinned=(len(cell.vcpus & self.dedicated)
+                    + (isolated if not number else 0)),
+            shared=len(cell.vcpus - self.dedicated), memory=cell.memory_mb)
+            for number, cell in enumerate(self.cells))
 
 
 def split(vcpus: int, memory_mb: int,
@@ -98,7 +117,7 @@ def split(vcpus: int, memory_mb: int,
     return Guest(
         vcpus, memory_mb, cells,
         pcpus=len(dedicated) + isolated if dedicated else 0,
-        shared=vcpus - len(dedicated), dedicated=dedicated)
+        shared=vcpus - len(dedicated), dedicated=dedicated, page_size=pages)
 
 
 def _one_of(key: str, extra_specs: Mapping[str, str],
@@ -213,11 +232,10 @@ def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
 # -- memory -------------------------------------------------------------------
 
 
-def _page_size(extra_specs: Mapping[str, str]) -> int | None:
-    """KiB of a page that is asked for.
+def _page_size(extra_specs: Mapping[str, str]) -> PageSize:
+    """Return the page size that a flavor asks for.
 
-    :returns: 0 for a kind of pages whose size the host knows, None where
-        nothing is asked for.
+    :raises TopologyError: for a value that is no page size.
     """
     text = extra_specs.get('hw:mem_page_size')
     if not text and strutils.bool_from_string(
@@ -225,8 +243,10 @@ def _page_size(extra_specs: Mapping[str, str]) -> int | None:
         raise TopologyError('hw:locked_memory: needs hw:mem_page_size')
     if not text:
         return None
-    if text in ('small', 'large', 'any'):
-        return 0
+    kinds: dict[str, PageSize] = {
+        'small': 'small', 'large': 'large', 'any': 'any'}
+    if text in kinds:
+        return kinds[text]
     try:
         if text.isdecimal():
             return int(text) or None
@@ -240,9 +260,9 @@ def _page_size(extra_specs: Mapping[str, str]) -> int | None:
     return size
 
 
-def _check_pages(cells: Sequence[Cell], size: int | None) -> None:
+def _check_pages(cells: Sequence[Cell], size: PageSize) -> None:
     for node, cell in enumerate(cells):
-        if size and cell.memory_mb * 1024 % size:
+        if isinstance(size, int) and size and cell.memory_mb * 1024 % size:
             raise TopologyError(
                 f'hw:mem_page_size: {cell.memory_mb} MB of RAM on guest NUMA '
                 f'node {node} are no multiple of {size} KiB')

@@ -171,7 +171,8 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
     with PrivatePlacement() as ours:
         if connection is not None:
             found = planner.plan(inputs.placement(connection), flavors,
-                                 mix, settings, filling, ours)
+                                 mix, settings, filling, ours,
+                                 rooms=inputs.rooms(connection))
         else:
             hosts = [described.planned(one.file, name)
                      for one in given for name in one.names]

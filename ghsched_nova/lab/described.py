@@ -23,6 +23,7 @@ from ghsched_nova.lab.hostfile import HostFile
 from ghsched_nova.lab.planner import hosts
 from ghsched_placement.capacity import Provider
 from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement import scheduling
 from ghsched_placement import tree
 
@@ -88,14 +89,11 @@ def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
             if record['total']}
 
 
-def _cells(host: HostFile) -> tuple[hosts.Cell, ...]:
+def _cells(host: HostFile) -> tuple[NodeRoom, ...]:
     compute = host.compute
-    cells = []
-    for node in host.nodes:
-        cpus = len(node.cpus - compute.dedicated)
-        cells.append(hosts.Cell(
-            node=node.id, cpus=cpus, shared=int(cpus * compute.cpu_ratio),
-            pinned=len(node.cpus & compute.dedicated),
-            memory=int(node.memory_mb * compute.ram_ratio),
-            socket=node.socket, largest=node.memory_mb))
-    return tuple(cells)
+    return tuple(NodeRoom(
+        node.id, cpus=len(node.cpus - compute.dedicated),
+        cpu_ratio=compute.cpu_ratio,
+        dedicated=len(node.cpus & compute.dedicated), memory=node.memory_mb,
+        ram_ratio=compute.ram_ratio, socket=node.socket)
+        for node in host.nodes)

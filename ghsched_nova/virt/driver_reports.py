@@ -37,6 +37,7 @@ from ghsched_placement import bottleneck
 from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
+from ghsched_placement import node_room
 from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
@@ -174,7 +175,19 @@ class ReportingDriver(base.DriverBase):
         return resources
 
     def get_diagnostics(self, instance: Any) -> Any:
-        """With what the host has set for the guest."""
+        """Return Nova's diagnostics of a guest with those of ghsched."""
         guest = self._host.get_guest(instance)
-        return self._traffic.added_to(self._diagnostics.added_to(
-            super().get_diagnostics(instance), guest), guest)
+        found = self._diagnostics.added_to(
+            super().get_diagnostics(instance), guest)
+        return self._traffic.added_to(
+            found | self._node_rooms(instance.node), guest)
+
+    def _node_rooms(self, nodename: str) -> dict[str, str]:
+        """Return CPUs and memory by NUMA node as an entry of diagnostics."""
+        try:
+            rooms = compat.node_rooms(self.virtapi, nodename)
+        except Exception as error:
+            LOG.warning('ghsched: cannot publish CPUs and memory of NUMA '
+                        'nodes: %r', error)
+            return {}
+        return node_room.write(rooms) if rooms else {}

@@ -21,18 +21,22 @@ from ghsched_placement import capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import columns
+from ghsched_placement.osc import node_rooms
 
 COLUMNS = (
     'Host', 'NUMA Node', 'BW Total (%)', 'BW Reserved (%)', 'BW Used (%)',
     'BW Free (%)', 'Largest Guarantee (%)', 'VFs Free', 'Groups Free',
     'Fragmentation (%)', 'Bursts Kept (%)', 'Bursts Promised (%)',
-    'Bursts Free (%)')
+    'Bursts Free (%)', 'vCPUs Free', 'Dedicated CPUs Free',
+    'Memory Free (MiB)')
 
 
 class ShowCapacity(base.Lister):
     """Show what hosts have left, by NUMA node.
 
-    Bandwidth (BW) is in percent of what a NUMA node can deliver in theory.
+    CPUs and memory are those of guests with a NUMA topology, as Nova counts
+    them; a host reports them with a server that runs there. Bandwidth (BW)
+    is in percent of what a NUMA node can deliver in theory.
     Control groups and fragmentation are those of the whole host. The largest
     guarantee is that of a guest with a control group of its own.
     Fragmentation is the part of its free bandwidth that is on NUMA nodes in
@@ -41,8 +45,8 @@ class ShowCapacity(base.Lister):
     host show" tells how likely they are to be short.
     """
 
-    SHORT = ('Host', 'NUMA Node', 'BW Used (%)', 'BW Free (%)', 'VFs Free',
-             'Groups Free')
+    SHORT = ('Host', 'NUMA Node', 'vCPUs Free', 'Memory Free (MiB)',
+             'BW Free (%)', 'VFs Free', 'Groups Free')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -52,8 +56,13 @@ class ShowCapacity(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        found = client.of(self.app).hosts(parsed_args.hosts)
-        return COLUMNS, [row for host in found for row in rows(host)]
+        cloud = client.of(self.app)
+        found = cloud.hosts(parsed_args.hosts)
+        rooms = node_rooms.read(cloud, found, cloud.compute_nodes())
+        for note in rooms.notes():
+            self.log.warning(note)
+        return COLUMNS, [row for host in rooms.added_to(found)
+                         for row in rows(host)]
 
 
 def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
@@ -68,11 +77,11 @@ def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
                        host.largest_guarantee(node))
         yield (host.name, columns.known(node.number),
                *map(columns.known, figures), columns.Vfs(vfs(node.pfs)),
-               *of_host, *map(columns.known, _bursts(node)))
+               *of_host, *map(columns.known, (*_bursts(node), *_room(node))))
     if host.elsewhere or not host.nodes:
         yield (host.name, *(columns.known(None),) * 6,
                columns.Vfs(vfs(host.elsewhere)), *of_host,
-               *(columns.known(None),) * 3)
+               *(columns.known(None),) * 6)
 
 
 def _bursts(node: capacity.Node) -> tuple[int | None, ...]:
@@ -80,6 +89,14 @@ def _bursts(node: capacity.Node) -> tuple[int | None, ...]:
     if stock is None:
         return (None,) * 3
     return stock.total, stock.used, stock.free
+
+
+def _room(node: capacity.Node) -> tuple[int | None, ...]:
+    room = node.room
+    if room is None:
+        return (None,) * 3
+    return tuple(max(0, free) for free in (
+        room.vcpus_free, room.dedicated_free, room.memory_free))
 
 
 def vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import node_rooms
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
@@ -60,12 +61,12 @@ class CheckFlavor(base.Lister):
     """Check a flavor against the cloud as it is now.
 
     Lists what is wrong with the keys of the flavor, or else which hosts can
-    take a guest of it, how many, and why the others cannot. Bandwidth and
-    VFs are looked at by NUMA node, CPUs and memory by host, as Placement
-    knows them. Where no control group is left, guests may share one that is
-    there. A host whose nova-compute is down or disabled takes none. Exit
-    status: 0 a host can take it, 1 no host can, or the flavor is wrong, 2 the
-    cloud cannot be asked.
+    take a guest of it, how many, and why the others cannot. Bandwidth, VFs,
+    CPUs and memory are counted by NUMA node, for a flavor without a guest
+    NUMA topology by host. Where no control group is left, guests may share
+    one that is there. A host whose nova-compute is down or disabled takes
+    none. Exit status: 0 a host can take it, 1 no host can, or the flavor is
+    wrong, 2 the cloud cannot be asked.
     """
 
     SHORT = ('Host', 'Fits', 'Guests That Fit', 'Host Nodes', 'Reasons')
@@ -90,7 +91,15 @@ class CheckFlavor(base.Lister):
         size = size_of(flavor)
         specs = merged(flavor.extra_specs, properties)
         policy, guest = read(size, specs)
+        nodes = client.compute_nodes()
+        away = client.away(nodes)
         found = client.hosts()
+        if guest.cells:
+            rooms = node_rooms.read(client, [
+                host for host in found if host.uuid not in away], nodes)
+            found = rooms.added_to(found)
+            for note in rooms.notes():
+                self.log.warning(note)
         classes = {**guess_classes(policy, found),
                    **dict(parsed_args.vf_class)}
         self._warn(policy, classes, specs)
@@ -102,7 +111,6 @@ class CheckFlavor(base.Lister):
             for joins in (False, True))
         wish = make_wish(policy, guest, asked, classes,
                          parsed_args.accounting)
-        away = client.away()
         verdicts = client.each(
             lambda host: unable(host, away[host.uuid]) if host.uuid in away
             else judge(client, host, wish, asked, joining), found)
@@ -214,7 +222,8 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
     forbidden = {trait for trait in traits if trait.startswith('!')}
     return fitting.Wish(
         policy, len(guest.cells), amounts, frozenset(traits - forbidden),
-        frozenset(trait[1:] for trait in forbidden), classes, accounting)
+        frozenset(trait[1:] for trait in forbidden), classes, accounting,
+        guest.needs, guest.page_size)
 
 
 def unable(host: capacity.Host, reason: str) -> fitting.Verdict:

@@ -15,12 +15,14 @@
 import argparse
 from collections.abc import Iterator
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from ghsched_placement import audit
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
 from ghsched_placement import load
+from ghsched_placement import node_room
 from ghsched_placement.osc import base
 from ghsched_placement.osc import capacity as shown
 from ghsched_placement.osc import client
@@ -107,23 +109,25 @@ class ShowHost(base.ShowOne):
             cloud, [parsed_args.host],
             ask_hosts=not parsed_args.no_effective,
             accounting=parsed_args.accounting)
-        found = document(seen, None if parsed_args.no_effective
-                         else _measured_by(cloud, seen))
+        reported = ({} if parsed_args.no_effective
+                    else _reported(cloud, seen))
+        found = document(
+            dataclasses.replace(seen, host=capacity.with_rooms(
+                seen.host, node_room.read(reported))), load.read(reported))
         return tuple(found), tuple(found.values())
 
 
-def _measured_by(cloud: client.Client,
-                 seen: observe.Observed) -> load.Load | None:
-    """Load as the host has measured it: it says so of each of its guests.
-    """
+def _reported(cloud: client.Client,
+              seen: observe.Observed) -> dict[str, Any]:
+    """Return the diagnostics of one server that runs on a host."""
     asked = [server.uuid for server in seen.servers
              if server.running and not server.moving]
-    return cloud.load(asked[0]) if asked and seen.state == 'up' else None
+    return cloud.said(asked[0]) if asked and seen.state == 'up' else {}
 
 
 def document(seen: observe.Observed,
              measured: load.Load | None = None) -> dict[str, Any]:
-    """All that is known of a host.
+    """Return all that is known of a host.
 
     :param measured: load and waiting, where the host has measured them.
     """
@@ -168,6 +172,9 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'measured_bytes_per_second': real.used,
             'capacity_bytes_per_second': real.capacity,
             'bursts': _bursts(node, real),
+            'vcpus_free': node.room and node.room.vcpus_free,
+            'dedicated_cpus_free': node.room and node.room.dedicated_free,
+            'memory_free_mb': node.room and node.room.memory_free,
             'vfs': shown.vfs(node.pfs),
         }
 
@@ -248,6 +255,10 @@ class Nodes(columns.Lines):
             parts.append(_measured(item))
         if item['bursts']:
             parts.append(_bursts_text(item['bursts']))
+        if item['vcpus_free'] is not None:
+            parts.append(f'{item["vcpus_free"]} vCPUs, '
+                         f'{item["dedicated_cpus_free"]} dedicated CPUs and '
+                         f'{item["memory_free_mb"]} MiB free')
         parts += [f'{pf["pf"]} {pf["free"]}/{pf["total"]} VFs free'
                   for pf in item['vfs']]
         return head + ', '.join(parts)

@@ -74,10 +74,15 @@ class NovaReader:
         return {str(one['id']): one for one in self._pages(
             '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
 
-    def away(self) -> dict[str, str]:
-        """Why compute nodes take no guest now, by their UUID."""
+    def away(self, nodes: Mapping[str, Mapping[str, Any]] | None = None
+             ) -> dict[str, str]:
+        """Return why compute nodes take no guest now, by their UUID.
+
+        :param nodes: as of :meth:`compute_nodes`, which is called without.
+        """
+        nodes = self.compute_nodes() if nodes is None else nodes
         return {uuid: f'nova-compute is {why}'
-                for uuid, one in self.compute_nodes().items()
+                for uuid, one in nodes.items()
                 if (why := 'down' if one['state'] != 'up' else
                     'disabled' if one['status'] != 'enabled' else '')}
 
@@ -92,6 +97,16 @@ class NovaReader:
             asked['host'] = service_host
         return list(self._pages(
             '/servers/detail', 'servers', _SERVERS, asked))
+
+    def active_servers(self, service_host: str, limit: int) -> list[str]:
+        """Return UUIDs of servers that are ACTIVE on a host.
+
+        :param limit: how many at most.
+        """
+        query = parse.urlencode({'all_tenants': '1', 'host': service_host,
+                                 'status': 'ACTIVE', 'limit': limit})
+        return [one['id'] for one in self._compute(
+            f'/servers?{query}', _SERVERS)['servers']]
 
     def server(self, uuid: str) -> dict[str, Any] | None:
         """A server as Nova's API has it; None when there is none."""

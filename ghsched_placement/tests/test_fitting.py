@@ -18,8 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 import os_traits
 
+from ghsched_placement import capacity
 from ghsched_placement import fitting
+from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import Vfs
@@ -76,6 +79,40 @@ class CheckTest(base.TestCase):
         none = clouds.host(clouds.node(0, bursts=50, bursts_used=40))
         self.assertIn('10 % of memory bandwidth as bursts free, 20 needed',
                       self.refused(none, asked)[0])
+
+    def test_cpus_of_a_numa_node_too_few_refuse_the_guest(self):
+        host = capacity.with_rooms(
+            clouds.host(clouds.node(0), clouds.node(1), VCPU=2),
+            [NodeRoom(number, cpus=1, memory=512) for number in (0, 1)])
+        asked = wish(30, needs=(GuestNode(shared=2, memory=64),),
+                     amounts={'VCPU': 2})
+        self.assertEqual(tuple(
+            f'NUMA node {number} cannot take guest NUMA node 0: 1 CPUs free, '
+            '2 needed' for number in (0, 1)), self.refused(host, asked))
+
+    def test_guests_fill_cpus_and_memory_of_each_numa_node(self):
+        host = capacity.with_rooms(
+            clouds.host(clouds.node(0), clouds.node(1)),
+            [NodeRoom(0, cpus=8, memory=512),
+             NodeRoom(1, dedicated=4, cpus=2, memory=4096)])
+        self.assertEqual(2 + 1, self.fits(host, wish(
+            10, needs=(GuestNode(shared=2, memory=256),))).guests)
+        self.assertEqual(4, self.fits(host, wish(
+            10, needs=(GuestNode(pinned=1, memory=256),))).guests)
+
+    def test_cpus_of_a_host_that_does_not_report_are_not_counted(self):
+        host = clouds.host(clouds.node(0))
+        self.assertEqual(10, self.fits(host, wish(
+            10, needs=(GuestNode(shared=999, memory=1),))).guests)
+
+    def test_even_rooms_of_a_host_are_parts_of_what_it_has(self):
+        host = clouds.host(clouds.node(0), clouds.node(1), VCPU=5,
+                           MEMORY_MB=4096, used={'VCPU': 3})
+        self.assertEqual(
+            [(0, 2, 2, 2048), (1, 2, 2, 2048)],
+            [(room.node, room.cpus, room.vcpus_used, room.memory)
+             for room in capacity.even_rooms(host)])
+        self.assertEqual((), capacity.even_rooms(clouds.host()))
 
     def test_guest_nodes_are_on_host_nodes_of_their_own(self):
         host = clouds.host(clouds.node(0), clouds.node(1, used=60))

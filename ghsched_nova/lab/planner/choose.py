@@ -93,7 +93,8 @@ def kind_of(need: Need) -> gradient.Kind:
     return gradient.Kind(tuple(
         (cell.pinned, cell.shared, cell.memory,
          need.bandwidth.get(number, 0), devices.get(number, 0))
-        for number, cell in enumerate(need.cells)), need.policy.controlled)
+        for number, cell in enumerate(need.guest.needs)),
+        need.policy.controlled)
 
 
 def room_of(state: State) -> gradient.Room:

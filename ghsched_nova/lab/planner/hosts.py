@@ -22,27 +22,7 @@ from typing import Any
 from ghsched_placement import candidates
 from ghsched_placement import capacity
 from ghsched_placement.capacity import Provider
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A host NUMA node as Nova sees it; Placement knows no such thing.
-
-    :param cpus: host CPUs for guests that share them.
-    :param shared: vCPUs that may float there, with the allocation ratio in.
-    :param pinned: host CPUs for guests with dedicated CPUs.
-    :param memory: MiB, with the allocation ratio in.
-    :param largest: MiB for one guest node at most, without the allocation
-        ratio; None where it is all one.
-    """
-
-    node: int
-    cpus: int
-    shared: int
-    pinned: int
-    memory: int
-    socket: int | None = None
-    largest: int | None = None
+from ghsched_placement.node_room import NodeRoom
 
 
 @dataclass(frozen=True)
@@ -51,12 +31,13 @@ class Host:
 
     :param providers: the compute node's own first, then each after its
         parent.
-    :param cells: its NUMA nodes, ascending; empty where they are not known.
+    :param cells: CPUs and memory of its NUMA nodes, ascending; empty where
+        they are not known.
     """
 
     name: str
     providers: tuple[Provider, ...]
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[NodeRoom, ...] = ()
 
     @property
     def root(self) -> Provider:

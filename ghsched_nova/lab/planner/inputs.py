@@ -29,6 +29,7 @@ from ghsched_nova.lab.planner import flavors
 from ghsched_nova.lab.planner.flavors import Flavor
 from ghsched_nova.lab.planner.predict import Target
 from ghsched_placement import keys
+from ghsched_placement.node_room import NodeRoom
 
 _COPIES = re.compile(r'(?P<path>.+)\*(?P<count>[1-9][0-9]{0,4})')
 _NO_COPIES = re.compile(r'.+\*[0-9]*')
@@ -221,6 +222,27 @@ def placement(connection: Any) -> Reader:
         return found
     except Exception as error:
         raise PlannerError(f'Placement: {error}') from error
+
+
+def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
+    """Return CPUs and memory of NUMA nodes, by UUID of the compute node.
+
+    :returns: empty where Nova does not let the user read them, and without
+        python-openstackclient.
+    """
+    try:
+        from osc_lib import exceptions
+
+        from ghsched_placement.osc import client as clients
+        from ghsched_placement.osc import node_rooms
+    except ImportError:
+        return {}
+    client = clients.Client(connection)
+    try:
+        return node_rooms.read(client, client.hosts(),
+                               client.compute_nodes()).by_host
+    except exceptions.CommandError:
+        return {}
 
 
 def _of_cloud(connection: Any, name: str) -> Flavor:

@@ -98,8 +98,8 @@ def misfits(state: State, need: Need, guest_node: int,
                     vfs_free(state, node, name), None)
                    for (owner, name), count in need.devices_of.items()
                    if owner == guest_node]
-    needed += [(*short, None) for short
-               in state.short_of(node, need.cells[guest_node])]
+    needed += state.short_of(node, need.guest.needs[guest_node],
+                             need.guest.page_size)
     found = (lack.amount(*item, node=node) for item in needed)
     return [one for one in found if one]
 

@@ -24,7 +24,6 @@ from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner.flavors import Flavor
 from ghsched_placement import candidates
 from ghsched_placement.fragmentation import DeviceNeed
-from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import check_topology
@@ -133,17 +132,6 @@ class Need:
         every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
         letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
         return f'vfs{every.index(need.alias)}-{letters}-node{need.guest_node}'
-
-    @property
-    def cells(self) -> tuple[GuestNode, ...]:
-        """What each guest NUMA node takes of a host NUMA node."""
-        isolated = self.guest.pcpus - len(self.guest.dedicated)
-        return tuple(GuestNode(
-            pinned=(len(cell.vcpus & self.guest.dedicated)
-                    + (isolated if not number else 0)),
-            shared=len(cell.vcpus - self.guest.dedicated),
-            memory=cell.memory_mb)
-            for number, cell in enumerate(self.guest.cells))
 
     @property
     def devices_of(self) -> dict[tuple[int, str], int]:

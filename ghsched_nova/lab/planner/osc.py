@@ -42,6 +42,7 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import node_rooms
 from ghsched_placement import policy as policies
 
 COLUMNS = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'As One Pool',
@@ -141,10 +142,15 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
         accounting=parsed_args.accounting, aliases={
             **classes(client, wanted), **dict(parsed_args.vf_class)},
         weigher=parsed_args.weigher)
+    nodes = client.compute_nodes()
+    rooms = node_rooms.read(client, client.hosts(), nodes)
     with PrivatePlacement() as ours:
         found = planner.plan(
             client.placement, wanted, mix, settings,
-            part(bar, 0.0, 0.8 if targets else 1.0), ours, client.away())
+            part(bar, 0.0, 0.8 if targets else 1.0), ours,
+            client.away(nodes), rooms.by_host)
+        found = dataclasses.replace(
+            found, notes=(*found.notes, *rooms.assumed()))
         return found, predict(found, targets, wanted, settings, ours,
                               progress=part(bar, 0.8, 1.0))
 

@@ -43,13 +43,16 @@ from ghsched_nova.lab.planner.private import PrivatePlacement
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
 from ghsched_placement import keys
+from ghsched_placement import lack
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement.policy import Accounting
 from ghsched_placement import query
 
-NO_CELLS = ('CPUs and memory are counted by host, not by NUMA node: Placement '
-            'does not know them, and Nova may refuse a guest that fits here')
+NO_CELLS = ('CPUs and memory are counted by host, not by NUMA node, on {}: '
+            'nova-compute does not report them, and Nova may refuse a guest '
+            'that fits here')
 SHARED = ('hosts share {} by an aggregate; how much there is of it is not '
           'counted')
 NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
@@ -158,7 +161,8 @@ def plan(client: Reader, flavors: Sequence[Flavor],
          settings: Settings | None = None,
          progress: Progress = cloud.silent,
          placement: PrivatePlacement | None = None,
-         away: Mapping[str, str] | None = None) -> Plan:
+         away: Mapping[str, str] | None = None,
+         rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
     """Plan with a cloud as it is now.
 
     :param client: of the cloud's Placement, such as ``connection.placement``
@@ -168,6 +172,7 @@ def plan(client: Reader, flavors: Sequence[Flavor],
     :param placement: one of the planner's own, to use it again; without it
         one is started, which takes a second or two.
     :param away: why hosts do not count, by UUID of the compute node.
+    :param rooms: CPUs and memory of NUMA nodes, by UUID of the compute node.
     :raises PlannerError: for a flavor that cannot be scheduled, or when
         Placement does not answer.
     """
@@ -175,7 +180,9 @@ def plan(client: Reader, flavors: Sequence[Flavor],
     _needs(flavors, settings)
     away = away or {}
     every = cloud.read(client, cloud.part(progress, 0.0, 0.5))
-    hosts = [host for host in every if host.root.uuid not in away]
+    hosts = [dataclasses.replace(
+        host, cells=(rooms or {}).get(host.root.uuid, ()))
+        for host in every if host.root.uuid not in away]
     notes = tuple(f'{host.name} does not count: {away[host.root.uuid]}'
                   for host in every if host.root.uuid in away)
     if notes and not hosts:
@@ -286,8 +293,9 @@ def _host_plan(state: State, names: tuple[str, ...], need: needs.Need,
 def _notes(hosts: Sequence[Host], flavors: Sequence[Flavor],
            mix: Mapping[str, int] | None, settings: Settings) -> list[str]:
     notes = []
-    if not all(host.cells for host in hosts):
-        notes.append(NO_CELLS)
+    without = [host.name for host in hosts if not host.cells]
+    if without:
+        notes.append(NO_CELLS.format(lack.named(without)))
     if settings.without:
         notes.append(SHARED.format(', '.join(settings.without)))
     if any(key.startswith(keys.MEM_BW_BURST.extra_spec)

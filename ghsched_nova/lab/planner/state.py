@@ -27,6 +27,8 @@ from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Share
 from ghsched_placement.likely_nodes import likely_nodes
 from ghsched_placement import names
+from ghsched_placement.node_room import Shortage
+from ghsched_placement.topology import PageSize
 from ghsched_placement import tree
 
 #: An inventory of a host: place of the provider, resource class.
@@ -62,7 +64,7 @@ class State:
         self.by_flavor: dict[str, int] = {}
         self.taken: dict[Slot, int] = {}
         self.claimed: dict[Slot, int] = {}
-        self._on_cell: dict[int, GuestNode] = {}
+        self._rooms = {room.node: room for room in host.cells}
         self._free = {
             (place, name): tree.free(self.record((place, name)),
                                      provider.used.get(name, 0))
@@ -78,7 +80,7 @@ class State:
         """The same guests on a host that has more."""
         other = State(self.host, more)
         other.by_flavor = dict(self.by_flavor)
-        other._on_cell = dict(self._on_cell)
+        other._rooms = dict(self._rooms)
         for slot, amount in self.taken.items():
             other._take(slot, amount)
         other.claimed = dict(self.claimed)
@@ -87,7 +89,7 @@ class State:
     def key(self) -> Any:
         """Equal for states of alike hosts that are equally full."""
         return (frozenset(self.taken.items()),
-                frozenset(self._on_cell.items()))
+                frozenset(self._rooms.values()))
 
     def record(self, slot: Slot) -> tree.Inventory:
         """An inventory, with what was added."""
@@ -104,13 +106,13 @@ class State:
         """Host nodes for one more guest; None when it does not fit so."""
         if any(amount > self.free(slot) for slot, amount in way.takes):
             return None
-        guest = need.cells
+        guest = need.guest.needs
         if not self.host.cells or not guest:
             return way.nodes
         nodes = way.nodes or tuple(
             node.number for node in likely_nodes(self.nodes(), guest))
         if len(nodes) < len(guest) or not all(
-                self.short_of(node, part) == []
+                self.short_of(node, part, need.guest.page_size) == []
                 for node, part in zip(nodes, guest, strict=True)):
             return None
         return nodes
@@ -119,12 +121,10 @@ class State:
         """Place a guest; ``nodes`` are what :meth:`place` gave."""
         for slot, amount in way.takes:
             self._take(slot, amount)
-        if self.host.cells:
-            for node, part in zip(nodes, need.cells, strict=bool(need.cells)):
-                used = self._on_cell.get(node, GuestNode())
-                self._on_cell[node] = GuestNode(
-                    used.pinned + part.pinned, used.shared + part.shared,
-                    used.memory + part.memory)
+        for node, part in zip(nodes, need.guest.needs, strict=False):
+            if node in self._rooms:
+                self._rooms[node] = self._rooms[node].taken(
+                    part, need.guest.page_size)
         name = need.flavor.name
         self.by_flavor[name] = self.by_flavor.get(name, 0) + 1
 
@@ -134,28 +134,12 @@ class State:
 
     # -- NUMA nodes -----------------------------------------------------------
 
-    def short_of(self, node: int, part: GuestNode) -> list[tuple[str, int,
-                                                                 int]]:
-        """What of CPUs and memory a host node lacks for a guest node.
-
-        :returns: name, what is needed and what is free of each.
+    def short_of(self, node: int, part: GuestNode,
+                 page_size: PageSize = None) -> list[Shortage]:
+        """Return what a host node lacks of CPUs and memory for a guest node.
         """
-        cell = next((cell for cell in self.host.cells if cell.node == node),
-                    None)
-        if cell is None:
-            return []
-        used = self._on_cell.get(node, GuestNode())
-        # Nova lets no guest node have more vCPUs than the node has CPUs, or
-        # more memory than it has, whatever the allocation ratios are.
-        memory = cell.memory - used.memory
-        if cell.largest is not None:
-            memory = min(cell.largest, memory)
-        wanted = (('CPUs', min(cell.cpus, cell.shared - used.shared),
-                   part.shared),
-                  ('dedicated CPUs', cell.pinned - used.pinned, part.pinned),
-                  ('memory', memory, part.memory))
-        return [(name, needed, free) for name, free, needed in wanted
-                if needed > max(0, free)]
+        room = self._rooms.get(node)
+        return [] if room is None else room.shortages(part, page_size)
 
     def nodes(self) -> list[HostNode]:
         """The host's NUMA nodes as the fragmentation weigher sees them.
@@ -168,20 +152,20 @@ class State:
                     for place, node in self.host.node_of.items()]
         found = []
         floating = self._floating_on_each()
-        for cell in self.host.cells:
-            used = self._on_cell.get(cell.node, GuestNode())
-            memory = Share(cell.memory, cell.memory - used.memory)
-            shared = cell.shared - used.shared - floating
+        for node, room in self._rooms.items():
             found.append(HostNode(
-                number=cell.node, memory=memory, memory_free=memory.free,
-                pinned=Share(cell.pinned, cell.pinned - used.pinned),
-                shared=Share(cell.shared, shared),
-                devices=devices.get(cell.node, {})))
+                number=node, memory_free=room.memory_free,
+                memory=Share(room.memory_capacity, room.memory_free),
+                pinned=Share(room.dedicated, room.dedicated_free),
+                shared=Share(room.vcpus, room.vcpus_free - floating),
+                devices=devices.get(node, {})))
         return found
 
     def _floating_on_each(self) -> int:
-        """vCPUs per node of guests without a NUMA topology, rounded up."""
-        placed = sum(used.shared for used in self._on_cell.values())
+        """Return vCPUs per node of guests without a NUMA topology, rounded up.
+        """
+        placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
+                     for cell in self.host.cells)
         floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
         return -(-floating // len(self.host.cells))
 
@@ -223,6 +207,6 @@ class State:
 
     def _parts(self, need: Need) -> tuple[GuestNode, ...]:
         if self.host.cells:
-            return need.cells
+            return need.guest.needs
         return tuple(GuestNode(shared=need.bandwidth.get(number, 0))
                      for number in range(len(need.guest.cells)))

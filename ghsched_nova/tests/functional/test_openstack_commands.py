@@ -14,6 +14,7 @@
 
 from unittest import mock
 
+import fixtures
 from nova.compute import task_states
 from nova import context as nova_context
 from nova import objects
@@ -47,8 +48,8 @@ class CapacityTest(openstack_base.CommandTestCase):
     def test_csv_and_table(self):
         self.start_host()
         for kind, words in (
-                ('csv', '"host_a",0,100,0,0,100,100,"",31,0,"","",""\n'),
-                ('value', 'host_a 0 100 0 0 100 100 - 31 0 - - -\n'),
+                ('csv', '"host_a",0,100,0,0,100,100,"",31,0,"","","",0,4,'),
+                ('value', 'host_a 0 100 0 0 100 100 - 31 0 - - - 0 4 '),
                 ('table', '| host_a |')):
             status, text = self.command(capacity.ShowCapacity, '-f', kind,
                                         'host_a')
@@ -300,6 +301,48 @@ class FlavorTest(openstack_base.CommandTestCase):
              'NUMA node 1 cannot take guest NUMA node 0: 30 % of '
              'memory bandwidth free, 35 needed'], row['Reasons'])
         self.boot(wanted, state='ERROR')
+
+    def test_check_of_cpus_and_memory_by_node_agrees_with_boots(self):
+        """Nova's own fit and claim judge each answer."""
+        self.flags(cpu_dedicated_set='0-2,4-6', cpu_shared_set='3,7',
+                   group='compute')
+        self.flags(cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0)
+        self.start_host('host_a')
+        sizes = [(vcpus, nodes, policy, ram) for policy in
+                 ('shared', 'dedicated') for vcpus, nodes, ram in (
+                     (1, 1, 512), (2, 1, 512), (2, 2, 512), (3, 1, 512),
+                     (1, 1, 7168), (2, 2, 14336))]
+        for filled in (False, True):
+            if filled:
+                self.boot(self.flavor(vcpus=2, ram=2048, mem_bw_min=5))
+            for vcpus, nodes, policy, ram in sizes:
+                wanted = self.flavor(vcpus=vcpus, nodes=nodes, ram=ram,
+                                     policy=policy, mem_bw_min=10)
+                row = self.check(wanted)['host_a']
+                with self.subTest(filled=filled, vcpus=vcpus, nodes=nodes,
+                                  policy=policy, ram=ram, row=row):
+                    made = self.boot(wanted, state='ACTIVE' if row['Fits']
+                                     else 'ERROR')
+                self._delete_server(made)
+
+    def test_check_counts_guests_that_fit_by_numa_node(self):
+        self.start_host('host_a')
+        for _node in range(2):
+            self.boot(self.flavor(vcpus=1, mem_bw_min=60))
+        row = self.check(self.flavor(vcpus=2, mem_bw_min=5))['host_a']
+        self.assertEqual(2, row['Guests That Fit'])
+        self.assertEqual(
+            [(3, 7680)] * 2,
+            [(row['Dedicated CPUs Free'], row['Memory Free (MiB)'] % 8192)
+             for row in self.told(capacity.ShowCapacity)])
+
+    def test_check_of_a_host_without_servers_says_what_it_assumes(self):
+        self.start_host('host_a')
+        wanted = self.flavor(vcpus=5, mem_bw_min=5)
+        with fixtures.FakeLogger() as log:
+            self.assertFalse(self.check(wanted)['host_a']['Fits'])
+        self.assertIn('CPUs and memory of host_a are taken as spread evenly '
+                      'over the NUMA nodes', log.output)
 
     def test_exit_status_tells_whether_a_host_fits(self):
         self.start_host()

@@ -46,6 +46,7 @@ from ghsched_nova.lab.planner import private
 from ghsched_nova.lab.planner.stage import Stage
 from ghsched_nova.lab.planner.state import State
 from ghsched_placement import lack
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement.tests import base
 from ghsched_placement import tree
 
@@ -403,10 +404,22 @@ class CloudTest(PlacementTestCase):
             f'{ONE_NODE},ghsched:mem_bw_min=60')], {'f': 1})
         self.assertEqual(7, found.flavors[0].guests)
         self.assertEqual({'f': 7}, found.mix.guests)
-        self.assertIn(plan.NO_CELLS, found.notes)
+        self.assertIn(plan.NO_CELLS.format('host0, host1'), found.notes)
         before = [one.shape()[1] for one in self.hosts]
         self.assertEqual(before, [one.shape()[1] for one in cloud.read(
             self.placement, workers=1)])
+
+    def test_cpus_of_numa_nodes_bind_where_the_cloud_reports_them(self):
+        rooms = {host.root.uuid: (
+            NodeRoom(0, cpus=2, memory=65536), *(
+                NodeRoom(node, cpus=2, vcpus_used=1, memory=65536)
+                for node in (1, 2, 3))) for host in self.hosts}
+        found = plan.plan(self.client, [flavor(
+            f'{ONE_NODE},ghsched:mem_bw_min=10')], rooms=rooms)
+        self.assertEqual([1, 1], [one.guests * len(one.hosts)
+                                  for one in found.flavors[0].hosts])
+        self.assertIn('CPUs', {one.resource for one in
+                               found.flavors[0].hosts[0].lacks})
 
     def test_a_host_that_takes_no_guest_does_not_count(self):
         one, other = (host.root.uuid for host in self.hosts)
@@ -547,7 +560,8 @@ class SdkTest(PlacementTestCase):
         status, text = self.run_plan('--format', 'json')
         document = json.loads(text)
         self.assertEqual((0, 12), (status, document['flavors'][0]['guests']))
-        self.assertEqual([plan.NO_CELLS], document['notes'])
+        self.assertEqual([plan.NO_CELLS.format('host0, host1, host2')],
+                         document['notes'])
         self.assertEqual({'GET'}, {method for method, _ in
                                    self.service.asked})
 
@@ -561,7 +575,8 @@ class SdkTest(PlacementTestCase):
         _, text = self.run_plan('--machine', file, '--format', 'json')
         expected = [one['curves'] for one in json.loads(text)['densities']]
         asked = types.SimpleNamespace(
-            placement=self.connection.placement, away=dict,
+            placement=self.connection.placement, away=lambda nodes: {},
+            compute_nodes=dict, hosts=tuple, each=map,
             flavor=lambda name: types.SimpleNamespace(
                 name=name, vcpus=2, ram=8192, disk=0, ephemeral=0, swap=0,
                 extra_specs={'hw:numa_nodes': '1',

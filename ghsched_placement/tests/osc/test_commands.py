@@ -21,10 +21,12 @@ from hypothesis import strategies as st
 from osc_lib import exceptions
 
 from ghsched_placement import audit
+from ghsched_placement import capacity as capacities
 from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
 from ghsched_placement import fitting
 from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import columns
@@ -63,8 +65,16 @@ class CapacityTest(base.TestCase):
             row[7][0]['free'] if row[7] else None for row in rows])
         self.assertEqual([[31, 100]] * 3, [row[8:10] for row in rows])
         self.assertEqual([[40, 30, 10], [None] * 3, [None] * 3],
-                         [row[10:] for row in rows])
+                         [row[10:13] for row in rows])
         self.assertEqual(len(capacity.COLUMNS), len(rows[0]))
+
+    def test_rows_of_nodes_with_a_room_have_cpus_and_memory(self):
+        found = capacities.with_rooms(
+            clouds.host(clouds.node(0), clouds.node(1)),
+            [NodeRoom(0, 4, 2, 2.0, 8, 9, 1024, 512)])
+        rows = [commands.plain(row) for row in capacity.rows(found)]
+        self.assertEqual([[6, 0, 512], [None] * 3],
+                         [row[13:] for row in rows])
 
 
 class ServersTest(base.TestCase):

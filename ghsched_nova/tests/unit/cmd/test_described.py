@@ -43,7 +43,7 @@ class PlannedTest(base.TestCase):
         host = self.host(dedicated=frozenset(range(100)), cpu_ratio=2.0)
         self.assertEqual(
             [(0, 0, 80), (60, 120, 20), (80, 160, 0), (80, 160, 0)],
-            [(cell.cpus, cell.shared, cell.pinned) for cell in host.cells])
+            [(cell.cpus, cell.vcpus, cell.dedicated) for cell in host.cells])
 
     def test_disks_that_are_not_told_are_never_short(self):
         self.assertGreater(self.amounts(self.host())['DISK_GB'][0], 10 ** 6)

@@ -413,10 +413,10 @@ class RefusalTest(base.TestCase):
 
     def test_no_room(self):
         for extra, pattern in (
-                (('--vcpus', '81'), r'80 CPUs free, 81 needed .node 0-3'),
+                (('--vcpus', '81'), 'most 80 CPUs for one guest, 81 needed'),
                 (('--ram', '131073'), '131072 MB of memory free, 131073 '),
                 (('--vcpus', '81', '--node', '1'),
-                 'does not fit on host NUMA node 1: 80 CPUs')):
+                 'not fit on host NUMA node 1: at most 80 CPUs')):
             self.refused(pattern, 'hw:numa_nodes=1', extra=extra)
 
     def test_no_room_on_the_host(self):

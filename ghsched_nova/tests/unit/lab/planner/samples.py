@@ -17,6 +17,7 @@ import uuid
 from ghsched_nova.lab.planner import hosts
 from ghsched_placement.capacity import Provider
 from ghsched_placement.host import HostDescription
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement import tree
 
 NIC = 'CUSTOM_NIC'
@@ -58,5 +59,5 @@ def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
         {key: amount for (suffix, key), amount in (used or {}).items()
          if one.name == name + suffix}, one.traits) for one in found]
     return hosts.Host(name, hosts.ordered(found, root.uuid), tuple(
-        hosts.Cell(node, 4, 4, 0, memory, 0)
+        NodeRoom(node, cpus=4, memory=memory, socket=0)
         for node in range(nodes)) if cells else ())

@@ -58,7 +58,9 @@ class DensityTest(base.TestCase):
     def run_command(self, plan, terminal=True, told=None):
         """What is shown of a plan, and what a terminal gets meanwhile."""
         client = types.SimpleNamespace(
-            flavor=lambda _name: self.FLAVOR, placement=None, away=dict)
+            flavor=lambda _name: self.FLAVOR, placement=None,
+            away=lambda _nodes: {}, compute_nodes=dict, hosts=tuple,
+            each=map)
         stream = io.StringIO()
         stream.isatty = lambda: terminal
         command = osc.PlanDensity(None, None)
@@ -78,7 +80,7 @@ class DensityTest(base.TestCase):
                 return str(error), stream.getvalue()
 
     def test_a_bar_is_shown_meanwhile_and_wiped(self):
-        def plan(_cloud, _wanted, _mix, _settings, bar, _ours, _away):
+        def plan(_cloud, _wanted, _mix, _settings, bar, _ours, _away, _rooms):
             bar(0.5, 'half')
             return self.plan()
         (columns, rows), text = self.run_command(plan)
@@ -125,7 +127,7 @@ class DensityTest(base.TestCase):
             none['density'], none['first_failing'], none['simulated']))
 
     def test_a_bar_does_not_stay_before_an_error(self):
-        def plan(_cloud, _wanted, _mix, _settings, bar, _ours, _away):
+        def plan(_cloud, _wanted, _mix, _settings, bar, _ours, _away, _rooms):
             bar(0.5, 'half')
             raise PlannerError('no host')
         told, text = self.run_command(plan)

@@ -53,8 +53,8 @@ class PlaceTest(base.TestCase):
         state, wanted = State(samples.host()), need(vcpus=3)
         state.take(wanted, way(0, wanted), (0,))
         self.assertIsNone(state.place(wanted, way(0, wanted)))
-        self.assertEqual([('CPUs', 3, 1)],
-                         state.short_of(0, wanted.cells[0]))
+        self.assertEqual([('CPUs', 3, 1, 4)],
+                         state.short_of(0, wanted.guest.needs[0]))
 
     def test_cpus_are_not_looked_at_where_they_are_not_known(self):
         state, wanted = State(samples.host(cells=False)), need(vcpus=3)
@@ -166,7 +166,7 @@ class NeedTest(base.TestCase):
             'f:vcpus=4,ram=2048,hw:numa_nodes=2,hw:cpu_policy=mixed,'
             'hw:cpu_dedicated_mask=0-2,hw:emulator_threads_policy=isolate'))
         self.assertEqual([(3, 0), (1, 1)], [
-            (cell.pinned, cell.shared) for cell in wanted.cells])
+            (cell.pinned, cell.shared) for cell in wanted.guest.needs])
 
 
 class ClaimTest(base.TestCase):

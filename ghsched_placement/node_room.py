@@ -1,0 +1,244 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""CPUs and memory of host NUMA nodes in Nova's account, and what fits (pure).
+
+Placement counts CPUs and memory by host. Nova counts them by NUMA node as
+well, for guests with a NUMA topology, and refuses a guest node that does not
+fit (``nova.virt.hardware._numa_fit_instance_cell``). nova-compute publishes
+this account with the diagnostics of each guest, because no API of Nova has it.
+
+The siblings of ``hw:cpu_thread_policy`` are not part of the account.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+import json
+import math
+from typing import Any
+from typing import NamedTuple
+
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.topology import PageSize
+
+KEY = 'ghsched_node_rooms'
+#: Raised when a field changes its meaning; a new field does not raise it.
+VERSION = 1
+
+#: Names of resources, as :mod:`ghsched_placement.lack` has them.
+CPUS, DEDICATED, MEMORY = 'CPUs', 'dedicated CPUs', 'memory'
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Memory pages of one size on a host NUMA node.
+
+    :param total: number of pages.
+    :param used: pages of guests with a NUMA topology.
+    :param reserved: pages that no guest gets.
+    """
+
+    size_kb: int
+    total: int
+    used: int = 0
+    reserved: int = 0
+
+    @property
+    def total_mb(self) -> int:
+        """MiB of all pages of this size."""
+        return self.total * self.size_kb // 1024
+
+    @property
+    def free_mb(self) -> int:
+        """MiB of the pages that a guest can have."""
+        return (self.total - self.used - self.reserved) * self.size_kb // 1024
+
+
+class Shortage(NamedTuple):
+    """A resource of which a host NUMA node has too little for a guest node.
+
+    :param at_once: the most that one guest node may have.
+    """
+
+    resource: str
+    needed: int
+    free: int
+    at_once: int
+
+
+@dataclass(frozen=True)
+class NodeRoom:
+    """CPUs and memory of one host NUMA node.
+
+    :param node: number of the host NUMA node.
+    :param cpus: host CPUs for guests that share them.
+    :param vcpus_used: vCPUs of guests that are bound to these CPUs.
+    :param cpu_ratio: vCPUs per shared host CPU.
+    :param dedicated: host CPUs for guests with dedicated CPUs.
+    :param memory: MiB, huge pages included.
+    :param memory_used: MiB of guests with a NUMA topology.
+    :param ram_ratio: MiB that guests may be given per MiB of the node.
+    :param pages: pages by size, the smallest first; empty where the host
+        does not report them.
+    :param socket: number of the CPU socket.
+    """
+
+    node: int
+    cpus: int = 0
+    vcpus_used: int = 0
+    cpu_ratio: float = 1.0
+    dedicated: int = 0
+    dedicated_used: int = 0
+    memory: int = 0
+    memory_used: int = 0
+    ram_ratio: float = 1.0
+    pages: tuple[Pages, ...] = ()
+    socket: int | None = None
+
+    @property
+    def vcpus(self) -> int:
+        """vCPUs that may share the host CPUs of the node."""
+        return math.floor(self.cpus * self.cpu_ratio)
+
+    @property
+    def vcpus_free(self) -> int:
+        """vCPUs that may still be bound to the shared host CPUs."""
+        return self.vcpus - self.vcpus_used
+
+    @property
+    def dedicated_free(self) -> int:
+        """Dedicated host CPUs that no guest has."""
+        return self.dedicated - self.dedicated_used
+
+    @property
+    def memory_capacity(self) -> int:
+        """MiB that guests may be given, with the allocation ratio."""
+        return math.floor(self.memory * self.ram_ratio)
+
+    @property
+    def memory_free(self) -> int:
+        """MiB that guests may still be given, with the allocation ratio."""
+        return self.memory_capacity - self.memory_used
+
+    def shortages(self, guest: GuestNode,
+                  page_size: PageSize = None) -> list[Shortage]:
+        """Return the resources that keep a guest node from this node."""
+        wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),
+                  Shortage(DEDICATED, guest.pinned, self.dedicated_free,
+                           self.dedicated),
+                  self._memory(guest, page_size))
+        return [one for one in wanted
+                if one.needed > max(0, min(one.free, one.at_once))]
+
+    def taken(self, guest: GuestNode,
+              page_size: PageSize = None) -> 'NodeRoom':
+        """Return the room that is left with a guest node placed here."""
+        chosen = self._chosen(guest, page_size)
+        return dataclasses.replace(
+            self, vcpus_used=self.vcpus_used + guest.shared,
+            dedicated_used=self.dedicated_used + guest.pinned,
+            memory_used=self.memory_used + guest.memory,
+            pages=tuple(dataclasses.replace(
+                one, used=one.used + guest.memory * 1024 // one.size_kb)
+                if one is chosen else one for one in self.pages))
+
+    def _memory(self, guest: GuestNode, page_size: PageSize) -> Shortage:
+        """MiB that the guest node can have."""
+        counted = self.memory_free if guest.shared else self.memory
+        if page_size is not None:
+            most = max((one.free_mb for one in self._usable(
+                guest, page_size)), default=0)
+            return Shortage(MEMORY, guest.memory, min(counted, most), most)
+        # Without overcommitment, beside dedicated CPUs.
+        small = self.pages[:1] or (Pages(1024, self.memory,
+                                         self.memory_used),)
+        most = small[0].free_mb if guest.pinned else small[0].total_mb
+        return Shortage(MEMORY, guest.memory, min(counted, most), most)
+
+    def _chosen(self, guest: GuestNode, page_size: PageSize) -> Pages | None:
+        """Return the pages that Nova takes; None where there are too few."""
+        if page_size is None:
+            return self.pages[0] if self.pages else None
+        return next((one for one in self._usable(guest, page_size)
+                     if guest.memory <= one.free_mb), None)
+
+    def _usable(self, guest: GuestNode,
+                size: PageSize) -> Iterator[Pages]:
+        """Yield the pages that a guest node may ask for, largest first."""
+        sizes = {'small': self.pages[:1], 'large': self.pages[1:],
+                 'any': self.pages, None: ()}
+        found = (tuple(one for one in self.pages if one.size_kb == size)
+                 if isinstance(size, int) else sizes[size])
+        for one in reversed(found):
+            if guest.memory * 1024 % one.size_kb == 0:
+                yield one
+
+
+# -- the published record -----------------------------------------------------
+
+
+def write(rooms: Iterable[NodeRoom]) -> dict[str, str]:
+    """Return the entry for the diagnostics of a guest."""
+    return {KEY: json.dumps(
+        {'version': VERSION,
+         'nodes': [dataclasses.asdict(room) for room in rooms]},
+        separators=(',', ':'))}
+
+
+def read(diagnostics: Mapping[str, Any]) -> tuple[NodeRoom, ...]:
+    """Return the rooms in the diagnostics of a guest; empty without them.
+
+    A record that is malformed counts as none, unknown fields are ignored.
+    """
+    try:
+        found = json.loads(diagnostics.get(KEY) or 'null')
+        if not isinstance(found, dict) or found['version'] != VERSION:
+            return ()
+        return tuple(sorted(map(_room, found['nodes']),
+                            key=lambda room: room.node))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError,
+            RecursionError):
+        return ()
+
+
+def _room(found: Mapping[str, Any]) -> NodeRoom:
+    """Return one room.
+
+    :raises ValueError: for a value that is no figure.
+    """
+    ratios = {name: _figure(found.get(name, 1.0))
+              for name in ('cpu_ratio', 'ram_ratio')}
+    counts = {name: int(_figure(found.get(name, 0))) for name in (
+        'node', 'cpus', 'vcpus_used', 'dedicated', 'dedicated_used', 'memory',
+        'memory_used')}
+    socket = found.get('socket')
+    return NodeRoom(
+        **counts, **ratios,  # type: ignore[arg-type]
+        pages=tuple(sorted((Pages(*(int(_figure(one[name])) for name in (
+            'size_kb', 'total', 'used', 'reserved')))
+            for one in found.get('pages', ())),
+            key=lambda one: one.size_kb)),
+        socket=None if socket is None else int(_figure(socket)))
+
+
+def _figure(value: Any) -> float:
+    """Return a finite number.
+
+    :raises ValueError: for anything else.
+    """
+    if (isinstance(value, bool) or not isinstance(value, int | float)
+            or not math.isfinite(value)):
+        raise ValueError(f'{value!r} is not a finite number')
+    return value

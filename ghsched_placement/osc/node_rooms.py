@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""CPUs and memory by host NUMA node, as each nova-compute publishes them.
+
+nova-compute publishes them with the diagnostics of a running server, so a
+host where no server runs publishes nothing. Its CPUs and memory are taken as
+spread evenly over its NUMA nodes.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ghsched_placement import capacity
+from ghsched_placement import lack
+from ghsched_placement import node_room
+from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.osc import nova_reader
+
+#: Servers of one host that are asked, one after the other, until one answers.
+SERVERS_ASKED = 3
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """CPUs and memory by NUMA node of some hosts.
+
+    :param by_host: by UUID of the compute node; a host that publishes none
+        is missing.
+    :param spread: names of hosts whose CPUs and memory are taken as evenly
+        spread.
+    :param unknown: names of hosts that publish nothing.
+    """
+
+    by_host: Mapping[str, tuple[NodeRoom, ...]]
+    spread: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def added_to(self, hosts: Iterable[capacity.Host]
+                 ) -> tuple[capacity.Host, ...]:
+        """Return hosts with what is known of their NUMA nodes."""
+        return tuple(capacity.with_rooms(
+            host, self.by_host.get(host.uuid, ())) for host in hosts)
+
+    def assumed(self) -> list[str]:
+        """Return what is assumed of hosts where no server runs, for people."""
+        return [f'CPUs and memory of {lack.named(self.spread)} are taken as '
+                'spread evenly over the NUMA nodes: a host reports them with '
+                'a server that runs there'] if self.spread else []
+
+    def notes(self) -> list[str]:
+        """Return what is assumed or not known, for people."""
+        return self.assumed() + ([
+            'CPUs and memory are not counted by NUMA node on '
+            f'{lack.named(self.unknown)}: nova-compute does not report them, '
+            'and Nova may refuse a guest that fits here'] if self.unknown
+            else [])
+
+
+def read(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
+         compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
+    """Ask one running server of each host for the rooms of its NUMA nodes.
+
+    :param compute_nodes: of Nova, by UUID; hosts that are down are not
+        asked.
+    """
+    answers = client.each(lambda host: _of_host(
+        client, compute_nodes.get(host.uuid, {})), hosts)
+    found: dict[str, tuple[NodeRoom, ...]] = {}
+    spread, unknown = [], []
+    for host, rooms in zip(hosts, answers, strict=True):
+        if rooms is None:
+            spread.append(host.name)
+            rooms = capacity.even_rooms(host)
+        elif not rooms:
+            unknown.append(host.name)
+        found[host.uuid] = rooms
+    return Rooms({uuid: rooms for uuid, rooms in found.items() if rooms},
+                 tuple(spread), tuple(unknown))
+
+
+def _of_host(client: nova_reader.NovaReader,
+             node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
+    """Return the rooms of a host; None where no server runs."""
+    if node.get('state') != 'up':
+        return ()
+    servers = client.active_servers(str(node['service']['host']),
+                                    SERVERS_ASKED)
+    if not servers:
+        return None
+    return next(filter(None, (node_room.read(client.said(uuid))
+                              for uuid in servers)), ())
