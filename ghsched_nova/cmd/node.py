@@ -19,6 +19,7 @@ from importlib import metadata
 from importlib import util
 import os
 from pathlib import Path
+import re
 import shutil
 import stat
 
@@ -30,6 +31,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 
 _SCHEDULERS = ('nova-scheduler', checks.SCHEDULER)
 _OWN_FILE = 'placement.conf'
+_TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
 
 def read(files: Sequence[str] | None,
@@ -137,14 +139,28 @@ def _mode(path: Path) -> int | None:
 
 
 def _programs(proc: Path) -> Iterator[str]:
-    """Those of nova-scheduler that run, by name."""
+    """Yield the names of the programs of nova-scheduler that run."""
     for entry in proc.iterdir() if proc.is_dir() else ():
         if not entry.name.isdecimal():
             continue
         # It may be gone by now.
         with contextlib.suppress(OSError):
-            words = (entry / 'cmdline').read_bytes().split(b'\0')
-            for word in words[:3]:
-                name = os.path.basename(os.fsdecode(word))
-                if name in _SCHEDULERS:
-                    yield name
+            found = program((entry / 'cmdline').read_bytes())
+            if found in _SCHEDULERS:
+                yield found
+
+
+def program(cmdline: bytes) -> str:
+    """Return the name of one of our programs that a process runs, or ``''``.
+
+    oslo.service's native threads (Nova 34) give a process a title that is one
+    word: ``NAME: master process [...]`` or ``NAME: ... worker(N)``
+    (``cotyledon._service_manager`` and ``_service_worker``). Under eventlet
+    the program is the first word, or follows the interpreter and its options.
+
+    :param cmdline: of ``/proc/PID/cmdline``.
+    """
+    words = [os.fsdecode(word) for word in cmdline.split(b'\0')[:3]]
+    title = _TITLE.match(words[0])
+    names = [title[1]] if title else map(os.path.basename, words)
+    return next((name for name in names if name in _SCHEDULERS), '')

@@ -12,12 +12,15 @@
 
 """Whether a node is set up for ghsched."""
 
+import base64
 import contextlib
 import dataclasses
 import io
 import json
 import os
 from pathlib import Path
+import subprocess
+import sys
 import tempfile
 
 import fixtures
@@ -63,6 +66,55 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'enabled': ('NUMATopologyFilter', checks.FILTER)}, 'filter', 'error'),
     ({'programs': ('nova-scheduler',)}, 'scheduler program', 'warning'),
 )
+
+#: /proc/PID/cmdline of nova-scheduler: Nova's release and how it was started,
+#: what is there, and the program that it is.
+TITLES = (
+    ('31, package', '/usr/bin/python3\0/usr/bin/nova-scheduler\0'
+     '--config-file=/etc/nova/nova.conf\0', 'nova-scheduler'),
+    ('31, isolated', '/usr/bin/python3\0-s\0/usr/bin/nova-scheduler\0',
+     'nova-scheduler'),
+    ('32, devstack', '/opt/stack/data/venv/bin/python3.12\0'
+     '/opt/stack/data/venv/bin/nova-scheduler\0--config-file\0'
+     '/etc/nova/nova.conf\0', 'nova-scheduler'),
+    ('33, eventlet', '/usr/bin/python3\0/usr/bin/ghsched-nova-scheduler\0',
+     'ghsched-nova-scheduler'),
+    ('33, threads', 'nova-scheduler: master process [/usr/bin/nova-scheduler'
+     ' --config-file /etc/nova/nova.conf]\0', 'nova-scheduler'),
+    ('34, parent', 'ghsched-nova-scheduler: master process '
+     '[/usr/bin/ghsched-nova-scheduler]\0\0\0\0', 'ghsched-nova-scheduler'),
+    ('34, worker', 'ghsched-nova-scheduler: ServiceWrapper worker(0)\0',
+     'ghsched-nova-scheduler'),
+    ('34, another program', 'nova-conductor: master process '
+     '[/usr/bin/nova-conductor]\0', ''),
+    ('an editor', 'vi\0-R\0-n\0nova-scheduler\0', ''),
+    ('a search', 'grep\0-r\0nova-scheduler: master process [\0', ''),
+    ('kernel thread', '', ''))
+
+#: Prints the command lines of a launcher and its worker, and ends both.
+LAUNCHED = """
+import base64, os, signal
+from oslo_service import backend
+backend.init_backend(backend.BackendType.THREADING)
+from oslo_config import cfg
+from oslo_service import service
+
+class Service(service.Service):
+    def start(self):
+        for process in (os.getppid(), 'self'):
+            with open(f'/proc/{process}/cmdline', 'rb') as stream:
+                print(base64.b64encode(stream.read()).decode(), flush=True)
+        os.kill(os.getppid(), signal.SIGTERM)
+
+    def stop(self, graceful=False):
+        pass
+
+import sys
+sys.argv = sys.argv[1:]
+options = cfg.ConfigOpts()
+options([], project='x', default_config_files=[])
+service.launch(options, Service(), workers=1).wait()
+"""
 
 
 class ChecksTest(base.TestCase):
@@ -147,6 +199,22 @@ class CommandTest(base.TestCase):
         facts = node.read([str(self.file)], self.top / 'proc')
         self.assertEqual(('ghsched-nova-scheduler', 'nova-scheduler'),
                          facts.programs)
+
+    def test_scheduler_with_each_title_of_a_release_is_found(self):
+        for release, cmdline, expected in TITLES:
+            self.assertEqual(expected, node.program(cmdline.encode()),
+                             (release, cmdline))
+
+    def test_scheduler_started_by_oslo_service_is_found(self):
+        """The launcher of native threads itself gives the titles."""
+        for name in ('nova-scheduler', 'ghsched-nova-scheduler'):
+            printed = subprocess.run(
+                [sys.executable, '-c', LAUNCHED, f'/usr/bin/{name}',
+                 '--config-file', '/etc/nova/nova.conf'],
+                check=True, capture_output=True, timeout=60).stdout
+            titles = [base64.b64decode(line) for line in printed.split()]
+            self.assertEqual([name] * 2, list(map(node.program, titles)),
+                             titles)
 
     def test_how_often_placement_tries(self):
         own = self.top / 'placement.conf'
