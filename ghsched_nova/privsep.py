@@ -21,12 +21,69 @@ a control group there without CAP_DAC_OVERRIDE. That is all that the daemon has
 of root's capabilities; it needs none to read the names of QEMU's threads in
 /proc. Files of /proc/irq are root's likewise (kernel/irq/proc.c makes them
 with mode 0644).
+
+:func:`entrypoint` makes a function one of a context: the helper checks its
+arguments (:mod:`ghsched_nova.bounds`), and the caller waits for a bounded
+time. The helper is root and its caller is not, so what a number or a name may
+refer to is read from the helper's own configuration.
 """
 
+from collections.abc import Callable
+import functools
+from pathlib import Path
+import socket
+from typing import Annotated
+from typing import ParamSpec
+from typing import TypeVar
+
+from oslo_config import cfg
 from oslo_privsep import capabilities
+from oslo_privsep import comm
 from oslo_privsep import priv_context
 
-context = priv_context.PrivContext(
+from ghsched_nova import bounds
+from ghsched_nova import conf
+from ghsched_nova import qemu
+
+#: Seconds that a caller can wait for a helper at most.
+MAX_TIMEOUT = 600.0
+#: Seconds for which a call waits until a helper takes more of it.
+SEND_TIMEOUT = 60.0
+
+#: Of libvirt; it becomes the name of a file.
+DomainName = Annotated[str, bounds.Text(r'[^/\x00]+', 251)]
+#: PID_MAX_LIMIT of include/linux/threads.h.
+Pid = Annotated[int, bounds.Range(1, 2 ** 22)]
+#: Clock ticks since boot.
+StartTime = Annotated[int, bounds.Range(0, 2 ** 63 - 1)]
+
+_Arguments = ParamSpec('_Arguments')
+_Result = TypeVar('_Result')
+
+
+class HelperTimeout(Exception):  # noqa: N818
+    """A privileged helper that has not answered in time.
+
+    The helper may still carry out the call.
+    """
+
+
+class Context(priv_context.PrivContext):
+    """A context whose calls do not wait for ever to be sent.
+
+    oslo.privsep sends under a lock that all calls of a context share, and a
+    helper that is stopped reads nothing.
+    """
+
+    def start(self, method: priv_context.Method
+              = priv_context.Method.ROOTWRAP) -> None:
+        super().start(method)
+        # A reader of oslo.privsep reads on after a time-out of the socket.
+        if (channel := self.channel) is not None:
+            channel.writer.writesock.settimeout(SEND_TIMEOUT)
+
+
+context = Context(
     'ghsched_nova',
     cfg_section='ghsched_privsep',
     pypath=f'{__name__}.context',
@@ -35,7 +92,7 @@ context = priv_context.PrivContext(
 
 #: Sets scheduling classes of QEMU's threads, which belong to another user
 #: (sched_setscheduler(2)), and does nothing else.
-threads = priv_context.PrivContext(
+threads = Context(
     'ghsched_nova',
     cfg_section='ghsched_threads_privsep',
     pypath=f'{__name__}.threads',
@@ -44,7 +101,7 @@ threads = priv_context.PrivContext(
 
 #: Binds and moves the memory of QEMU, which belongs to another user
 #: (move_pages(2), ptrace(2)), and writes ``cpuset.mems`` of its groups.
-memory = priv_context.PrivContext(
+memory = Context(
     'ghsched_nova',
     cfg_section='ghsched_memory_privsep',
     pypath=f'{__name__}.memory',
@@ -52,3 +109,68 @@ memory = priv_context.PrivContext(
                   capabilities.CAP_SYS_NICE,
                   capabilities.CAP_SYS_PTRACE],
 )
+
+
+def entrypoint(owner: priv_context.PrivContext, timeout: float
+               ) -> Callable[[Callable[_Arguments, _Result]],
+                             Callable[_Arguments, _Result]]:
+    """Return a decorator that makes a function an entry point of a context.
+
+    :param timeout: seconds after which the caller gets :class:`HelperTimeout`.
+    """
+    if type(timeout) is not float or not 0 < timeout <= MAX_TIMEOUT:
+        raise TypeError(f'the timeout {timeout!r} is not in 0 to '
+                        f'{MAX_TIMEOUT:g} seconds')
+
+    def register(function: Callable[_Arguments, _Result]
+                 ) -> Callable[_Arguments, _Result]:
+        remote = owner.entrypoint_with_timeout(timeout)(
+            bounds.Checked(function))
+
+        @functools.wraps(remote)
+        def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs
+                 ) -> _Result:
+            try:
+                answer: _Result = remote(*args, **kwargs)
+            except (comm.PrivsepTimeout, TimeoutError) as error:
+                # A call that was sent in part spoils those behind it.
+                _drop_if_useless(owner, isinstance(error, TimeoutError))
+                raise HelperTimeout(
+                    f'the privileged helper of [{owner.cfg_section}] has not '
+                    f'answered within {timeout:g} seconds') from None
+            return answer
+        return call
+    return register
+
+
+def _drop_if_useless(owner: priv_context.PrivContext, useless: bool) -> None:
+    """Close the channel of a context; the next call starts a helper.
+
+    oslo.privsep takes a channel for running whose reader has ended by an
+    exception (an answer that msgpack does not take).
+
+    :param useless: whether to do so although the reader is alive.
+    """
+    channel = owner.channel
+    if channel is not None and (
+            useless or not channel.reader_thread.is_alive()):
+        channel.writer.writesock.shutdown(socket.SHUT_RDWR)
+        owner.stop()
+
+
+def run_path() -> Path:
+    """Return where libvirt has ``<domain name>.pid``, by this process."""
+    conf.register(cfg.CONF)
+    return Path(cfg.CONF.ghsched.libvirt_run_path)
+
+
+def check_process(value: tuple[str, int]) -> None:
+    """Refuse a process that is not that of the running domain of a name.
+
+    :param value: name of the domain, process.
+    :raises Refused: names both.
+    """
+    name, process = value
+    if qemu.process_of(run_path(), name) != process:
+        raise bounds.Refused(
+            f'process {process} is not that of domain {name} in {run_path()}')

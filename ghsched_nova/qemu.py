@@ -23,8 +23,12 @@ import re
 _VCPU = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
 _IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
 _PID = re.compile(r'[0-9]{1,10}')
+#: qemuDomainObjPrivateXMLFormatVcpus() of libvirt's src/qemu/qemu_domain.c.
+_VCPU_PID = re.compile(r"<vcpu id='([0-9]{1,6})' pid='([0-9]{1,10})'/>")
 #: No pid file is longer.
 _MOST = 4096
+#: Characters of libvirt's status of a domain that are read.
+_STATUS_SIZE = 4 << 20
 
 
 def process_of(run_path: Path, name: str) -> int | None:
@@ -38,6 +42,25 @@ def process_of(run_path: Path, name: str) -> int | None:
     except (OSError, ValueError):
         return None
     return int(text) if _PID.fullmatch(text) else None
+
+
+def vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
+    """Return the threads of a domain's vCPUs by number, as libvirt has them.
+
+    Only root can read that file. QEMU without a thread for each vCPU gives
+    an empty dictionary.
+
+    :param run_path: where libvirt has ``<domain name>.xml``.
+    :returns: None when there is no such file, or it cannot be read.
+    """
+    try:
+        with open(run_path / f'{name}.xml', errors='replace') as stream:
+            text = stream.read(_STATUS_SIZE)
+    except (OSError, ValueError):
+        return None
+    # What users can write is in the element <domain>, which is the last one.
+    return {int(number): int(tid) for number, tid
+            in _VCPU_PID.findall(text.partition('<domain ')[0])}
 
 
 def vcpu_of(name: str) -> int | None:

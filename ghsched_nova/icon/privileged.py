@@ -26,7 +26,7 @@ def connections() -> str:
     return _read()
 
 
-@privsep.context.entrypoint
+@privsep.entrypoint(privsep.context, timeout=60.0)
 def _read() -> str:
     with open(TABLE, encoding='ascii', errors='replace') as stream:
         return stream.read()

@@ -32,8 +32,10 @@ import re
 
 from ghsched_placement import cpulist
 
-_NAME = re.compile(r'vfio-(msix|msi|intx)(?:\[\d+\])?\('
-                   r'([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\)')
+#: What VFIO names an interrupt.
+NAME_PATTERN = (r'vfio-(msix|msi|intx)(?:\[[0-9]{1,5}\])?\('
+                r'([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\)')
+_NAME = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
-"""What needs root: files of ``/proc/irq`` are writable for root alone."""
+"""Sets the CPUs of interrupts: files of ``/proc/irq`` belong to root."""
 
 import errno
 import os
 from pathlib import Path
+from typing import Annotated
 
+from ghsched_nova.bounds import Range
+from ghsched_nova.bounds import Text
 from ghsched_nova.interrupts import model
+from ghsched_nova import kernel_files
 from ghsched_nova import privsep
 from ghsched_placement import cpulist
 
@@ -34,39 +37,48 @@ _WHY = {
 
 
 def steer(action: model.Action) -> str:
-    """Send an interrupt to CPUs, if it is still that interrupt.
+    """Set the CPUs of an interrupt through the privileged helper.
 
     :returns: why it could not be done; empty when it was.
     """
-    return _steer(action.interrupt.number, action.interrupt.name,
-                  cpulist.render(action.cpus))
+    try:
+        return _steer(action.interrupt.number, action.interrupt.name,
+                      sorted(action.cpus))
+    except privsep.HelperTimeout as error:
+        return str(error)
 
 
 def perform(action: model.Action) -> str:
-    """:func:`steer` in a process that may; see there."""
+    """Set the CPUs of an interrupt in this process, which is root.
+
+    :returns: as :func:`steer`.
+    """
     return write(action.interrupt.number, action.interrupt.name,
-                 cpulist.render(action.cpus))
+                 sorted(action.cpus))
 
 
-@privsep.context.entrypoint
-def _steer(number: int, name: str, cpus: str) -> str:
+@privsep.entrypoint(privsep.context, timeout=30.0)
+def _steer(number: Annotated[int, Range(0, 2 ** 24)],
+           name: Annotated[str, Text(model.NAME_PATTERN)],
+           cpus: list[Annotated[int, Range(0, cpulist.MAX_CPUS - 1)]]) -> str:
     return write(number, name, cpus)
 
 
-def write(number: int, name: str, cpus: str,
-          irq: Path = Path('/proc/irq')) -> str:
-    """Send the interrupt of a number to CPUs, if it is VFIO's of that name.
+def write(number: int, name: str, cpus: list[int],
+          proc: Path = Path('/proc')) -> str:
+    """Set the CPUs of an interrupt, if it is VFIO's of that name.
 
     The kernel makes a directory of the name while the interrupt is in use
     (``register_handler_proc``).
 
-    :param irq: ``/proc/irq``.
+    :param proc: where procfs is mounted.
     """
-    path = irq / str(number)
-    if not model.is_name(name) or not (path / name).is_dir():
+    names = ['irq', str(number)]
+    if not model.is_name(name) or not Path(proc, *names, name).is_dir():
         return 'it is not in use any more'
     try:
-        (path / 'smp_affinity_list').write_text(cpus)
+        kernel_files.write(proc, [*names, 'smp_affinity_list'],
+                           cpulist.render(cpus), kernel_files.PROC)
     except OSError as error:
         why = _WHY.get(error.errno or 0)
         return os.strerror(error.errno or 0) + (f' ({why})' if why else '')

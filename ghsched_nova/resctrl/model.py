@@ -321,21 +321,28 @@ def check(wanted: Wanted) -> None:
         if domain.id < 0:
             raise ValueError(f'{domain.id} is no number of a domain')
     for guest in wanted.guests:
-        if guest.maker not in ('ghsched', 'libvirt', 'libvirt-process'):
-            raise ValueError(f'{guest.maker!r} makes no groups')
-        if not guest.vcpus or min(guest.vcpus) < 0:
-            raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
-        if guest.devices and min(guest.devices) < 0:
-            raise ValueError(f'{min(guest.devices)} is no IOMMU group')
-        if guest.shared and not naming.is_shared(guest.shared):
-            raise ValueError(f'{guest.shared!r} is no group that is shared')
-        _check_values(guest.desired)
-        _check_values({'L3': dict(guest.ways)})
+        _check_guest(guest)
+    for name in wanted.removable:
+        if not naming.is_guests(name):
+            raise ValueError(f'{name!r} is no group of guests')
     _check_cache(wanted.cache)
     _check_values({line: {0: value}
                    for line, value in wanted.others.items()})
     _check_values({line: dict(enumerate(values.values()))
                    for line, values in wanted.writes.items()})
+
+
+def _check_guest(guest: Guest) -> None:
+    if guest.maker not in ('ghsched', 'libvirt', 'libvirt-process'):
+        raise ValueError(f'{guest.maker!r} makes no groups')
+    if not guest.vcpus or min(guest.vcpus) < 0:
+        raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
+    if guest.devices and min(guest.devices) < 0:
+        raise ValueError(f'{min(guest.devices)} is no IOMMU group')
+    if guest.shared and not naming.is_shared(guest.shared):
+        raise ValueError(f'{guest.shared!r} is no group that is shared')
+    _check_values(guest.desired)
+    _check_values({'L3': dict(guest.ways)})
 
 
 def _check_cache(cache: Cache | None) -> None:

@@ -21,13 +21,15 @@ Whoever is root already (``ghsched`` on a host, the tests) calls
 """
 
 from collections.abc import Sequence
-import ctypes
-import os
 from pathlib import Path
+from typing import Annotated
 
 from oslo_config import cfg
 
+from ghsched_nova.bounds import Range
+from ghsched_nova.bounds import Text
 from ghsched_nova import conf
+from ghsched_nova import kernel_files
 from ghsched_nova import privsep
 from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import fs
@@ -36,19 +38,68 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import resolve
 
+_PATH = r'/[^\x00]*'
+
+
+def _check_root(root: str) -> None:
+    """Refuse a resctrl that is not that of the helper's configuration.
+
+    In resctrl nobody can make a link or a file.
+
+    :raises GroupError: says why.
+    """
+    _check_configured('resctrl_path', root)
+    found = kernel_files.file_system(root)
+    if found not in cfg.CONF.ghsched.resctrl_magic:
+        raise fs.GroupError(
+            f'the file system is none of resctrl (its type is {found:#x}); '
+            'is it still mounted?', root)
+
+
+def _check_run_path(run_path: str) -> None:
+    """Refuse a directory that is not libvirt's.
+
+    :raises GroupError: says why.
+    """
+    _check_configured('libvirt_run_path', run_path)
+
+
+def _check_configured(option: str, asked: str) -> None:
+    conf.register(cfg.CONF)
+    configured = cfg.CONF.ghsched[option]
+    # The caller has made paths of its options, without a slash at the end.
+    if asked != str(Path(configured)):
+        raise fs.GroupError(
+            f'[ghsched]{option} is {configured} in the configuration of the '
+            'privileged helper; does it read the same files as nova-compute?',
+            asked)
+
+
+_Root = Annotated[str, Text(_PATH, 4095), _check_root]
+_RunPath = Annotated[str, Text(_PATH, 4095), _check_run_path]
+_Uuid = Annotated[str, Text('[0-9a-fA-F-]{36}', 36)]
+#: IOMMU groups, domains of schemata, vCPUs, and how many of something.
+_Number = Annotated[int, Range(0, 2 ** 31 - 1)]
+#: A value of a line of schemata.
+_Value = Annotated[int, Range(0, 2 ** 32 - 1)]
+_Line = Annotated[str, Text('[A-Z][A-Z0-9_]*', 32)]
+_Mask = Annotated[str, Text('[0-9a-f]+', 256)]
+#: Of a control group or a monitoring group, below the root.
+_GroupName = Annotated[str, Text(r'(mon_groups/)?(?!\.)[A-Za-z0-9_.,-]+', 300)]
 #: Desired as it crosses: [line, [[domain, value], ...]], in order.
-_Values = Sequence[tuple[str, Sequence[tuple[int, int]]]]
-_Domain = tuple[str, int, str]
+_Values = Sequence[tuple[_Line, Sequence[tuple[_Number, _Value]]]]
+_Domain = tuple[_Uuid, _Number, privsep.DomainName]
 #: The fields of model.Guest, in order.
-_Guest = tuple[_Domain, Sequence[int], int, _Values, model.Maker,
-               Sequence[int], str, bool, Sequence[tuple[int, int]]]
+_Guest = tuple[_Domain, Sequence[_Number], _Number, _Values, model.Maker,
+               Sequence[_Number], Annotated[str, Text('[a-z0-9-]*', 64)],
+               bool, Sequence[tuple[_Number, _Number]]]
 #: The fields of cache.Cache, in order.
-_Cache = tuple[Sequence[str], str, str, int,
-               Sequence[tuple[int, Sequence[int]]]]
+_Cache = tuple[Sequence[_Line], _Mask, _Mask, _Number,
+               Sequence[tuple[_Number, Sequence[_Number]]]]
 #: The fields of model.Wanted that come from outside, in order.
-_Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[str],
-                dict[str, int], bool, bool, int, int, Sequence[str],
-                _Values, _Cache | None]
+_Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[_GroupName],
+                dict[_Line, _Value], bool, bool, _Number, _Number,
+                Sequence[_Line], _Values, _Cache | None]
 #: The fields of reconcile.Report, of model.Action and model.Problem in order.
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
@@ -62,7 +113,10 @@ def remove_own(root: Path, uuid: str) -> bool:
     :raises fs.GroupError: as there.
     :raises ValueError: when it is no UUID.
     """
-    return _remove_own(str(root), uuid)
+    try:
+        return _remove_own(str(root), uuid)
+    except privsep.HelperTimeout as error:
+        raise fs.GroupError(str(error)) from None
 
 
 def reconcile(root: Path, run_path: Path,
@@ -72,8 +126,12 @@ def reconcile(root: Path, run_path: Path,
     :raises fs.GroupError: as there.
     :raises ValueError: when the desired state makes no sense.
     """
-    actions, problems, foreign, unmeasured = _reconcile(
-        str(root), str(run_path), _packed_wanted(wanted))
+    try:
+        actions, problems, foreign, unmeasured = _reconcile(
+            str(root), str(run_path), _packed_wanted(wanted))
+    except privsep.HelperTimeout as error:
+        raise fs.GroupError(f'{error}; the next report of the host tries '
+                            'again') from None
     return reconciling.Report(
         tuple(model.Action(kind, group, reason, guest, line, tuple(threads),
                            tuple(devices))
@@ -84,9 +142,8 @@ def reconcile(root: Path, run_path: Path,
         tuple(model.Problem(*problem) for problem in unmeasured))
 
 
-@privsep.context.entrypoint
-def _reconcile(root: str, run_path: str, packed: _Wanted) -> _Report:
-    _check_paths(root, run_path)
+@privsep.entrypoint(privsep.context, timeout=300.0)
+def _reconcile(root: _Root, run_path: _RunPath, packed: _Wanted) -> _Report:
     wanted = _unpacked_wanted(packed)
     model.check(wanted)
     report = reconciling.reconcile(
@@ -103,46 +160,12 @@ def _packed_problems(problems: Sequence[model.Problem]
     return [(one.guest, one.group, one.reason) for one in problems]
 
 
-@privsep.context.entrypoint
-def _remove_own(root: str, uuid: str) -> bool:
+@privsep.entrypoint(privsep.context, timeout=60.0)
+def _remove_own(root: _Root, uuid: _Uuid) -> bool:
     # It becomes part of a path.
     if not naming.is_uuid(uuid):
         raise ValueError(f'{uuid!r} is no UUID')
-    _check_paths(root)
     return fs.remove_group(Path(root), uuid)
-
-
-def _check_paths(root: str, run_path: str | None = None) -> None:
-    """Whether the helper is to work where it is asked to.
-
-    It is root and its caller is not, so it goes by its own configuration and
-    by what the kernel says: in resctrl nobody can make a link or a file.
-
-    :raises GroupError: when it is not.
-    """
-    conf.register(cfg.CONF)
-    section = cfg.CONF.ghsched
-    for option, asked in (('resctrl_path', root),
-                          ('libvirt_run_path', run_path)):
-        # The caller has made paths of its options, without a slash at the end.
-        if asked not in (None, str(Path(section[option]))):
-            raise fs.GroupError(
-                f'[ghsched]{option} is {section[option]} in the configuration '
-                'of the privileged helper; does it read the same files as '
-                'nova-compute?', str(asked))
-    found = file_system(root)
-    if found not in section.resctrl_magic:
-        raise fs.GroupError(
-            f'the file system is none of resctrl (its type is {found:#x}); '
-            'is it still mounted?', root)
-
-
-def file_system(path: str) -> int:
-    """``f_type`` of statfs(2), the first word of the structure; 0 for none.
-    """
-    found = (ctypes.c_long * 32)()
-    failed = ctypes.CDLL(None).statfs(os.fsencode(path), found)
-    return 0 if failed else int(found[0])
 
 
 def _packed(desired: resolve.Desired

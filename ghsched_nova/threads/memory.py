@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 import re
 
 from ghsched_placement import cpulist
@@ -37,6 +38,11 @@ _BOUND = re.compile(r'([0-9a-f]+) bind(?:=[a-z+]+)?:([0-9,-]+)(?: |$)')
 _PAGES = re.compile(r' N(\d+)=(\d+)')
 _PAGE_SIZE = re.compile(r' kernelpagesize_kB=(\d+)')
 _RANGE = re.compile(r'([0-9a-f]+)-([0-9a-f]+) ')
+
+
+#: Areas of one process that are moved; QEMU has one or a few for each guest
+#: NUMA node.
+MAX_AREAS = 16384
 
 
 class NotBound(Exception):  # noqa: N818
@@ -66,29 +72,37 @@ class Area:
                    if node != self.node)
 
 
-def areas(numa_maps: str, maps: str) -> list[Area]:
-    """The areas of a process that are bound to one node each.
+def areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
+    """Return the areas of a process that are bound to one NUMA node each.
 
-    :param numa_maps: text of ``/proc/PID/numa_maps``, proc(5).
+    :param numa_maps: lines of ``/proc/PID/numa_maps``, proc(5).
     :param maps: of ``/proc/PID/maps``, which has where they end.
+    :raises NotBound: when there are more than :data:`MAX_AREAS`.
     """
-    ends = {int(found[1], 16): int(found[2], 16)
-            for found in map(_RANGE.match, maps.splitlines()) if found}
-    return [area for line in numa_maps.splitlines()
-            for area in _area(line, ends)]
+    starts = {}
+    for line in numa_maps:
+        area = _area(line)
+        if area is not None:
+            starts[area.first] = area
+        if len(starts) > MAX_AREAS:
+            raise NotBound(f'its memory is in more than {MAX_AREAS} parts')
+    ends = {first: int(found[2], 16) for found in map(_RANGE.match, maps)
+            if found and (first := int(found[1], 16)) in starts}
+    return [replace(area, last=ends[first])
+            for first, area in starts.items() if first in ends]
 
 
-def _area(line: str, ends: Mapping[int, int]) -> Iterator[Area]:
+def _area(line: str) -> Area | None:
+    """Return the area of a line of ``numa_maps``, whose end is not known."""
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
-    if not found:
-        return
-    nodes = cpulist.parse(found[2])
+    nodes = cpulist.parse(found[2]) if found else frozenset()
+    if not found or len(nodes) != 1:
+        return None
     first = int(found[1], 16)
-    if len(nodes) == 1 and first in ends:
-        yield Area(first, ends[first], min(nodes),
-                   (int(size[1]) if size else 4) * 1024,
-                   {int(node): int(count)
-                    for node, count in _PAGES.findall(line)})
+    return Area(first, first, min(nodes),
+                (int(size[1]) if size else 4) * 1024,
+                {int(node): int(count)
+                 for node, count in _PAGES.findall(line)})
 
 
 def remapped(node: int, old: Nodes, new: Nodes) -> int:

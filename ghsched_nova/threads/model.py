@@ -63,23 +63,28 @@ class Thread:
         ``/proc/PID/stat``), which tells it from a later thread of the same
         number.
     :param cpus: those that it may run on.
+    :param resets_on_fork: whether threads that it makes are of the class
+        ``other`` (SCHED_RESET_ON_FORK of sched(7)).
     """
 
     tid: int
     start: int
     scheduling: Scheduling
     cpus: frozenset[int] = frozenset()
+    resets_on_fork: bool = True
 
 
 @dataclass(frozen=True)
 class Action:
     """One thread whose class is to be set, or where it may run.
 
+    :param domain: name of the guest's domain.
     :param reason: what it has now, in words.
     :param cpus: where it may run, for that; empty where the class is meant.
     """
 
     uuid: str
+    domain: str
     role: Role
     thread: Thread
     scheduling: Scheduling
@@ -129,19 +134,28 @@ def plan(guest: Guest, actual: Mapping[Role, Thread],
     the kernel does not move a thread under deadline.
     """
     actions = tuple(
-        Action(guest.uuid, role, actual[role], actual[role].scheduling,
+        Action(guest.uuid, guest.name, role, actual[role],
+               actual[role].scheduling,
                f'it may run on CPUs {cpulist.render(actual[role].cpus)}',
                cpus)
         for role, cpus in guest.pins.items()
         if role in actual and actual[role].cpus != cpus)
     actions += tuple(
-        Action(guest.uuid, role, actual[role], scheduling,
-               f'it has {actual[role].scheduling}')
+        Action(guest.uuid, guest.name, role, actual[role], scheduling, reason)
         for role, scheduling in guest.wanted.items()
-        if role in actual and actual[role].scheduling != scheduling)
+        if role in actual and (reason := _differs(actual[role], scheduling)))
     missing = [role for role in guest.wanted if role not in actual]
     if not missing:
         return actions, ()
     return actions, (Problem(
         guest.uuid, 'no thread is found for '
         + ', '.join(map(str, missing))),)
+
+
+def _differs(thread: Thread, wanted: Scheduling) -> str:
+    """Return what a thread has in place of a class; empty for the class."""
+    if thread.scheduling != wanted:
+        return f'it has {thread.scheduling}'
+    if wanted.realtime and not thread.resets_on_fork:
+        return f'the threads that it makes inherit {wanted}'
+    return ''

@@ -10,33 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves the memory of a running QEMU; needs CAP_SYS_NICE and CAP_SYS_PTRACE.
+"""Moves the memory of a running QEMU to other NUMA nodes."""
 
-move_pages(2) asks for both (``kernel_move_pages`` of mm/migrate.c), numa_maps
-for the latter.
-"""
-
-from array import array
-from collections.abc import Iterator
-import ctypes
-import os
 from pathlib import Path
-import platform
 import time
 
-from ghsched_nova import privsep
 from ghsched_nova import qemu
+from ghsched_nova.threads import cpusets
 from ghsched_nova.threads import memory
-from ghsched_placement import cpulist
+from ghsched_nova.threads import privileged_pages
 
-#: Number of move_pages in the kernel's tables of system calls.
-_MOVE_PAGES = {'x86_64': 279, 'aarch64': 239}
-#: Of <linux/mempolicy.h>: pages that other processes have, too (vhost-user).
-_MOVE_ALL = 4
-#: Bytes that are moved between two looks at the clock.
-_PIECE = 32 << 20
-#: Pages that the kernel is asked for at once.
-_AT_ONCE = 4096
 #: How often pages that could not be moved are tried; QEMU's own input and
 #: output keeps some where they are for a moment.
 _TRIES = 10
@@ -58,7 +41,7 @@ class Memory:
         process = qemu.process_of(self._run_path, name)
         if process is None:
             return 'the process of the domain is not known'
-        if not cpusets(process):
+        if not cpusets.directories(process):
             return ('QEMU is in no cpuset control group of its own, so its '
                     'memory cannot be bound to other NUMA nodes; see '
                     'cgroup_controllers in qemu.conf of libvirt')
@@ -67,12 +50,8 @@ class Memory:
     def allowed(self, name: str) -> frozenset[int] | None:
         """Nodes that memory of a domain may be on; None: not known."""
         process = qemu.process_of(self._run_path, name)
-        found = cpusets(process) if process else []
-        try:
-            return cpulist.parse((found[0] / 'cpuset.mems').read_text()
-                                 .strip()) if found else None
-        except (OSError, ValueError):
-            return None
+        found = cpusets.directories(process) if process else []
+        return cpusets.nodes(found[0]) if found else None
 
     def move(self, name: str, moved: dict[int, int],
              nodes: list[int]) -> None:
@@ -83,170 +62,59 @@ class Memory:
         :raises NotBound: when pages stay where they are.
         """
         process = qemu.process_of(self._run_path, name)
-        if process is None or not cpusets(process):
+        if process is None or not cpusets.directories(process):
             raise memory.NotBound(self.refusal(name))
+        guest = (name, process)
         steps = memory.sequence(moved, nodes)
         new = steps[-1]
-        if not any(_mems(path) == new for path in cpusets(process)):
+        if not any(cpusets.nodes(path) == new
+                   for path in cpusets.directories(process)):
             for step in steps[:-1]:
-                _checked(_allow(process, sorted(step)))
+                _checked(privileged_pages.allow_nodes(guest, step))
             if len(steps) > 1:
-                self._move_pages(process, moved, new)
-        _checked(_allow(process, sorted(new)))
-        self._settle(process)
+                self._move_pages(guest, moved, new)
+        _checked(privileged_pages.allow_nodes(guest, new))
+        self._settle(guest)
 
-    def _move_pages(self, process: int, moved: dict[int, int],
+    def _move_pages(self, guest: privileged_pages.Guest, moved: dict[int, int],
                     new: frozenset[int]) -> None:
         """While both are allowed; policies are those of before."""
-        for area in _areas(process):
+        for area in privileged_pages.areas(guest):
             target = (min(new) if len(new) == 1
                       else moved.get(area.node, area.node))
-            self._move_area(process, area, target)
+            self._move_area(guest, area, target)
 
-    def _move_area(self, process: int, area: memory.Area,
+    def _move_area(self, guest: privileged_pages.Guest, area: memory.Area,
                    target: int) -> None:
-        for first, last in memory.pieces(area, _PIECE):
+        for first, last in memory.pieces(area, privileged_pages.PIECE):
             begun = time.monotonic()
-            count = _move(process, first, last, area.page_size, target)
+            count = privileged_pages.move_pages(
+                guest, first, last, area.page_size, target)
             if self._rate:
                 due = count * area.page_size / (self._rate * _MIB)
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
-    def _settle(self, process: int) -> None:
+    def _settle(self, guest: privileged_pages.Guest) -> None:
         """Move what is still elsewhere than its policy says."""
         for _turn in range(_TRIES):
-            left = [area for area in _areas(process) if area.strays]
+            left = _strays(guest)
             if not left:
                 return
             for area in left:
-                self._move_area(process, area, area.node)
+                self._move_area(guest, area, area.node)
             time.sleep(0.1)
-        left = [area for area in _areas(process) if area.strays]
+        left = _strays(guest)
         if left:
             raise memory.NotBound(
                 f'{sum(area.strays for area in left)} pages of its memory '
                 'cannot be moved: the kernel keeps them where they are')
 
 
-def cpusets(process: int, proc: Path = Path('/proc'),
-            root: Path = Path('/sys/fs/cgroup')) -> list[Path]:
-    """The directories of control groups that say where memory may be.
-
-    Those of all threads; none where QEMU has only a part in one of others.
-    """
-    found: dict[Path, None] = {}
-    try:
-        tasks = sorted((proc / str(process) / 'task').iterdir())
-    except OSError:
-        return []
-    for task in tasks:
-        path = _cpuset(task, root)
-        if path is not None:
-            found[path] = None
-    return list(found)
-
-
-def _cpuset(task: Path, root: Path) -> Path | None:
-    try:
-        lines = (task / 'cgroup').read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _number, controllers, name = line.split(':', 2)
-        if controllers in ('', 'cpuset') and len(Path(name).parts) > 2:
-            path = root / controllers / name.lstrip('/')
-            if (path / 'cpuset.mems').exists() and '..' not in path.parts:
-                return path
-    return None
-
-
-def _mems(path: Path) -> frozenset[int] | None:
-    try:
-        return cpulist.parse((path / 'cpuset.mems').read_text().strip())
-    except (OSError, ValueError):
-        return None
-
-
-def _areas(process: int) -> list[memory.Area]:
-    return memory.areas(*_maps(process))
+def _strays(guest: privileged_pages.Guest) -> list[memory.Area]:
+    """Return the areas of a guest with pages on other nodes."""
+    return [area for area in privileged_pages.areas(guest) if area.strays]
 
 
 def _checked(problem: str) -> None:
     if problem:
         raise memory.NotBound(problem)
-
-
-# -- as root ------------------------------------------------------------------
-
-
-@privsep.memory.entrypoint
-def _maps(process: int) -> tuple[str, str]:
-    return read_maps(process)
-
-
-@privsep.memory.entrypoint
-def _allow(process: int, nodes: list[int]) -> str:
-    return allow(process, nodes)
-
-
-@privsep.memory.entrypoint
-def _move(process: int, first: int, last: int, size: int,
-          node: int) -> int:
-    return move(process, first, last, size, node)
-
-
-def read_maps(process: int) -> tuple[str, str]:
-    """``numa_maps`` and ``maps`` of a process; empty when it has ended."""
-    path = Path('/proc') / str(process)
-    try:
-        return ((path / 'numa_maps').read_text(),
-                (path / 'maps').read_text())
-    except OSError:
-        return '', ''
-
-
-def allow(process: int, nodes: list[int]) -> str:
-    """Let memory of a process be on these nodes alone.
-
-    :returns: why that could not be; empty when it is so.
-    """
-    text = cpulist.render(nodes)
-    for path in cpusets(process):
-        try:
-            if _mems(path) != frozenset(nodes):
-                (path / 'cpuset.mems').write_text(text)
-        except OSError as error:
-            return f'{path}/cpuset.mems: {error.strerror}'
-    return ''
-
-
-def move(process: int, first: int, last: int, size: int, node: int) -> int:
-    """Move the pages between two addresses to a node.
-
-    :param size: of a page, in bytes.
-    :returns: how many of them are there.
-    """
-    return sum(_moved(process, addresses, node)
-               for addresses in _addresses(first, last, size))
-
-
-def _addresses(first: int, last: int, size: int) -> Iterator['array[int]']:
-    step = _AT_ONCE * size
-    for begin in range(first, last, step):
-        yield array('Q', range(begin, min(begin + step, last), size))
-
-
-def _moved(process: int, addresses: 'array[int]', node: int) -> int:
-    count = len(addresses)
-    nodes = array('i', [node]) * count
-    status = array('i', [-1]) * count
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    done = libc.syscall(
-        ctypes.c_long(_MOVE_PAGES[platform.machine()]),
-        ctypes.c_long(process), ctypes.c_ulong(count),
-        *(ctypes.c_void_p(one.buffer_info()[0])
-          for one in (addresses, nodes, status)), ctypes.c_long(_MOVE_ALL))
-    if done < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return status.count(node)

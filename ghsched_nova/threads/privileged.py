@@ -10,18 +10,32 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
-"""What needs CAP_SYS_NICE: to set the class of a thread of another user."""
+"""Sets classes and CPUs of threads of QEMU, which needs CAP_SYS_NICE."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
 import functools
 import os
+from pathlib import Path
+import signal
+import time
+from typing import Annotated
 
+from oslo_config import cfg
+
+from ghsched_nova import bounds
+from ghsched_nova.bounds import Range
+from ghsched_nova import conf
 from ghsched_nova import privsep
+from ghsched_nova import qemu
 from ghsched_nova.threads import deadline
 from ghsched_nova.threads.model import Action
+from ghsched_nova.threads.model import Kind
+from ghsched_nova.threads.model import Role
 from ghsched_nova.threads import survey
+from ghsched_placement import cpulist
+from ghsched_placement.scheduling import DEADLINE
+from ghsched_placement.scheduling import REALTIME
 from ghsched_placement.scheduling import Scheduling
 
 _NUMBERS = {'other': os.SCHED_OTHER, 'fifo': os.SCHED_FIFO,
@@ -31,23 +45,89 @@ _NUMBERS = {'other': os.SCHED_OTHER, 'fifo': os.SCHED_FIFO,
 #: 1 % of a CPU, to see whether the kernel would give it.
 _TRIAL = Scheduling('deadline', None, 1000, 100000, 100000)
 
+#: Seconds in which a child has to try a class.
+_TRIAL_TIMEOUT = 10.0
+
+_PROC = Path('/proc')
+
+_Cpus = list[Annotated[int, Range(0, cpulist.MAX_CPUS - 1)]]
+_Microseconds = Annotated[int, Range(0, 2 ** 32)]
+
+
+def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
+    """Refuse a thread that is not the one of a running guest.
+
+    :param value: name of the domain, role, thread, its start.
+    """
+    name, kind, number, tid, _start = value
+    process = qemu.process_of(privsep.run_path(), name)
+    if process is None or not (_PROC / str(process) / 'task'
+                               / str(tid)).is_dir():
+        raise bounds.Refused(f'thread {tid} is none of domain {name}')
+    vcpus = (qemu.vcpu_threads(privsep.run_path(), name)
+             if kind == 'vcpu' else None)
+    role = (Role(kind, number) if (vcpus or {}).get(number) == tid
+            else None if vcpus else survey.role_of(_PROC, process, tid))
+    if role != Role(kind, number):
+        raise bounds.Refused(f'thread {tid} of domain {name} is not its '
+                             f'{Role(kind, number)}')
+
+
+def _check_class(value: tuple[str, int, int, int, int]) -> None:
+    """Refuse a class that this host does not give to guests.
+
+    :param value: class, priority, runtime, deadline, period.
+    """
+    scheduler, priority, *times = value
+    conf.register(cfg.CONF)
+    section = cfg.CONF.ghsched
+    if scheduler not in (*_NUMBERS, DEADLINE):
+        raise bounds.Refused(f'{scheduler} is not a scheduling class')
+    if bool(priority) != (scheduler in REALTIME):
+        raise bounds.Refused(f'{scheduler} with priority {priority}')
+    if all(times) != any(times) or bool(times[0]) != (scheduler == DEADLINE):
+        raise bounds.Refused(f'{scheduler} with the times {times}')
+    if priority > section.realtime_priority_max:
+        raise bounds.Refused(
+            f'priority {priority} is above [ghsched]realtime_priority_max in '
+            'the configuration of the privileged helper')
+    if scheduler == DEADLINE and not section.deadline_guests:
+        raise bounds.Refused('[ghsched]deadline_guests is off in the '
+                             'configuration of the privileged helper')
+
+
+_Thread = Annotated[tuple[privsep.DomainName, Kind,
+                          Annotated[int, Range(0, 2 ** 16)],
+                          privsep.Pid, privsep.StartTime], _check_thread]
+_Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
+                         Annotated[int, Range(0, 99)],
+                         _Microseconds, _Microseconds, _Microseconds],
+                   _check_class]
+
 
 def set_class(action: Action) -> str:
-    """Give a thread its class or its CPUs, if it is still that thread.
+    """Set class or CPUs of a thread through the privileged helper.
 
     :returns: why it could not be done; empty when it was.
     """
+    thread = (action.domain, action.role.kind, action.role.number,
+              action.thread.tid, action.thread.start)
     wanted = action.scheduling
-    if action.cpus:
-        return _pin(action.thread.tid, action.thread.start,
-                    sorted(action.cpus))
-    return _set(action.thread.tid, action.thread.start, wanted.scheduler,
-                wanted.priority or 0, wanted.runtime_us or 0,
-                wanted.deadline_us or 0, wanted.period_us or 0)
+    try:
+        if action.cpus:
+            return _pin(thread, sorted(action.cpus))
+        return _set(thread, (wanted.scheduler, wanted.priority or 0,
+                             wanted.runtime_us or 0, wanted.deadline_us or 0,
+                             wanted.period_us or 0))
+    except (bounds.Refused, privsep.HelperTimeout) as error:
+        return str(error)
 
 
 def perform(action: Action) -> str:
-    """:func:`set_class` in a process that may; see there."""
+    """Set class or CPUs of a thread in this process, which is root.
+
+    :returns: as :func:`set_class`.
+    """
     if action.cpus:
         return pin(action.thread.tid, action.thread.start, action.cpus)
     return apply(action.thread.tid, action.thread.start, action.scheduling)
@@ -62,16 +142,17 @@ def realtime_refused() -> str:
     return _try()
 
 
-@privsep.threads.entrypoint
-def _set(tid: int, start: int, scheduler: str, priority: int, runtime: int,
-         end: int, period: int) -> str:
+@privsep.entrypoint(privsep.threads, timeout=30.0)
+def _set(thread: _Thread, wanted: _Class) -> str:
+    *_role, tid, start = thread
+    scheduler, priority, *times = wanted
     return apply(tid, start, Scheduling(
-        scheduler, priority or None, runtime or None, end or None,
-        period or None))
+        scheduler, priority or None, *(time or None for time in times)))
 
 
-@privsep.threads.entrypoint
-def _pin(tid: int, start: int, cpus: list[int]) -> str:
+@privsep.entrypoint(privsep.threads, timeout=30.0)
+def _pin(thread: _Thread, cpus: _Cpus) -> str:
+    *_role, tid, start = thread
     return pin(tid, start, cpus)
 
 
@@ -85,14 +166,14 @@ def deadline_refused(places: Iterable[Iterable[int]]) -> str:
     return _try_deadline(sorted(map(sorted, places)))
 
 
-@privsep.threads.entrypoint
-def _try_deadline(places: list[list[int]]) -> str:
+@privsep.entrypoint(privsep.threads, timeout=60.0)
+def _try_deadline(places: list[_Cpus]) -> str:
     return next(filter(None, (
         _in_child(functools.partial(_own_deadline, cpus))
         for cpus in places)), '')
 
 
-@privsep.threads.entrypoint
+@privsep.entrypoint(privsep.threads, timeout=30.0)
 def _try() -> str:
     return _try_here()
 
@@ -102,20 +183,34 @@ def _try_here() -> str:
 
 
 def _in_child(attempt: Callable[[], int]) -> str:
-    """What an attempt of a child of this process comes to.
+    """Run an attempt in a child of this process.
+
+    A thread would do, but one that gets no time on its CPUs can hold the lock
+    of the interpreter.
 
     :param attempt: gives an errno, or 0.
+    :returns: the errno in words; empty for 0.
     """
     child = os.fork()
     if child == 0:
-        os._exit(attempt())
-    _child, status = os.waitpid(child, 0)
-    error = os.waitstatus_to_exitcode(status)
-    return deadline.explained(error) if error else ''
+        error = 1
+        try:
+            error = attempt()
+        finally:
+            os._exit(error)
+    end = time.monotonic() + _TRIAL_TIMEOUT
+    while time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            error = os.waitstatus_to_exitcode(status)
+            return deadline.explained(error) if error else ''
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    return f'the CPUs give it no time within {_TRIAL_TIMEOUT:g} seconds'
 
 
 def pin(tid: int, start: int, cpus: Iterable[int]) -> str:
-    """Say which CPUs a thread may run on, if it is still that thread."""
+    """Set the CPUs of a thread, if it is still that thread."""
     try:
         if _start(tid) != start:
             return f'thread {tid} has ended'
@@ -126,13 +221,17 @@ def pin(tid: int, start: int, cpus: Iterable[int]) -> str:
 
 
 def apply(tid: int, start: int, scheduling: Scheduling) -> str:
-    """Give a thread its class, if it is still that thread."""
+    """Set the class of a thread, if it is still that thread.
+
+    The threads that one of a real-time class makes do not inherit it.
+    """
     try:
         if _start(tid) != start:
             return f'thread {tid} has ended'
         if scheduling.runtime_us:
             return deadline.write(tid, scheduling)
-        flag = os.sched_getscheduler(tid) & survey.RESET_ON_FORK
+        flag = (survey.RESET_ON_FORK if scheduling.realtime else
+                os.sched_getscheduler(tid) & survey.RESET_ON_FORK)
         os.sched_setscheduler(tid, _NUMBERS[scheduling.scheduler] | flag,
                               os.sched_param(scheduling.priority or 0))
     except (OSError, ValueError, IndexError) as error:

@@ -49,7 +49,9 @@ def online(sysfs: Path = Path('/sys')) -> frozenset[int]:
 def threads(process: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
     """The threads of a QEMU that have a role; others are left out.
 
-    A thread that ends meanwhile is left out, too.
+    A thread that ends meanwhile is left out, too. QEMU names its threads when
+    it makes them, so of two that have the name of a role the older one has
+    it.
     """
     found: dict[Role, Thread] = {}
     try:
@@ -60,9 +62,17 @@ def threads(process: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
         thread = _thread(proc / str(process) / 'task' / str(tid), tid)
         if thread is not None:
             role = _role(thread[0], tid, process)
-            if role is not None:
+            if role is not None and (
+                    role not in found
+                    or thread[1].start < found[role].start):
                 found[role] = thread[1]
     return found
+
+
+def role_of(proc: Path, process: int, tid: int) -> Role | None:
+    """Return the role of a thread by its name; None for one without a role."""
+    thread = _thread(proc / str(process) / 'task' / str(tid), tid)
+    return None if thread is None else _role(thread[0], tid, process)
 
 
 def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
@@ -70,7 +80,8 @@ def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
         text = (path / 'stat').read_text(errors='replace')
         return (text.partition('(')[2].rpartition(')')[0],
                 Thread(tid, start_of(text), scheduling(tid),
-                       frozenset(os.sched_getaffinity(tid))))
+                       frozenset(os.sched_getaffinity(tid)),
+                       bool(os.sched_getscheduler(tid) & RESET_ON_FORK)))
     except (OSError, ValueError, IndexError):
         return None
 

@@ -89,6 +89,7 @@ class ThreadKeeper:
             DEADLINE_SHARED: lambda: try_deadline(
                 filter(None, self.shared.values()))}
         self._refused: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:
         """What of :data:`names.CAPABILITY_TRAITS` this host can hold."""
@@ -131,14 +132,21 @@ class ThreadKeeper:
     def reconcile_guest(self, running: desired.Running) -> None:
         """Set what libvirt does not set when it starts a guest.
 
+        libvirt knows no deadline, and lets the threads that a real-time
+        thread makes inherit its class.
+
         :raises PolicyError: when the kernel does not take it; the log says
             why.
         """
-        if scheduling.NAMESPACE not in running.xml:
+        guests = wanted([running])
+        is_ours = scheduling.NAMESPACE in running.xml
+        if not is_ours and not any(one.realtime for guest in guests
+                                   for one in guest.wanted.values()):
             return
-        report = engine.reconcile(wanted([running]),
+        report = engine.reconcile(guests,
                                   Path(self._section.libvirt_run_path))
-        for problem in report.problems:
+        # The next report of the host logs the problems of other guests.
+        for problem in report.problems if is_ours else ():
             LOG.error('ghsched: %s', problem)
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host does not admit it')
@@ -165,7 +173,10 @@ class ThreadKeeper:
         return [action.kind for action in report.actions]
 
     def _why_not(self, name: str) -> str:
-        """Why the host does not offer what a trait says; asked once."""
+        """Return why the host does not offer what a trait says.
+
+        The kernel is asked once.
+        """
         if not self._section.realtime_priority_max:
             return '[ghsched]realtime_priority_max is 0'
         if name != REALTIME and not self._section.deadline_guests:
@@ -176,13 +187,15 @@ class ThreadKeeper:
             return '[compute]cpu_dedicated_set is empty'
         if name not in self._refused:
             try:
-                why = self._tries[name]()
+                why = self._refused[name] = self._tries[name]()
             except Exception as error:
+                # Not kept: the next report tries again.
                 why = f'it cannot be tried: {error}'
-            self._refused[name] = why
-            if why:
+            if why and why != self._logged.get(name):
+                self._logged[name] = why
                 LOG.info('ghsched: no %(what)s on this host: %(why)s',
                          {'what': _WHAT[name], 'why': why})
+            return why
         return self._refused[name]
 
 

@@ -27,6 +27,7 @@ from ghsched_nova.cmd import host
 from ghsched_nova.guest import scheduling
 from ghsched_nova.interrupts import engine
 from ghsched_nova.interrupts import privileged
+from ghsched_nova import kernel_files
 from ghsched_nova.resctrl import model as resctrl_model
 from ghsched_nova.tests.unit.interrupts import kernel
 from ghsched_nova.virt import desired
@@ -137,34 +138,46 @@ class KeeperTest(KernelTestCase):
 
 
 class WriteTest(KernelTestCase):
-    """What writes, on files of the real kernel that refuse as they do."""
 
     def setUp(self):
         super().setUp()
         self.kernel.add(40, VF, node=1)
-        self.path = self.top / 'proc/irq'
+        self.proc = self.top / 'proc'
+        self.affinity = self.proc / 'irq/40/smp_affinity_list'
+        # These files are on no procfs.
+        self.enterContext(mock.patch.object(
+            kernel_files, 'PROC', {kernel_files.file_system(str(self.top))}))
 
-    def test_it_is_written(self):
-        self.assertEqual('', privileged.write(40, VF, '4,6', self.path))
+    def write(self, number=40, name=VF):
+        return privileged.write(number, name, [4, 6], self.proc)
+
+    def test_write_interrupt_of_the_name_sets_its_cpus(self):
+        self.assertEqual('', self.write())
         self.assertEqual('4,6', self.kernel.cpus(40))
 
-    def test_an_interrupt_of_another_device_is_left(self):
+    def test_write_interrupt_of_another_device_leaves_it(self):
         for number, name in ((40, OTHER), (41, VF), (40, '..'), (40, '')):
-            self.assertEqual('it is not in use any more', privileged.write(
-                number, name, '4', self.path))
+            self.assertEqual('it is not in use any more',
+                             self.write(number, name))
         self.assertEqual('0-7', self.kernel.cpus(40))
 
-    def test_refusals_are_explained(self):
-        affinity = self.path / '40/smp_affinity_list'
-        for target, words in (
-                ('/dev/full', 'No space left on device (these CPUs have no '
-                              'interrupt vector left)'),
-                # Nothing is mapped at address 0.
-                ('/proc/self/mem', 'Input/output error (the kernel keeps it '
-                                   'where it is')):
-            affinity.unlink()
-            affinity.symlink_to(target)
-            self.assertIn(words, privileged.write(40, VF, '4', self.path))
+    def test_write_refused_by_the_kernel_returns_the_reason(self):
+        for number, words in (
+                (errno.ENOSPC, 'No space left on device (these CPUs have no '
+                               'interrupt vector left)'),
+                (errno.EIO, 'Input/output error (the kernel keeps it where '
+                            'it is')):
+            with mock.patch.object(kernel_files.os, 'write',
+                                   side_effect=OSError(number, '')):
+                self.assertIn(words, self.write())
+
+    def test_write_file_that_is_a_link_is_refused(self):
+        victim = self.top / 'victim'
+        victim.write_text('before')
+        self.affinity.unlink()
+        self.affinity.symlink_to(victim)
+        self.assertIn('symbolic links', self.write())
+        self.assertEqual('before', victim.read_text())
 
 
 class HostCommandTest(KernelTestCase):

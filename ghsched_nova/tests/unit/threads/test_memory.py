@@ -17,8 +17,10 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova import kernel_files
+from ghsched_nova.threads import cpusets
 from ghsched_nova.threads import memory
-from ghsched_nova.threads import pages
+from ghsched_nova.threads import privileged_pages
 from ghsched_placement.tests import base
 
 NUMA_MAPS = '\n'.join(f'{line} kernelpagesize_kB={size}' for line, size in (
@@ -39,7 +41,8 @@ few = st.integers(0, 7)
 class AreasTest(base.TestCase):
 
     def test_what_is_bound_to_one_node(self):
-        first, second = memory.areas(NUMA_MAPS, MAPS)
+        first, second = memory.areas(NUMA_MAPS.splitlines(),
+                                     MAPS.splitlines())
         self.assertEqual(
             memory.Area(0x7f0000000000, 0x7f0020000000, 0, 4096,
                         {0: 131000, 1: 72}), first)
@@ -49,7 +52,8 @@ class AreasTest(base.TestCase):
 
     @given(st.text(), st.text())
     def test_any_text_is_read(self, numa_maps, maps):
-        self.assertIsInstance(memory.areas(numa_maps, maps), list)
+        self.assertIsInstance(memory.areas(
+            numa_maps.splitlines(), maps.splitlines()), list)
 
     @given(st.integers(1, 300), st.integers(1, 1 << 20),
            st.sampled_from([4096, 1 << 21]))
@@ -125,12 +129,13 @@ class QemuTest(base.TestCase):
             self.files.append(group / 'cpuset.mems')
 
     def cpusets(self):
-        return pages.cpusets(7, self.proc, self.groups)
+        return cpusets.directories(7, self.proc, self.groups)
 
     def test_each_group_of_its_threads_is_found_once(self):
         self.assertEqual([path.parent for path in self.files[:2]],
                          self.cpusets())
-        self.assertEqual([], pages.cpusets(8, self.proc, self.groups))
+        self.assertEqual([], cpusets.directories(
+            8, self.proc, self.groups))
 
     def test_the_groups_of_version_1_too(self):
         for tid in (7, 8, 9):
@@ -147,14 +152,30 @@ class QemuTest(base.TestCase):
         (self.groups / 'cpuset.mems').write_text('0')
         self.assertEqual([], self.cpusets())
 
-    def test_all_groups_are_written_and_none_twice(self):
-        with mock.patch.object(pages, 'cpusets', return_value=self.cpusets()):
-            self.assertEqual('', pages.allow(7, [0, 1]))
-            self.assertEqual(['0-1', '0-1'], [
-                path.read_text() for path in self.files[:2]])
-            with mock.patch.object(Path, 'write_text') as write:
-                pages.allow(7, [0, 1])
-            write.assert_not_called()
-            self.files[0].unlink()
-            self.files[0].mkdir()
-            self.assertIn('cpuset.mems', pages.allow(7, [1]))
+    def allow(self, *nodes):
+        with (mock.patch.object(cpusets, 'directories',
+                                return_value=self.cpusets()),
+              mock.patch.object(kernel_files, 'CGROUPS',
+                                {kernel_files.file_system('/tmp')})):
+            return privileged_pages.allow(7, nodes, self.groups)
+
+    def test_allow_two_groups_writes_each_of_them_once(self):
+        self.assertEqual('', self.allow(0, 1))
+        self.assertEqual(['0-1', '0-1'], [
+            path.read_text() for path in self.files[:2]])
+        with mock.patch.object(kernel_files, 'write') as write:
+            self.allow(0, 1)
+        write.assert_not_called()
+
+    def test_allow_group_without_file_returns_the_reason(self):
+        self.files[0].unlink()
+        self.files[0].mkdir()
+        self.assertIn('cpuset.mems', self.allow(1))
+
+    def test_allow_group_that_is_a_link_is_refused(self):
+        victim = self.groups / 'victim'
+        victim.write_text('before')
+        self.files[0].unlink()
+        self.files[0].symlink_to(victim)
+        self.assertIn('symbolic links', self.allow(1))
+        self.assertEqual('before', victim.read_text())

@@ -23,8 +23,11 @@ import tempfile
 import time
 from unittest import mock
 
+from oslo_config import cfg
 
 from ghsched_nova.cmd import host
+from ghsched_nova import conf
+from ghsched_nova import privsep
 from ghsched_nova import qemu
 from ghsched_nova.resctrl import model as resctrl_model
 from ghsched_nova.tests.fixtures import fake_qemu
@@ -84,6 +87,14 @@ class SurveyTest(ThreadsTestCase):
         self.assertIsNone(qemu.process_of(self.run_path, 'odd'))
         self.assertEqual({}, survey.threads(2**22 + 1))
 
+    def test_threads_of_two_with_one_name_are_the_older_one(self):
+        before = self.threads()
+        self.qemu.add_thread('CPU 0/KVM')
+        self.qemu.add_thread('IO iothread1')
+        self.assertEqual({role: one.tid for role, one in before.items()},
+                         {role: one.tid
+                          for role, one in self.threads().items()})
+
 
 class EngineTest(ThreadsTestCase):
 
@@ -138,6 +149,89 @@ class EngineTest(ThreadsTestCase):
         action, = self.reconcile(
             self.guest(vcpu0=Scheduling('rr', 10))).actions
         self.assertEqual('it has other', action.reason)
+
+    def test_realtime_class_that_threads_would_inherit_is_set_again(self):
+        if privileged._try_here():
+            self.skipTest('the kernel refuses real-time classes here')
+        os.sched_setscheduler(self.threads()[VCPU0].tid, os.SCHED_RR,
+                              os.sched_param(10))
+        guest = self.guest(vcpu0=Scheduling('rr', 10))
+        action, = self.reconcile(guest).actions
+        self.assertEqual('the threads that it makes inherit rr 10',
+                         action.reason)
+        self.assertTrue(self.threads()[VCPU0].resets_on_fork)
+        self.assertEqual(engine.Report(), self.reconcile(guest))
+
+
+class PrivilegedTest(ThreadsTestCase):
+    """What the privileged helper sets, by its own configuration."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.object(privsep.threads, 'client_mode',
+                                            new=False))
+        conf.register(cfg.CONF)
+        self.option('libvirt_run_path', str(self.run_path))
+
+    def option(self, name, value):
+        cfg.CONF.set_override(name, value, 'ghsched')
+        self.addCleanup(cfg.CONF.clear_override, name, 'ghsched')
+
+    def refused(self, role, wanted, thread=None):
+        thread = thread or self.threads()[role]
+        return privileged.set_class(model.Action(
+            'uuid', 'web', role, thread, wanted, ''))
+
+    def status(self, *tids):
+        """Libvirt's file of a domain, with a domain that looks like it."""
+        vcpus = ''.join(f"<vcpu id='{number}' pid='{tid}'/>"
+                        for number, tid in enumerate(tids))
+        (self.run_path / 'web.xml').write_text(
+            f"<domstatus pid='1'><vcpus>{vcpus}</vcpus><domain type='kvm'>"
+            "<metadata><vcpus><vcpu id='7' pid='1'/></vcpus></metadata>"
+            '</domain></domstatus>')
+
+    def test_set_class_of_a_vcpu_of_libvirt_sets_it(self):
+        threads = self.threads()
+        self.status(threads[VCPU0].tid, threads[VCPU1].tid)
+        self.assertEqual('', self.refused(VCPU0, BATCH))
+        self.assertEqual(BATCH, self.threads()[VCPU0].scheduling)
+
+    def test_set_class_of_a_thread_that_only_has_the_name_is_refused(self):
+        self.qemu.add_thread('CPU 7/KVM')
+        threads = self.threads()
+        role = model.Role('vcpu', 7)
+        self.status(threads[VCPU0].tid, threads[VCPU1].tid)
+        self.assertIn('is not its vCPU 7', self.refused(role, BATCH))
+        self.assertIn('is not its vCPU 0', self.refused(
+            VCPU0, BATCH, threads[role]))
+        self.assertEqual(OTHER, self.threads()[role].scheduling)
+
+    def test_set_class_without_ids_of_libvirt_goes_by_the_name(self):
+        self.assertEqual('', self.refused(VCPU0, BATCH))
+        self.status()
+        self.assertEqual('', self.refused(VCPU0, OTHER))
+        self.assertIn('is not its vCPU 1', self.refused(
+            VCPU1, BATCH, self.threads()[VCPU0]))
+
+    def test_set_class_beyond_the_configuration_is_refused(self):
+        self.option('realtime_priority_max', 10)
+        thread = self.threads()[MAIN]
+        for wanted, words in (
+                (Scheduling('fifo', 11), 'above [ghsched]realtime_priority_m'),
+                (Scheduling('fifo'), 'with priority 0'),
+                (Scheduling('other', 5), 'with priority 5'),
+                (Scheduling('other', None, 1, 2, 3), 'with the times'),
+                (Scheduling('deadline', None, 1, 0, 3), 'with the times'),
+                (Scheduling('deadline', None, 1, 2, 3), 'deadline_guests is'),
+                (Scheduling('ext'), 'is not a scheduling class')):
+            self.assertIn(words, self.refused(MAIN, wanted, thread))
+        self.assertEqual(OTHER, self.threads()[MAIN].scheduling)
+
+    def test_set_class_without_an_answer_returns_the_reason(self):
+        with mock.patch.object(privileged, '_set',
+                               side_effect=privsep.HelperTimeout('late')):
+            self.assertEqual('late', self.refused(MAIN, BATCH))
 
 
 class HostCommandTest(ThreadsTestCase):

@@ -1,0 +1,230 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Types and bounds of the arguments of privileged calls (pure).
+
+The caller of a privileged helper is not root, and the channel between them
+carries any type (msgpack). So the annotations of a privileged function are
+not hints but its contract: :class:`Checked` compiles them once, refuses a
+function that leaves a number or a text unbounded, and calls the function with
+arguments that hold the contract only.
+
+An annotation is built of ``bool``, ``None``, ``Literal``, ``Annotated[int,
+Range(...)]``, ``Annotated[str, Text(...)]``, unions, ``tuple[A, B]``,
+``Sequence[A]`` and ``dict[A, B]``. More callables in an ``Annotated`` check
+the value further; each raises :class:`Refused`.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+import functools
+import inspect
+import re
+import reprlib
+import types
+import typing
+from typing import Any
+
+#: Values in the arguments of one call. The largest call describes all guests
+#: of a host, about 100 values each.
+MAX_VALUES = 1_000_000
+
+#: Number of values that a check has left to look at.
+_Budget = Iterator[int]
+_Check = Callable[[object, _Budget], None]
+
+
+class Refused(ValueError):  # noqa: N818
+    """An argument of a privileged call that is out of its bounds."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the greatest number that is allowed."""
+
+    least: int
+    most: int
+
+    def __call__(self, value: int) -> None:
+        if not self.least <= value <= self.most:
+            raise Refused(f'{value} is not in {self.least} to {self.most}')
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that a regular expression matches as a whole.
+
+    :param longest: number of characters.
+    """
+
+    pattern: str
+    longest: int = 255
+
+    def __call__(self, value: str) -> None:
+        if len(value) > self.longest or not re.fullmatch(
+                self.pattern, value, re.ASCII | re.DOTALL):
+            raise Refused(f'{reprlib.repr(value)} does not match '
+                          f'{self.pattern} (at most {self.longest} '
+                          'characters)')
+
+
+class Checked:
+    """A function that is called with arguments in their bounds only.
+
+    :param function: with positional parameters, each of them bounded by its
+        annotation.
+    :raises TypeError: when a parameter is not bounded.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.name = function, function.__qualname__
+        hints = typing.get_type_hints(function, include_extras=True)
+        self.checks = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+                raise TypeError(f'{self.name}: {parameter} is not positional')
+            try:
+                self.checks[name] = _compiled(hints[name])
+            except (KeyError, TypeError) as error:
+                raise TypeError(f'{self.name}: parameter {name} is not '
+                                f'bounded: {error}') from error
+
+    def __call__(self, *args: object) -> Any:
+        """Check all arguments, then call the function.
+
+        :raises Refused: when an argument is out of its bounds.
+        """
+        if len(args) != len(self.checks):
+            raise Refused(f'{len(args)} arguments, not {len(self.checks)}')
+        budget = iter(range(MAX_VALUES))
+        for (name, check), value in zip(self.checks.items(), args,
+                                        strict=True):
+            try:
+                check(value, budget)
+            except Refused as error:
+                raise Refused(f'{self.name}: {name}: {error}') from None
+        return self.function(*args)
+
+
+def _compiled(annotation: Any) -> _Check:
+    """Return the check of an annotation.
+
+    :raises TypeError: when a value of it can be without bounds.
+    """
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in (bool, None, types.NoneType):
+        return _exactly(types.NoneType if annotation is None else annotation)
+    if origin is typing.Literal:
+        return _one_of(args)
+    if origin is typing.Annotated:
+        return _bounded(*args)
+    if origin in (typing.Union, types.UnionType):
+        return _any_of([_compiled(arg) for arg in args])
+    if origin is tuple and Ellipsis not in args:
+        return _fields([_compiled(arg) for arg in args])
+    if origin in (list, Sequence):
+        return _items(_compiled(args[0]))
+    if origin is dict:
+        return _entries(*map(_compiled, args))
+    raise TypeError(f'{annotation} has no bounds')
+
+
+def _bounded(kind: Any, *bounds: Callable[[Any], None]) -> _Check:
+    need = {int: Range, str: Text}.get(kind)
+    if need is None:
+        inner = _compiled(kind)
+    elif any(isinstance(bound, need) for bound in bounds):
+        inner = _exactly(kind)
+    else:
+        raise TypeError(f'{kind} needs a {need.__name__}')
+
+    def check(value: object, budget: _Budget) -> None:
+        inner(value, budget)
+        for bound in bounds:
+            bound(value)
+    return check
+
+
+def _exactly(kind: type) -> _Check:
+    def check(value: object, budget: _Budget) -> None:
+        _spend(budget)
+        # Not isinstance(): True is an instance of int.
+        if type(value) is not kind:
+            raise Refused(f'{reprlib.repr(value)} is not of type '
+                          f'{kind.__name__}')
+    return check
+
+
+def _one_of(allowed: Sequence[object]) -> _Check:
+    def check(value: object, budget: _Budget) -> None:
+        _spend(budget)
+        if not any(type(value) is type(one) and value == one
+                   for one in allowed):
+            raise Refused(f'{reprlib.repr(value)} is none of '
+                          f'{", ".join(map(str, allowed))}')
+    return check
+
+
+def _any_of(checks: Sequence[_Check]) -> _Check:
+    def check(value: object, budget: _Budget) -> None:
+        errors = []
+        for one in checks:
+            try:
+                return one(value, budget)
+            except Refused as error:
+                errors.append(str(error))
+        raise Refused('; '.join(errors))
+    return check
+
+
+def _fields(checks: Sequence[_Check]) -> _Check:
+    def check(value: object, budget: _Budget) -> None:
+        values = _sequence(value, budget)
+        if len(values) != len(checks):
+            raise Refused(f'{len(values)} values, not {len(checks)}')
+        for one, each in zip(values, checks, strict=True):
+            each(one, budget)
+    return check
+
+
+def _items(item: _Check) -> _Check:
+    def check(value: object, budget: _Budget) -> None:
+        for one in _sequence(value, budget):
+            item(one, budget)
+    return check
+
+
+def _entries(key: _Check, value_check: _Check) -> _Check:
+    def check(value: object, budget: _Budget) -> None:
+        _spend(budget)
+        if type(value) is not dict:
+            raise Refused(f'{reprlib.repr(value)} is not of type dict')
+        for name, one in value.items():
+            key(name, budget)
+            value_check(one, budget)
+    return check
+
+
+def _sequence(value: object, budget: _Budget) -> Sequence[object]:
+    """Return a list; the channel makes a tuple of it."""
+    _spend(budget)
+    if not isinstance(value, list | tuple):
+        raise Refused(f'{reprlib.repr(value)} is not of type list')
+    return value
+
+
+def _spend(budget: _Budget) -> None:
+    if next(budget, None) is None:
+        raise Refused(f'more than {MAX_VALUES} values')

@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The control groups that bind the memory of a running QEMU."""
+
+from pathlib import Path
+
+from ghsched_placement import cpulist
+
+#: Where control groups are mounted.
+ROOT = Path('/sys/fs/cgroup')
+#: The file of a control group with its NUMA nodes.
+MEMS = 'cpuset.mems'
+
+
+def directories(process: int, proc: Path = Path('/proc'),
+                root: Path = ROOT) -> list[Path]:
+    """Return the control groups that say where memory of a process may be.
+
+    Those of all threads; none where QEMU has only a part in one of others.
+    """
+    found: dict[Path, None] = {}
+    try:
+        tasks = sorted((proc / str(process) / 'task').iterdir())
+    except OSError:
+        return []
+    for task in tasks:
+        path = _directory(task, root)
+        if path is not None:
+            found[path] = None
+    return list(found)
+
+
+def _directory(task: Path, root: Path) -> Path | None:
+    try:
+        lines = (task / 'cgroup').read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _number, controllers, name = line.split(':', 2)
+        if controllers in ('', 'cpuset') and len(Path(name).parts) > 2:
+            path = root / controllers / name.lstrip('/')
+            if (path / MEMS).exists() and '..' not in path.parts:
+                return path
+    return None
+
+
+def nodes(path: Path) -> frozenset[int] | None:
+    """Return the NUMA nodes of a control group; None when unknown."""
+    try:
+        return cpulist.parse((path / MEMS).read_text().strip())
+    except (OSError, ValueError):
+        return None

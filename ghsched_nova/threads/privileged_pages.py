@@ -1,0 +1,179 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Binds and moves the memory of QEMU, as root.
+
+move_pages(2) asks for CAP_SYS_NICE and CAP_SYS_PTRACE (``kernel_move_pages``
+of mm/migrate.c), numa_maps for the latter.
+"""
+
+from array import array
+from collections.abc import Iterable
+from collections.abc import Iterator
+import ctypes
+import os
+from pathlib import Path
+import platform
+from typing import Annotated
+
+from ghsched_nova import bounds
+from ghsched_nova.bounds import Range
+from ghsched_nova import kernel_files
+from ghsched_nova import privsep
+from ghsched_nova.threads import cpusets
+from ghsched_nova.threads import memory
+from ghsched_placement import cpulist
+
+#: Bytes that are moved between two looks at the clock.
+PIECE = 32 << 20
+
+#: Number of move_pages in the kernel's tables of system calls.
+_MOVE_PAGES = {'x86_64': 279, 'aarch64': 239}
+#: Of <linux/mempolicy.h>: pages that other processes have, too (vhost-user).
+_MOVE_ALL = 4
+#: Pages that the kernel is asked for at once.
+_AT_ONCE = 4096
+
+#: Name of the domain, its process.
+Guest = Annotated[tuple[privsep.DomainName, privsep.Pid],
+                  privsep.check_process]
+
+#: MAX_NUMNODES of include/linux/numa.h is 1024 at most.
+_Node = Annotated[int, Range(0, 1023)]
+#: TASK_SIZE_MAX with five levels of page tables.
+_Address = Annotated[int, Range(0, 2 ** 57)]
+#: Pages of 4 KiB to 16 GiB.
+_PageSize = Annotated[int, Range(2 ** 12, 2 ** 34)]
+#: The fields of memory.Area, in order.
+_Area = tuple[int, int, int, int, list[tuple[int, int]]]
+
+
+def _check_piece(value: tuple[int, int, int]) -> None:
+    """Refuse what is not a whole number of pages of at most :data:`PIECE`.
+
+    :param value: first address, address behind the last, bytes of a page.
+    """
+    first, last, size = value
+    if (size & (size - 1) or first % size or last % size
+            or not 0 < last - first <= max(PIECE, size)):
+        raise bounds.Refused(f'{first:#x} to {last:#x} is no piece of pages '
+                             f'of {size} bytes')
+
+
+_Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_piece]
+
+
+def areas(guest: Guest) -> list[memory.Area]:
+    """Return the memory of a guest that is bound to NUMA nodes.
+
+    :raises NotBound: when it is in too many parts.
+    """
+    return [memory.Area(first, last, node, size, dict(pages))
+            for first, last, node, size, pages in _areas(guest)]
+
+
+def allow_nodes(guest: Guest, nodes: Iterable[int]) -> str:
+    """Allow the memory of a guest on some NUMA nodes alone.
+
+    :returns: why that could not be; empty when it is so.
+    """
+    return _allow(guest, sorted(nodes))
+
+
+def move_pages(guest: Guest, first: int, last: int, size: int,
+               node: int) -> int:
+    """Move the pages between two addresses to a NUMA node.
+
+    :param size: of a page, in bytes.
+    :returns: number of pages that are there.
+    """
+    return _move(guest, (first, last, size), node)
+
+
+@privsep.entrypoint(privsep.memory, timeout=60.0)
+def _areas(guest: Guest) -> list[_Area]:
+    _name, process = guest
+    return read_areas(process)
+
+
+@privsep.entrypoint(privsep.memory, timeout=600.0)
+def _allow(guest: Guest, nodes: list[_Node]) -> str:
+    _name, process = guest
+    return allow(process, nodes)
+
+
+@privsep.entrypoint(privsep.memory, timeout=300.0)
+def _move(guest: Guest, piece: _Piece, node: _Node) -> int:
+    _name, process = guest
+    return move(process, *piece, node)
+
+
+def read_areas(process: int, proc: Path = Path('/proc')) -> list[_Area]:
+    """Return the fields of the bound areas of a process; none if it ended."""
+    path = proc / str(process)
+    try:
+        with (open(path / 'numa_maps') as numa_maps,
+              open(path / 'maps') as maps):
+            return [(one.first, one.last, one.node, one.page_size,
+                     list(one.pages.items()))
+                    for one in memory.areas(numa_maps, maps)]
+    except OSError:
+        return []
+
+
+def allow(process: int, nodes: list[int], root: Path = cpusets.ROOT) -> str:
+    """Allow the memory of a process on some NUMA nodes alone.
+
+    :returns: why that could not be; empty when it is so.
+    """
+    text = cpulist.render(nodes)
+    for path in cpusets.directories(process, root=root):
+        try:
+            if cpusets.nodes(path) != frozenset(nodes):
+                kernel_files.write(
+                    root, [*path.relative_to(root).parts, cpusets.MEMS], text,
+                    kernel_files.CGROUPS)
+        except OSError as error:
+            return f'{path}/{cpusets.MEMS}: {error.strerror}'
+    return ''
+
+
+def move(process: int, first: int, last: int, size: int, node: int) -> int:
+    """Move the pages between two addresses of a process to a NUMA node.
+
+    :param size: of a page, in bytes.
+    :returns: number of pages that are there.
+    """
+    return sum(_moved(process, addresses, node)
+               for addresses in _addresses(first, last, size))
+
+
+def _addresses(first: int, last: int, size: int) -> Iterator['array[int]']:
+    step = _AT_ONCE * size
+    for begin in range(first, last, step):
+        yield array('Q', range(begin, min(begin + step, last), size))
+
+
+def _moved(process: int, addresses: 'array[int]', node: int) -> int:
+    count = len(addresses)
+    nodes = array('i', [node]) * count
+    status = array('i', [-1]) * count
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    done = libc.syscall(
+        ctypes.c_long(_MOVE_PAGES[platform.machine()]),
+        ctypes.c_long(process), ctypes.c_ulong(count),
+        *(ctypes.c_void_p(one.buffer_info()[0])
+          for one in (addresses, nodes, status)), ctypes.c_long(_MOVE_ALL))
+    if done < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return status.count(node)
