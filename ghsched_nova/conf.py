@@ -51,6 +51,13 @@ MEMORY_GROUP = cfg.OptGroup(
          'guest to another NUMA node. It needs CAP_SYS_NICE, CAP_SYS_PTRACE '
          'and CAP_DAC_OVERRIDE.')
 
+CONNECTIONS_GROUP = cfg.OptGroup(
+    'ghsched_connections_privsep',
+    title='The helper of nova-compute that reads connections of guests',
+    help='Options of oslo.privsep for what reads /proc/net/nf_conntrack, with '
+         '[ghsched]affinity_source = conntrack. It runs as root and needs no '
+         'capability.')
+
 OPTS: list[cfg.Opt] = [
     cfg.StrOpt(
         'resctrl_path', default='/sys/fs/resctrl',
@@ -409,7 +416,8 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
             (PRIVSEP_GROUP, _privsep_opts(['CAP_DAC_OVERRIDE'])),
             (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE'])),
             (MEMORY_GROUP, _privsep_opts([
-                'CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE']))]
+                'CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE'])),
+            (CONNECTIONS_GROUP, _privsep_opts([]))]
 
 
 def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:

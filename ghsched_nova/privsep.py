@@ -110,6 +110,15 @@ memory = Context(
                   capabilities.CAP_SYS_PTRACE],
 )
 
+#: Reads the table of connections, whose owner is root (mode 0440 of
+#: nf_conntrack_standalone.c). No other call waits for this context.
+connections = Context(
+    'ghsched_nova',
+    cfg_section='ghsched_connections_privsep',
+    pypath=f'{__name__}.connections',
+    capabilities=[],
+)
+
 
 def entrypoint(owner: priv_context.PrivContext, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],

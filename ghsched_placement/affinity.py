@@ -28,7 +28,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import enum
+import heapq
 import math
 
 #: Two guests, in order.
@@ -170,6 +172,22 @@ def observed(ties: Ties, sent: Mapping[Pair, float], now: float,
         if now - alive < settings.delay or strength >= settings.least:
             found[key] = Tie(strength, alive)
     return Ties(now, found)
+
+
+def strongest(ties: Ties, names: Iterable[str], most: int) -> Ties:
+    """Return the strongest ties of each of some names.
+
+    :param most: number of ties that a name keeps.
+    """
+    by_name: dict[str, list[Pair]] = {name: [] for name in names}
+    for key in ties.by_pair:
+        for name in key:
+            if name in by_name:
+                by_name[name].append(key)
+    kept = {key for keys in by_name.values() for key in heapq.nlargest(
+        most, keys, key=lambda key: (ties.by_pair[key].strength, key))}
+    return replace(ties, by_pair={key: tie for key, tie
+                                  in ties.by_pair.items() if key in kept})
 
 
 def _rates(sent: Mapping[Pair, float], seconds: float) -> dict[Pair, float]:

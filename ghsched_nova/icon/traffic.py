@@ -26,6 +26,9 @@ from ghsched_placement import affinity
 
 #: Entry points of sources, loaded by the name in [ghsched]affinity_source.
 SOURCES = 'ghsched.affinity_sources'
+#: Peers of an address that are kept from look to look. A guest reports 32
+#: (ghsched_placement.traffic.MOST); the rest may become stronger.
+MAX_PEERS = 128
 
 
 class SourceError(Exception):
@@ -49,7 +52,14 @@ class Flow:
 
 
 class Source(abc.ABC):
-    """Counts flows on this host."""
+    """Counts flows on this host.
+
+    :ivar floors: by address, bytes of the flows that the last look left out,
+        at most; none where it left out none.
+    """
+
+    def __init__(self) -> None:
+        self.floors: Mapping[str, float] = {}
 
     @abc.abstractmethod
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
@@ -61,18 +71,24 @@ class Source(abc.ABC):
         """
 
 
-def sent(before: Mapping[str, Flow], flows: Iterable[Flow]
-         ) -> dict[affinity.Pair, float]:
-    """Bytes between two addresses since an earlier look (pure).
+def sent(before: Mapping[str, Flow], flows: Iterable[Flow],
+         floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
+    """Return the bytes between two addresses since an earlier look.
 
     A flow that counts less than before has ended, and another has its key.
+    One that the earlier look has left out had no more than the floor.
+
+    :param floors: of the earlier look, see :class:`Source`.
     """
     found: dict[affinity.Pair, float] = {}
     for flow in flows:
         last = before.get(flow.key)
-        base = last.count if last and last.count <= flow.count else 0
+        base: float = max(floors.get(flow.source, 0),
+                          floors.get(flow.destination, 0))
+        if last is not None:
+            base = last.count if last.count <= flow.count else 0
         pair = affinity.pair(flow.source, flow.destination)
-        found[pair] = found.get(pair, 0) + flow.count - base
+        found[pair] = found.get(pair, 0) + max(0, flow.count - base)
     return found
 
 
@@ -88,6 +104,7 @@ class Meter:
         self._source = source
         self._settings = settings
         self._before: dict[str, Flow] = {}
+        self._floors: Mapping[str, float] = {}
         self._addresses: frozenset[str] = frozenset()
         self.ties: affinity.Ties | None = None
 
@@ -103,6 +120,10 @@ class Meter:
         else:
             known = [flow for flow in flows.values()
                      if {flow.source, flow.destination} & self._addresses]
-            self.ties = affinity.observed(
-                self.ties, sent(self._before, known), now, self._settings)
+            ties = affinity.observed(
+                self.ties, sent(self._before, known, self._floors), now,
+                self._settings)
+            self.ties = affinity.strongest(ties, addresses, MAX_PEERS)
         self._before, self._addresses = flows, addresses
+        # A plug-in need not call the constructor of its base.
+        self._floors = getattr(self._source, 'floors', {})

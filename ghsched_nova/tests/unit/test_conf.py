@@ -18,12 +18,18 @@ from ghsched_placement.tests import base
 
 class ListedOptionsTest(base.TestCase):
 
-    def test_privsep_section_is_that_of_our_context(self):
+    def test_privsep_sections_are_those_of_our_contexts(self):
         listed = {group.name: {opt.name: opt.default for opt in opts}
                   for group, opts in conf.list_opts()}
-        section = listed[privsep.context.cfg_section]
-        self.assertEqual(set(privsep.context.conf), set(section))
-        self.assertEqual(['CAP_DAC_OVERRIDE'], section['capabilities'])
+        for context, capabilities in (
+                (privsep.context, ['CAP_DAC_OVERRIDE']),
+                (privsep.threads, ['CAP_SYS_NICE']),
+                (privsep.memory, ['CAP_DAC_OVERRIDE', 'CAP_SYS_NICE',
+                                  'CAP_SYS_PTRACE']),
+                (privsep.connections, [])):
+            section = listed[context.cfg_section]
+            self.assertEqual(set(context.conf), set(section))
+            self.assertEqual(capabilities, section['capabilities'])
 
 
 class RegisteredTest(base.TestCase):

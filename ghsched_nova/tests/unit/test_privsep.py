@@ -171,7 +171,8 @@ class EntryPointTestCase(base.TestCase):
                   (['L3'], 'fff', 'f', 1, [(0, [0, 1])]))
         path = str(self.run_path)
         return {
-            'ghsched_nova.icon.privileged._read': (),
+            'ghsched_nova.icon.privileged._connections': (
+                ['10.0.0.6', 'fd00::5'],),
             'ghsched_nova.interrupts.privileged._steer': (40, VF, [4, 6]),
             'ghsched_nova.resctrl.privileged._reconcile': (
                 path, path, wanted),

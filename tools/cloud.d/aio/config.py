@@ -40,7 +40,8 @@ PCI_ALIAS = ('{"name": "vf", "vendor_id": "8086", "product_id": "10ca", '
 _PRIVSEP_CONTEXTS = (
     'nova_sys_admin', 'vif_plug_ovs_privileged', 'privsep_osbrick',
     'vif_plug_linux_bridge_privileged', 'ghsched_privsep',
-    'ghsched_threads_privsep', 'ghsched_memory_privsep')
+    'ghsched_threads_privsep', 'ghsched_memory_privsep',
+    'ghsched_connections_privsep')
 
 
 def render(config: Config) -> str:

@@ -10,15 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import random
 from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
+import msgpack
+from oslo_utils import importutils
 
 from ghsched_nova.icon import conntrack
+from ghsched_nova.icon import conntrack_table
 from ghsched_nova.icon import privileged
 from ghsched_nova.icon import traffic
 from ghsched_nova.icon.traffic import Flow
+from ghsched_nova import privsep
 from ghsched_placement import affinity
 from ghsched_placement.tests import base
 
@@ -41,15 +46,28 @@ dport=41001 packets=0 bytes=0 mark=0 zone=0 use=2
 BOTH = frozenset({'10.0.0.6', 'fd00::5'})
 
 
+def select(text, addresses=BOTH):
+    return conntrack_table.select(text.splitlines(), addresses)
+
+
 def counted(text, addresses=BOTH):
     return [(flow.source, flow.destination, flow.count)
-            for flow in conntrack.parse(text, addresses)]
+            for flow in select(text, addresses).flows]
 
 
-class ParseTest(base.TestCase):
+def table(count, own='10.0.0.6'):
+    """Connections of one address to many, each with one byte more."""
+    for number in range(count):
+        other = f'10.{number >> 16}.{number >> 8 & 255}.{number & 255}'
+        yield (f'ipv4 2 tcp 6 9 ESTABLISHED src={own} dst={other} sport=1 '
+               f'dport=2 packets=1 bytes={number} src={other} dst={own} '
+               'sport=2 dport=1 packets=1 bytes=0 mark=0 zone=0 use=2\n')
+
+
+class SelectTest(base.TestCase):
 
     def test_what_a_kernel_shows(self):
-        self.assertEqual(
+        self.assertCountEqual(
             [('10.0.0.6', '10.0.0.5', 100432), ('fd00::6', 'fd00::5', 5376),
              ('10.0.0.6', '10.0.0.5', 1028)], counted(CAPTURED))
 
@@ -69,30 +87,93 @@ class ParseTest(base.TestCase):
                 'dst=192.0.2.1 sport=2 dport=1 packets=1 bytes=50 mark=0')
         self.assertEqual([('10.0.0.6', '10.0.0.5', 150)], counted(line))
 
-    def test_a_kernel_that_counts_nothing_is_told_apart_from_silence(self):
-        with self.assertRaisesRegex(traffic.SourceError, 'nf_conntrack_acct'):
-            conntrack.parse(CAPTURED.replace('bytes=', 'b='), BOTH)
-        self.assertEqual((), conntrack.parse('', BOTH))
+    def test_select_table_without_counts_is_not_counted(self):
+        self.assertFalse(select(CAPTURED.replace('bytes=', 'b=')).is_counted)
+        self.assertTrue(select('').is_counted)
+        self.assertTrue(select(CAPTURED, frozenset()).is_counted)
 
     @given(st.text())
-    def test_any_text_is_read_or_refused(self, text):
-        try:
-            conntrack.parse(CAPTURED + text, BOTH)
-            conntrack.parse(text, BOTH)
-        except traffic.SourceError:
-            pass
+    def test_select_any_text_gives_flows_of_the_addresses(self, text):
+        for flow in (*select(CAPTURED + text).flows, *select(text).flows):
+            self.assertTrue({flow.source, flow.destination} & BOTH)
 
-    def test_a_kernel_without_the_table(self):
+    def test_select_long_table_keeps_the_largest_flows_of_each_address(self):
+        most = conntrack_table.MAX_FLOWS_OF_ADDRESS
+        lines = [*table(5 * most), *table(3, '10.255.0.9')]
+        random.Random(5).shuffle(lines)     # noqa: S311
+        found = conntrack_table.select(
+            lines, frozenset({'10.0.0.6', '10.255.0.9'}))
+        counts = sorted(flow.count for flow in found.flows
+                        if flow.source == '10.0.0.6')
+        self.assertEqual([*range(4 * most, 5 * most)], counts)
+        # A flow of no byte is left out.
+        self.assertEqual(2, len(found.flows) - most)
+        self.assertEqual({'10.0.0.6': 4 * most - 1}, found.floors)
+
+    def test_select_many_addresses_share_the_bound(self):
+        with mock.patch.object(conntrack_table, 'MAX_FLOWS', 100):
+            own = [f'10.200.0.{number}' for number in range(10)]
+            found = conntrack_table.select(
+                (line for one in own for line in table(50, one)),
+                frozenset(own))
+        self.assertEqual(100, len(found.flows))
+
+    def test_select_that_is_late_ends_and_is_incomplete(self):
+        looked = []
+
+        def is_late():
+            looked.append(None)
+            return len(looked) > 3
+
+        lines = table(10 ** 9)
+        found = conntrack_table.select(lines, BOTH, is_late)
+        self.assertFalse(found.is_complete)
+        self.assertLess(len(found.flows), 10 ** 4)
+
+
+class ConntrackTest(base.TestCase):
+
+    def flows(self, *answers):
+        source = conntrack.Conntrack()
         with mock.patch.object(privileged, 'connections',
-                               side_effect=FileNotFoundError(2, 'No such')):
-            with self.assertRaisesRegex(traffic.SourceError, 'PROCFS'):
-                conntrack.Conntrack().flows(BOTH)
+                               side_effect=answers):
+            return [source.flows(BOTH) for _answer in answers]
+
+    def test_flows_without_a_table_raises_the_reason(self):
+        for answer, words in (
+                (FileNotFoundError(2, 'No such'), 'PROCFS'),
+                (privsep.HelperTimeout('late'), 'late'),
+                (conntrack_table.Selection((), False, True),
+                 'nf_conntrack_acct')):
+            with self.assertRaisesRegex(traffic.SourceError, words):
+                self.flows(answer)
+
+    def test_flows_of_a_table_that_is_too_long_are_logged_once(self):
+        whole, part = (conntrack_table.Selection((), True, complete)
+                       for complete in (True, False))
+        with self.assertLogs(conntrack.LOG, 'WARNING') as log:
+            self.flows(whole, part, part, whole, part)
+        self.assertEqual(2, len(log.output))
+
+    def test_connections_cross_to_the_helper_and_back(self):
+        path = self.create_tempfiles([('table', CAPTURED)])[0]
+        channel = mock.Mock(running=True)
+        channel.remote_call.side_effect = self._remote_call
+        with (mock.patch.object(privileged, 'TABLE', path),
+              mock.patch.object(privsep.connections, 'channel', channel)):
+            self.assertEqual(select(CAPTURED), privileged.connections(BOTH))
+
+    def _remote_call(self, name, args, _kwargs, _timeout):
+        with mock.patch.object(privsep.connections, 'client_mode', new=False):
+            found = importutils.import_class(name)(*args)
+        return msgpack.unpackb(msgpack.packb(found), use_list=False)
 
 
 class Fake(traffic.Source):
     """Counts as a kernel does."""
 
     def __init__(self):
+        super().__init__()
         self.counts = {}
 
     def flows(self, addresses):
@@ -133,11 +214,38 @@ class MeterTest(base.TestCase):
         self.meter.look(self.all, 10)
         self.assertEqual(20, self.look(200, 20))
 
+    def test_look_at_a_flow_left_out_before_counts_what_is_beyond(self):
+        self.meter.look(self.all, 10)
+        self.source.floors = {'a': 10 ** 9}
+        self.look(0, 20)
+        self.source.counts.clear()
+        self.meter.look(self.all, 30)
+        self.source.floors = {}
+        self.assertEqual(50, self.look(10 ** 9 + 500, 40))
+
+    def test_look_after_a_part_was_read_counts_no_new_flow(self):
+        self.source.floors = dict.fromkeys(self.all, float('inf'))
+        self.meter.look(self.all, 10)
+        self.assertEqual(0, self.look(10 ** 9, 20))
+
+    def test_look_at_many_peers_keeps_the_strongest(self):
+        for look in range(1, 4):
+            for number in range(3 * traffic.MAX_PEERS):
+                self.source.counts['a', f'peer {number}'] = (
+                    10 ** 6 * look * (number + 1))
+            self.meter.look(frozenset('a'), look)
+        pairs = self.meter.ties.by_pair
+        self.assertEqual(traffic.MAX_PEERS, len(pairs))
+        self.assertEqual(
+            {f'peer {number}' for number in range(2 * traffic.MAX_PEERS,
+                                                  3 * traffic.MAX_PEERS)},
+            {other for _own, other in pairs})
+
     @given(st.lists(st.integers(0, 10 ** 12), min_size=1))
     def test_nothing_is_ever_sent_twice(self, counts):
         before, total = {}, 0
         for count in sorted(counts):
             flow = Flow('k', 'a', 'b', count)
-            total += sum(traffic.sent(before, [flow]).values())
+            total += sum(traffic.sent(before, [flow], {}).values())
             before = {'k': flow}
         self.assertEqual(max(counts), total)

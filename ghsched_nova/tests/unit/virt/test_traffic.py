@@ -19,6 +19,7 @@ from nova.virt.libvirt import config
 
 from ghsched_nova.guest import addresses
 from ghsched_nova.icon import conntrack
+from ghsched_nova.icon import conntrack_table
 from ghsched_nova.icon import privileged
 from ghsched_nova.virt import traffic as virt_traffic
 from ghsched_placement.tests import base
@@ -64,7 +65,8 @@ class GuestTrafficTest(base.TestCase):
         self.count = 0
         self.useFixture(fixtures.MonkeyPatch(
             f'{privileged.__name__}.connections',
-            lambda: LINE.format(self.count)))
+            lambda addresses: conntrack_table.select(
+                [LINE.format(self.count)], addresses)))
         self.clock = iter(range(0, 1000, 10))
         patched = mock.patch.object(virt_traffic.time, 'monotonic',
                                     lambda: next(self.clock))

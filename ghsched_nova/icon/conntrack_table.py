@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The text of the kernel's table of connections (pure).
+
+A guest decides how many connections it has, so what is taken of the table is
+bounded for each address.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+import ipaddress
+
+from ghsched_nova.icon.traffic import Flow
+
+#: Flows of all addresses, and of one address: those with the most bytes.
+MAX_FLOWS = 65536
+MAX_FLOWS_OF_ADDRESS = 1024
+#: Lines between two looks at the clock.
+_LINES = 1024
+_BYTES = ' bytes='
+#: What tells two connections between the same addresses apart.
+_KEYS = ('sport', 'dport', 'type', 'code', 'id')
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was taken of a table.
+
+    :param is_counted: whether the kernel counts bytes; True for an empty
+        table.
+    :param is_complete: whether the table was read to its end.
+    :param floors: by address, bytes of the flows that were left out, at most;
+        only of addresses with more flows than are taken.
+    """
+
+    flows: tuple[Flow, ...]
+    is_counted: bool
+    is_complete: bool
+    floors: Mapping[str, int] = field(default_factory=dict)
+
+
+def select(lines: Iterable[str], addresses: frozenset[str],
+           is_late: Callable[[], bool] = lambda: False) -> Selection:
+    """Return the connections of some addresses.
+
+    The same connection is there once for each zone that it passes, so the
+    largest of its counts is the one. The ends are where it was begun and who
+    answers: what is between them may translate addresses.
+
+    :param lines: of ``/proc/net/nf_conntrack``.
+    :param addresses: in their shortest form.
+    :param is_late: whether to end before the end of the table.
+    """
+    spelt = {_as_kernel(address): address for address in addresses}
+    most = min(MAX_FLOWS_OF_ADDRESS, MAX_FLOWS // max(1, len(addresses)))
+    kept = {address: _Largest(most) for address in addresses}
+    number, is_counted, is_complete = 0, False, True
+    for number, line in enumerate(lines, 1):
+        if number % _LINES == 0 and is_late():
+            is_complete = False
+            break
+        is_counted = is_counted or _BYTES in line
+        mine = {kept[spelt[end]] for end in _ends(line) if end in spelt}
+        # Most lines of a long table are not taken: they are not read either.
+        if mine and _count(line) > min(one.floor for one in mine):
+            flow = _flow(line)
+            if flow is not None:
+                for one in mine:
+                    one.add(flow)
+    for one in kept.values():
+        one.shorten()
+    found = {key: flow for one in kept.values()
+             for key, flow in one.flows.items()}
+    return Selection(
+        tuple(found.values()), is_counted or not number, is_complete,
+        {address: one.floor for address, one in kept.items() if one.floor})
+
+
+class _Largest:
+    """The flows of an address with the most bytes.
+
+    :ivar floor: bytes of the flows that were left out, at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.flows: dict[str, Flow] = {}
+        self.floor = 0
+
+    def add(self, flow: Flow) -> None:
+        """Keep a flow, or the larger of two with one key."""
+        before = self.flows.get(flow.key, flow)
+        self.flows[flow.key] = max(before, flow, key=lambda one: one.count)
+        if len(self.flows) > 2 * self._most:
+            self.shorten()
+
+    def shorten(self) -> None:
+        """Leave out all but the largest flows."""
+        ordered = sorted(self.flows.values(), reverse=True,
+                         key=lambda one: (one.count, one.key))
+        self.flows = {one.key: one for one in ordered[:self._most]}
+        if len(ordered) > self._most:
+            self.floor = max(self.floor, ordered[self._most].count)
+
+
+def _as_kernel(address: str) -> str:
+    """Return an address as the kernel shows it (``%pI4``, ``%pI6``)."""
+    return ipaddress.ip_address(address).exploded
+
+
+def _ends(line: str) -> list[str]:
+    """Return the texts of both sources: who began, and who answers."""
+    return [part.partition(' ')[0] for part in line.split(' src=')[1:]]
+
+
+def _count(line: str) -> int:
+    """Return the bytes of a connection in both directions; -1 without."""
+    try:
+        # The largest number that goes through the channel of a helper.
+        return min(2 ** 63 - 1, sum(int(part.partition(' ')[0]) for part
+                                    in line.split(_BYTES)[1:])
+                   if _BYTES in line else -1)
+    except ValueError:
+        return -1
+
+
+def _fields(line: str) -> Iterator[tuple[str, str]]:
+    for word in line.split():
+        name, equals, value = word.partition('=')
+        if equals:
+            yield name, value
+
+
+def _flow(line: str) -> Flow | None:
+    """Return a connection with both ends; None for others."""
+    fields = list(_fields(line))
+    sources = [value for name, value in fields if name == 'src']
+    if len(sources) != 2:
+        return None
+    try:
+        ends = [str(ipaddress.ip_address(source)) for source in sources]
+    except ValueError:
+        return None
+    words = line.split()
+    # The first of each is that of who began.
+    first = dict(reversed(fields))
+    key = ' '.join([words[2] if len(words) > 2 else '', *ends,
+                    *(first.get(name, '') for name in _KEYS)])
+    return Flow(key, ends[0], ends[1], _count(line))
