@@ -178,6 +178,11 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.scheduler.client.report.SchedulerReportClient.claim_resources': (
         'self', 'context', 'consumer_uuid', 'alloc_request', 'project_id',
         'user_id', 'allocation_request_version', 'consumer_generation'),
+    'nova.scheduler.client.report.SchedulerReportClient.'
+    'get_allocs_for_consumer': ('self', 'context', 'consumer'),
+    'nova.scheduler.client.report.SchedulerReportClient.'
+    'remove_resources_from_instance_allocation': (
+        'self', 'context', 'consumer_uuid', 'resources'),
     'nova.scheduler.utils.ResourceRequest.to_querystring': ('self',),
     'nova.scheduler.host_manager.HostManager._get_host_states': (
         'self', 'context', 'compute_nodes', 'services'),
@@ -864,18 +869,26 @@ class _WithoutAllocations:
         return types.SimpleNamespace(status_code=404)
 
 
-def claim_resources(client: Any, *args: Any, **kwargs: Any) -> Any:
-    """As ``SchedulerReportClient.claim_resources``, mostly by one request.
+def claim_resources(client: Any, context: Any, consumer: str,
+                    request: Mapping[str, Any], *args: Any,
+                    **kwargs: Any) -> frozenset[str]:
+    """Return the providers that a claim adds to a guest; none if it failed.
 
-    It first reads what the guest has, because an evacuated one has something.
-    Placement refuses a claim that takes such a guest for new, so it is read
-    then only.
+    ``SchedulerReportClient.claim_resources`` first reads the allocation of
+    the guest, because an evacuated guest has one. Placement refuses a claim
+    that takes such a guest for new, so it is read after a refusal only.
     """
+    wanted = frozenset(request['allocations'])
     try:
-        return report.SchedulerReportClient.claim_resources(
-            _WithoutAllocations(client), *args, **kwargs)
+        claimed = report.SchedulerReportClient.claim_resources(
+            _WithoutAllocations(client), context, consumer, request, *args,
+            **kwargs)
     except exception.AllocationUpdateFailed:
-        return client.claim_resources(*args, **kwargs)
+        held = client.get_allocs_for_consumer(context, consumer)
+        wanted -= frozenset(held['allocations'])
+        claimed = client.claim_resources(context, consumer, request, *args,
+                                         **kwargs)
+    return wanted if claimed else frozenset()
 
 
 def steer_fit() -> None:
@@ -1618,12 +1631,15 @@ def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
     return _rows_of(context, query)
 
 
-def count_compute_nodes(context: Any) -> int:
-    """How many compute nodes a cell has."""
-    node = main_models.ComputeNode
-    ((count,),) = _rows_of(context, sa.select(
-        sa.func.count()).select_from(node).where(node.deleted == 0))
-    return int(count)
+def database_time(context: Any) -> datetime.datetime:
+    """Return the time of the database of a cell, in UTC without a zone."""
+    with main_db.get_engine(context=context).connect() as connection:
+        clock = {'mysql': sa.func.utc_timestamp(6),
+                 'postgresql': sa.func.timezone('UTC', sa.func.now())}.get(
+                     connection.dialect.name, sa.func.current_timestamp())
+        found = connection.execute(sa.select(
+            sa.type_coerce(clock, sa.DateTime()))).scalar_one()
+    return datetime.datetime.fromisoformat(str(found))
 
 
 def compute_node_reports(context: Any,

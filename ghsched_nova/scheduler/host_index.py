@@ -10,10 +10,15 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""An advisory index of what is left on each host (pure).
+"""Advisory index of the resources that each host has left (pure).
 
-It proposes hosts, and Placement decides: whatever is wrong in here costs time
-and nothing else. What is not known of a host is taken to be enough.
+The index proposes hosts, and Placement decides: an error in the index costs
+time and nothing else. Resources that a host does not report are taken to be
+enough.
+
+The threads of nova-scheduler share one index. A lock guards what changes, and
+is held for one host at a time. Readers walk over immutable views of the hosts
+and hold no lock.
 """
 
 import collections
@@ -26,26 +31,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+import functools
 import itertools
 import random
+import threading
 from typing import Any
 
 from ghsched_placement import headroom
+from ghsched_placement import matching
 
-#: Feasible hosts that are looked for; the best of them are proposed.
+#: Number of feasible hosts at which a walk ends; the best are proposed.
 POOL = 32
 
-#: Seconds after which a claim that its host has never reported is forgotten.
+#: Seconds after which a claim that its host has never reported is dropped.
 CLAIM_AGE = 180.0
 
-#: Seconds for which a host that Placement refused is not proposed again, if
-#: it reports nothing new.
+#: Seconds for which a host is not proposed again for a need that Placement
+#: refused there, unless the host reports more room.
 REFUSAL_AGE = 60.0
 
-#: Guests that are remembered, with their hosts.
+#: Maximum number of refused needs that are remembered of one host.
+_REFUSALS = 64
+
+#: Maximum number of guests whose host is remembered.
 _PLACED = 10000
 
-#: Gains that are remembered.
+#: Maximum number of gains that are remembered.
 _GAINS = 10000
 
 #: Vendor and product of a device, as Nova's PCI pools have them.
@@ -54,14 +65,14 @@ Device = tuple[str, str]
 
 @dataclass(frozen=True)
 class NodeNeed:
-    """What a guest NUMA node takes.
+    """Resources that a guest NUMA node takes of its host NUMA node.
 
-    :param pinned: CPUs of its own.
-    :param shared: vCPUs that share CPUs.
+    :param pinned: dedicated CPUs.
+    :param shared: vCPUs on shared CPUs.
     :param memory: MiB.
-    :param page: KiB of the pages that it is backed by; 0 for any.
-    :param bandwidth: percent.
-    :param devices: passthrough devices of the same host node.
+    :param page: page size in KiB; 0 for any.
+    :param bandwidth: percent of the host node's memory bandwidth.
+    :param devices: number of passthrough devices by vendor and product.
     """
 
     pinned: int = 0
@@ -74,13 +85,13 @@ class NodeNeed:
 
 @dataclass(frozen=True)
 class Need:
-    """What a request takes.
+    """Resources that a request takes of one host.
 
-    :param groups: control groups.
-    :param steered: whether the host has to run our driver.
-    :param label: all else that Placement may refuse a host for.
-    :param unreported: whether it takes what a host may offer more of without
-        a report.
+    :param groups: resctrl control groups.
+    :param steered: whether the host has to run the driver of ghsched.
+    :param label: everything else that Placement may refuse a host for.
+    :param unreported: whether the request takes resources of which a host
+        can offer more without a report.
     """
 
     nodes: tuple[NodeNeed, ...]
@@ -89,14 +100,22 @@ class Need:
     label: Hashable = None
     unreported: bool = False
 
+    @functools.cached_property
+    def by_size(self) -> tuple[int, ...]:
+        """Numbers of the guest NUMA nodes, the largest first."""
+        return tuple(sorted(range(len(self.nodes)), reverse=True,
+                            key=lambda number: _size(self.nodes[number])))
+
 
 @dataclass(frozen=True)
 class NodeRoom:
-    """What a host NUMA node has left.
+    """Resources that a host NUMA node has left.
 
-    :param cpus: for pinned guests, of which ``pinned`` are left.
-    :param pages: MiB by size of the pages in KiB; 0 is the memory of all.
-    :param bandwidth: None when it is not known.
+    :param cpus: total of dedicated CPUs.
+    :param pinned: dedicated CPUs that are left.
+    :param shared: vCPUs that fit on the shared CPUs.
+    :param pages: MiB by page size in KiB; 0 is the memory of all sizes.
+    :param bandwidth: percent; None if unknown.
     """
 
     number: int
@@ -108,6 +127,7 @@ class NodeRoom:
     devices: Mapping[Device, int] = field(default_factory=dict)
 
     def holds(self, need: NodeNeed) -> bool:
+        """Whether a guest NUMA node has room here."""
         return (self.pinned >= need.pinned and self.shared >= need.shared
                 and self.pages.get(need.page, 0) >= need.memory
                 and (self.bandwidth is None
@@ -117,10 +137,10 @@ class NodeRoom:
 
     def without(self, need: NodeNeed, claimed: bool,
                 counted: bool) -> 'NodeRoom':
-        """After a guest node.
+        """Return the room that is left beside a guest NUMA node.
 
-        :param claimed: take what Nova counts.
-        :param counted: take bandwidth.
+        :param claimed: whether to subtract the resources that Nova counts.
+        :param counted: whether to subtract bandwidth.
         """
         room = self
         if claimed:
@@ -139,11 +159,13 @@ class NodeRoom:
 
 @dataclass(frozen=True)
 class Row:
-    """A host as it has reported itself.
+    """Report of one host.
 
     :param updated: changes with each report.
-    :param guests: how many the report counts.
-    :param steered: whether it runs our driver.
+    :param guests: number of guests that the report counts.
+    :param steered: whether the host runs the driver of ghsched.
+    :param left: bandwidth and control groups that are left.
+    :param floating: number of devices that are on no known NUMA node.
     """
 
     uuid: str
@@ -154,15 +176,71 @@ class Row:
     guests: int = 0
     steered: bool = False
     left: headroom.Headroom | None = None
+    floating: Mapping[Device, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class View:
+    """Resources that a host has left at one moment.
+
+    :param rooms: by place of the host NUMA node in the report.
+    :param groups: control groups; None if unknown.
+    :param refused: needs that Placement or Nova refused on this host, with
+        the time of the refusal.
+    """
+
+    row: Row
+    rooms: tuple[NodeRoom, ...]
+    groups: int | None = None
+    refused: Mapping[Need, float] = field(default_factory=dict)
+
+    def fit(self, need: Need) -> tuple[int, ...] | None:
+        """Return a place of a host node for each guest node, None if none.
+
+        The largest guest node chooses first, and takes the tightest host
+        node. The answer None is exact.
+        """
+        if need.steered and not self.row.steered:
+            return None
+        if self.groups is not None and self.groups < need.groups:
+            return None
+        choices: dict[NodeNeed, list[int]] = {}
+        for node in need.nodes:
+            if node not in choices:
+                choices[node] = self._choices(node)
+                if not choices[node]:
+                    return None
+        return matching.match([choices[node] for node in need.nodes],
+                              need.by_size)
+
+    def _choices(self, need: NodeNeed) -> list[int]:
+        """Return the places that hold a guest node, the tightest first."""
+        places = [place for place, room in enumerate(self.rooms)
+                  if room.holds(need)]
+        return sorted(places,
+                      key=lambda place: _cost(self.rooms[place], need))
+
+    def is_refused(self, need: Need, now: float) -> bool:
+        """Whether a need was refused here a short while ago."""
+        when = self.refused.get(need) if self.refused else None
+        return when is not None and now - when < REFUSAL_AGE
+
+    def has_more_than(self, before: 'View') -> bool:
+        """Whether anything that a request may lack has grown."""
+        return (_rooms_grew(before.rooms, self.rooms)
+                or self.row.steered > before.row.steered
+                or _is_more(self.groups, before.groups)
+                or self.row.guests < before.row.guests
+                or _grew(before.row.floating, self.row.floating))
 
 
 @dataclass
 class _Claim:
-    """A guest that this scheduler has placed.
+    """A guest that this scheduler has placed on a host.
 
     :ivar nodes: place of the host node of each guest node.
-    :ivar claimed: whether it is not in what Nova reports of the host yet.
-    :ivar counted: whether it is not in the figures of Placement's resources.
+    :ivar claimed: whether Nova's report of the host lacks the guest.
+    :ivar counted: whether the figures of Placement's resources lack it.
     """
 
     need: Need
@@ -171,114 +249,111 @@ class _Claim:
     claimed: bool = True
     counted: bool = True
 
+    def subtract(self, view: View) -> View:
+        """Return a view of the host beside this guest."""
+        groups = view.groups
+        if groups is not None and self.counted:
+            groups -= self.need.groups
+        rooms = list(view.rooms)
+        for place, need in zip(self.nodes, self.need.nodes, strict=True):
+            if place < len(rooms):
+                rooms[place] = rooms[place].without(need, self.claimed,
+                                                    self.counted)
+        return replace(view, rooms=tuple(rooms), groups=groups)
+
 
 class Host:
-    """A host, and what this scheduler has done to it since its report."""
+    """A host: its last report, and the claims of this scheduler since then.
+
+    Not safe for threads: :class:`Index` calls the methods under its lock.
+
+    :ivar view: resources that are left; replaced as a whole.
+    """
 
     def __init__(self, row: Row) -> None:
-        self.row = row
-        self.refused: dict[Need, float] = {}
         self._claims: dict[str, _Claim] = {}
         self._bandwidth: dict[int, int] = {}
         self._groups: int | None = None
-        self._hear(row.left)
-        self._settle(0.0)
+        self._read_headroom(row.left)
+        self.view = View(row, ())
+        self._update(row, 0.0)
 
-    def _hear(self, left: headroom.Headroom | None) -> None:
+    def _read_headroom(self, left: headroom.Headroom | None) -> None:
         if left is not None:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
     def report(self, row: Row, now: float) -> bool:
-        """Take a newer report.
-
-        :returns: whether the host may have more now than before.
+        """Replace the report by a newer one; True if the host may have more.
         """
-        before, was, had = self.rooms, self.row, self.groups
-        self._arrive('claimed', row.guests - was.guests)
+        was = self.view.row
+        self._count_arrivals('claimed', row.guests - was.guests)
         if row.left is not None and row.left != was.left:
-            self._arrive('counted', row.left.guests
-                         - (was.left.guests if was.left else 0))
-            self._hear(row.left)
-        self.row = row
-        self._settle(now)
-        more = (_gained(before, self.rooms) or row.steered > was.steered
-                or (self.groups or 0) > (had or 0))
-        if more:
-            self.refused.clear()
-        return more
+            self._count_arrivals('counted', row.left.guests
+                                 - (was.left.guests if was.left else 0))
+            self._read_headroom(row.left)
+        return self._update(row, now)
 
-    def _arrive(self, what: str, count: int) -> None:
-        """So many more guests are in a report: the oldest claims."""
+    def _count_arrivals(self, what: str, count: int) -> None:
+        """Clear a flag of the oldest claims: a report has new guests.
+
+        :param what: name of the flag.
+        :param count: number of guests that are new in the report.
+        """
         for claim in self._claims.values():
             if count > 0 and getattr(claim, what):
                 setattr(claim, what, False)
                 count -= 1
 
-    def hear(self, bandwidth: Mapping[int, int], groups: int | None,
-             now: float) -> None:
-        """Take what Placement itself says is left."""
+    def correct(self, bandwidth: Mapping[int, int], groups: int | None,
+                asked: float, now: float) -> bool:
+        """Take over Placement's own figures; True if the host may have more.
+
+        :param asked: when Placement was asked. Its answer may lack claims
+            that are younger.
+        """
         self._bandwidth.update(bandwidth)
         self._groups = groups
         for claim in self._claims.values():
-            claim.counted = False
-        self._settle(now)
+            claim.counted = claim.counted and claim.time >= asked
+        return self._update(self.view.row, now)
 
     def claim(self, consumer: str, need: Need, now: float) -> None:
-        nodes = self.fit(need)
+        """Subtract a guest until a report counts it."""
+        nodes = self.view.fit(need)
         if nodes is not None:
-            self._claims[consumer] = _Claim(need, nodes, now)
-            self._settle(now)
+            claim = self._claims[consumer] = _Claim(need, nodes, now)
+            self.view = claim.subtract(self.view)
 
-    def release(self, consumer: str) -> None:
+    def release(self, consumer: str) -> bool:
+        """Drop the claim of a guest; True if the host may have more."""
         claim = self._claims.pop(consumer, None)
-        if claim is not None:
-            self._settle(claim.time)
+        return claim is not None and self._update(self.view.row, claim.time)
 
-    def _settle(self, now: float) -> None:
-        """Work out what is left."""
+    def refuse(self, need: Need, now: float) -> None:
+        """Do not propose this host for a need for a while."""
+        refused = dict(self.view.refused)
+        refused.pop(need, None)
+        refused[need] = now
+        if len(refused) > _REFUSALS:
+            del refused[next(iter(refused))]
+        self.view = replace(self.view, refused=refused)
+
+    def _update(self, row: Row, now: float) -> bool:
+        """Replace the view; True if the host may have more than before."""
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()
             if (claim.claimed or claim.counted)
             and now - claim.time < CLAIM_AGE}
-        rooms = [replace(node, bandwidth=self._bandwidth.get(node.number))
-                 for node in self.row.nodes]
-        groups = self._groups
+        view = View(row, tuple(
+            replace(node, bandwidth=self._bandwidth.get(node.number))
+            for node in row.nodes), self._groups)
         for claim in self._claims.values():
-            if groups is not None and claim.counted:
-                groups -= claim.need.groups
-            for place, need in zip(claim.nodes, claim.need.nodes,
-                                   strict=True):
-                if place < len(rooms):
-                    rooms[place] = rooms[place].without(
-                        need, claim.claimed, claim.counted)
-        self.rooms, self.groups = tuple(rooms), groups
-
-    def fit(self, need: Need) -> tuple[int, ...] | None:
-        """Place of a host node for each guest node; None if there is none.
-
-        The largest guest node first, each on the tightest host node. That
-        is exact for guest nodes that are alike.
-        """
-        if need.steered and not self.row.steered:
-            return None
-        if self.groups is not None and self.groups < need.groups:
-            return None
-        taken: dict[int, int] = {}
-        order = sorted(range(len(need.nodes)), reverse=True,
-                       key=lambda number: _size(need.nodes[number]))
-        for number in order:
-            wanted = need.nodes[number]
-            places = [place for place, room in enumerate(self.rooms)
-                      if place not in taken.values() and room.holds(wanted)]
-            if not places:
-                return None
-            taken[number] = min(places, key=lambda place: _cost(
-                self.rooms[place], wanted))
-        return tuple(taken[number] for number in range(len(need.nodes)))
-
-    def is_refused(self, need: Need, now: float) -> bool:
-        when = self.refused.get(need)
-        return when is not None and now - when < REFUSAL_AGE
+            view = claim.subtract(view)
+        more = view.has_more_than(self.view)
+        if not more:
+            view = replace(view, refused=self.view.refused)
+        self.view = view
+        return more
 
 
 def _size(need: NodeNeed) -> tuple[int, ...]:
@@ -287,127 +362,179 @@ def _size(need: NodeNeed) -> tuple[int, ...]:
 
 
 def _cost(room: NodeRoom, need: NodeNeed) -> tuple[bool, bool, int]:
-    """Whole nodes, and nodes with devices, are for those that need them."""
+    """Return a sort key: whole nodes and nodes with devices come last."""
     spare = not need.devices and any(room.devices.values())
     return room.pinned == room.cpus, spare, room.pinned - need.pinned
 
 
-def _gained(before: Sequence[NodeRoom], after: Sequence[NodeRoom]) -> bool:
+def _rooms_grew(before: Sequence[NodeRoom],
+                after: Sequence[NodeRoom]) -> bool:
     if len(before) != len(after):
         return True
     return any(
         new.pinned > old.pinned or new.shared > old.shared
-        or new.bandwidth != old.bandwidth and (
-            new.bandwidth is None or old.bandwidth is None
-            or new.bandwidth > old.bandwidth)
-        or _more(old.pages, new.pages) or _more(old.devices, new.devices)
+        or _is_more(new.bandwidth, old.bandwidth)
+        or _grew(old.pages, new.pages) or _grew(old.devices, new.devices)
         for old, new in zip(before, after, strict=True))
 
 
-def _more(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
+def _is_more(new: int | None, old: int | None) -> bool:
+    """Whether an amount may have grown; None is an unknown amount."""
+    return new != old and (new is None or old is None or new > old)
+
+
+def _grew(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
     return any(left > old.get(name, 0) for name, left in new.items())
 
 
 class Index:
-    """All hosts of a cloud.
+    """All hosts of a cloud, shared by the threads of a scheduler process.
 
-    :ivar gains: how often a host had, or may have had, more than before.
+    :ivar gains: number of times a host had, or may have had, more than
+        before.
     """
 
     def __init__(self, chance: random.Random | None = None) -> None:
-        self.hosts: dict[str, Host] = {}
         self.gains = 0
+        self._lock = threading.Lock()
+        self._hosts: dict[str, Host] = {}
+        self._walk: tuple[Host, ...] = ()
         self._gained: collections.deque[str] = collections.deque(
             maxlen=_GAINS)
-        self._order: list[str] = []
         self._placed: dict[str, str] = {}    # consumer -> host
         self._unavailable: frozenset[str] = frozenset()
         self._chance = chance or random.Random()  # noqa: S311
 
+    def __len__(self) -> int:
+        return len(self._walk)
+
+    def views(self) -> list[View]:
+        """Return the current view of each host."""
+        return [host.view for host in self._walk]
+
     def report(self, rows: Iterable[Row], gone: Iterable[str],
                now: float) -> None:
-        """Take the reports of some hosts."""
+        """Take over the reports of some hosts, and drop others.
+
+        :param gone: UUIDs of hosts to drop.
+        """
+        changed = 0
         for row in rows:
-            known = self.hosts.get(row.uuid)
-            if known is None:
-                self.hosts[row.uuid] = Host(row)
-                self._order.append(row.uuid)
-                self._gain(row.uuid)
-            elif (known.row.updated != row.updated
-                    and known.report(row, now)):
-                self._gain(row.uuid)
-        lost = {uuid for uuid in gone if self.hosts.pop(uuid, None)}
-        if lost:
-            self._order = [uuid for uuid in self._order if uuid not in lost]
+            with self._lock:
+                changed += self._report(row, now)
+        with self._lock:
+            for uuid in gone:
+                changed += self._hosts.pop(uuid, None) is not None
+            if changed:
+                self._walk = tuple(self._hosts.values())
+
+    def _report(self, row: Row, now: float) -> bool:
+        """Take over the report of one host; True if the host is new."""
+        known = self._hosts.get(row.uuid)
+        if known is None:
+            self._hosts[row.uuid] = Host(row)
+            self._gain(row.uuid)
+        elif known.view.row.updated != row.updated:
+            self._gain(row.uuid, known.report(row, now))
+        return known is None
 
     def set_unavailable(self, names: Collection[str]) -> None:
-        """Which hosts are disabled or down."""
-        back = self._unavailable - set(names)
-        self._unavailable = frozenset(names)
-        for uuid, host in self.hosts.items() if back else ():
-            if host.row.name in back:
-                self._gain(uuid)
+        """Replace the names of the hosts that are disabled or down."""
+        with self._lock:
+            back = self._unavailable - set(names)
+            self._unavailable = frozenset(names)
+            hosts = self._walk
+        for host in hosts if back else ():
+            if host.view.row.name in back:
+                with self._lock:
+                    self._gain(host.view.row.uuid)
 
-    def _gain(self, uuid: str) -> None:
-        self.gains += 1
-        self._gained.append(uuid)
+    def _gain(self, uuid: str, gained: bool = True) -> None:
+        if gained:
+            self.gains += 1
+            self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Whether a host that has more now seems to have room.
+        """Whether a host that has gained since then seems to have room.
 
-        :param gains: as the index had them then.
+        The answer errs to True.
+
+        :param gains: :attr:`gains` at that time.
         """
-        count = self.gains - gains
-        if count > len(self._gained):
-            return True
-        gained = set(itertools.islice(reversed(self._gained), count))
-        return any(host.fit(need) is not None for host in map(
-            self.hosts.get, gained) if host is not None)
+        with self._lock:
+            count = self.gains - gains
+            if count > len(self._gained):
+                return True
+            uuids = set(itertools.islice(reversed(self._gained), count))
+            hosts = [self._hosts[uuid] for uuid in uuids
+                     if uuid in self._hosts]
+        return any(host.view.fit(need) is not None for host in hosts)
 
     def propose(self, need: Need, allowed: Callable[[Row], bool],
-                tried: Collection[str], now: float) -> list[Host]:
-        """Hosts that seem to have room, walking on from a random one.
+                tried: Collection[str], now: float) -> list[View]:
+        """Return hosts that seem to have room, beginning at a random one.
 
         :param allowed: whether a host may be proposed at all.
-        :param tried: those that were proposed for the request already.
+        :param tried: UUIDs of hosts that were proposed for the request
+            before.
         """
-        count = len(self._order)
-        start = self._chance.randrange(count) if count else 0
-        found: list[Host] = []
-        for step in range(count):
-            host = self.hosts[self._order[(start + step) % count]]
-            if (host.row.name in self._unavailable or host.row.uuid in tried
-                    or host.is_refused(need, now)
-                    or not allowed(host.row) or host.fit(need) is None):
+        with self._lock:
+            hosts, unavailable = self._walk, self._unavailable
+        start = self._chance.randrange(len(hosts)) if hosts else 0
+        found: list[View] = []
+        for place in itertools.chain(range(start, len(hosts)), range(start)):
+            view = hosts[place].view
+            row = view.row
+            if (row.name in unavailable or row.uuid in tried
+                    or view.is_refused(need, now)
+                    or not allowed(row) or view.fit(need) is None):
                 continue
-            found.append(host)
+            found.append(view)
             if len(found) == POOL:
                 break
         return found
 
     def claim(self, uuid: str, consumer: str, need: Need,
               now: float) -> None:
-        """A guest was placed on a host."""
-        self.release(consumer)
-        host = self.hosts.get(uuid)
-        if host is not None:
-            self._placed[consumer] = uuid
-            host.claim(consumer, need, now)
-            if len(self._placed) > _PLACED:
-                del self._placed[next(iter(self._placed))]
+        """Subtract a guest that was placed on a host."""
+        with self._lock:
+            self._release(consumer)
+            host = self._hosts.get(uuid)
+            if host is not None:
+                self._placed[consumer] = uuid
+                host.claim(consumer, need, now)
+                if len(self._placed) > _PLACED:
+                    del self._placed[next(iter(self._placed))]
 
     def release(self, consumer: str) -> None:
-        """A guest is scheduled again: it is not where it was to be."""
-        host = self.hosts.get(self._placed.pop(consumer, ''))
+        """Drop the claim of a guest that is scheduled again."""
+        with self._lock:
+            self._release(consumer)
+
+    def _release(self, consumer: str) -> None:
+        uuid = self._placed.pop(consumer, '')
+        host = self._hosts.get(uuid)
         if host is not None:
-            host.release(consumer)
+            self._gain(uuid, host.release(consumer))
+
+    def correct(self, uuid: str, bandwidth: Mapping[int, int],
+                groups: int | None, asked: float, now: float) -> None:
+        """Take over Placement's own figures of a host.
+
+        :param asked: when Placement was asked.
+        """
+        with self._lock:
+            host = self._hosts.get(uuid)
+            if host is not None:
+                self._gain(uuid, host.correct(bandwidth, groups, asked, now))
 
     def refuse(self, uuids: Iterable[str], need: Need, now: float) -> None:
-        """Nova or Placement had no use for some hosts."""
-        for uuid in uuids:
-            if uuid in self.hosts:
-                self.hosts[uuid].refused[need] = now
+        """Do not propose some hosts for a need for a while."""
+        with self._lock:
+            for uuid in uuids:
+                if uuid in self._hosts:
+                    self._hosts[uuid].refuse(need, now)
 
     def choose(self, best: Sequence[str], count: int) -> list[str]:
-        """Some of the best at random: rivals have the same index."""
+        """Return some of the best at random: rivals have the same index."""
         return self._chance.sample(list(best), min(count, len(best)))

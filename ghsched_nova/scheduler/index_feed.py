@@ -10,18 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What compute hosts report to Nova -> the index of hosts.
+"""Reads what compute hosts report to Nova into the index of hosts.
 
-Read from the cells' databases: all hosts once, then those that have changed,
-at most once a second.
+The source is the cells' databases: all hosts at first and then once a minute,
+in between the hosts that have changed, at most once a second.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
+from dataclasses import dataclass
 import datetime
 import json
+import math
 import threading
 import time
 from typing import Any
@@ -33,183 +35,321 @@ from ghsched_nova.scheduler.host_index import Device
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import NodeRoom
 from ghsched_nova.scheduler.host_index import Row
+from ghsched_placement.bandwidth import number
 from ghsched_placement import headroom
 from ghsched_placement import names
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks at what has changed.
+#: Minimum seconds between two looks at what has changed.
 REFRESH = 1.0
 
-#: What a conductor may write later than its clock had it, or than others.
+#: Allowed delay of a conductor's write, and difference of clocks.
 LATE = datetime.timedelta(seconds=2)
 
-#: Seconds between two counts of the hosts. Another number than is known
-#: makes the next look one at all of them.
-COUNT = 60.0
+#: Seconds between two looks at all hosts. They find hosts that a look at what
+#: has changed misses, because a clock is wrong or a record was removed.
+FULL = 60.0
 
-#: Seconds between two looks at all hosts in any case.
-FULL = 600.0
+#: Seconds for which the index counts as current after a look.
+CURRENT = 10.0
+
+#: Seconds to wait for the first look of another thread.
+FIRST_LOOK_TIMEOUT_S = 10.0
+
+#: Maximum length of one column of a report, in characters.
+MAX_TEXT = 2 ** 20
+
+#: Maximum number of NUMA nodes in a report.
+MAX_NODES = 256
+
+#: Maximum of each number in a report.
+MAX_NUMBER = 2 ** 53
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The answer of one cell.
+
+    :param seen: UUID, ``updated_at`` and ``deleted`` of compute nodes.
+    :param reports: columns of those that have changed.
+    :param down: names of hosts that are disabled or down.
+    :param now: time of the cell's database.
+    """
+
+    cell: str
+    seen: Sequence[tuple[str, Any, Any]]
+    reports: Sequence[Mapping[str, Any]]
+    down: set[str]
+    now: datetime.datetime
 
 
 class Feed:
-    """Keeps an index up to date.
+    """Keeps an index up to date; safe for threads.
 
-    :ivar rebuilt: how often all hosts were looked at.
+    :ivar rebuilt: number of looks at all hosts.
     """
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self.rebuilt = 0
         self._lock = threading.Lock()
-        self._known: dict[str, Any] = {}    # UUID -> when it was updated
-        self._latest: dict[str, Any] = {}   # the newest of that, by cell
-        self._at = self._full_at = self._counted_at = -FULL
+        self._known: dict[str, Any] = {}    # UUID -> updated_at
+        self._since: dict[str, datetime.datetime] = {}    # by cell
+        self._ahead: dict[str, frozenset[str]] = {}       # by cell
+        self._unread: set[str] = set()
+        self._at = self._full_at = self._complete_at = float('-inf')
 
     @property
     def age(self) -> float:
         """Seconds since the last look."""
         return time.monotonic() - self._at
 
+    @property
+    def is_current(self) -> bool:
+        """Whether all cells have answered within the last few seconds."""
+        return time.monotonic() - self._complete_at < CURRENT
+
+    @property
+    def ahead(self) -> int:
+        """Number of hosts with a report of a time that is yet to come."""
+        return sum(map(len, self._ahead.values()))
+
+    @property
+    def unread(self) -> int:
+        """Number of hosts with a report that cannot be read."""
+        return len(self._unread)
+
     def refresh(self, context: Any, cells: Sequence[Any],
-                names_of_down: Any) -> None:
-        """Look at what has changed, if the last look is not of now.
+                names_of_down: Callable[[Any], set[str]]) -> None:
+        """Read what has changed, unless that was done a moment ago.
 
-        :param names_of_down: gives the names of the hosts of a cell that
-            are disabled or down, with its context.
+        A thread that meets another one at this work goes on with the index
+        as it is.
+
+        :param names_of_down: returns the names of the hosts of a cell that
+            are disabled or down.
         """
-        with self._lock:
-            now = time.monotonic()
-            if now - self._at < REFRESH:
-                return
-            if now - self._counted_at >= COUNT:
-                self._count(context, cells)
-            full = now - self._full_at >= FULL
-            began = time.process_time()
-            rows, gone, down = self._read(context, cells, full, names_of_down)
-            self.index.report(rows, gone, now)
-            self.index.set_unavailable(down)
-            self._at = time.monotonic()
-            if full:
-                self._full_at = self._at
-                self.rebuilt += 1
-                LOG.info('ghsched: the index has %(hosts)d hosts; all were '
-                         'looked at in %(cpu).2f s of processor time',
-                         {'hosts': len(self.index.hosts),
-                          'cpu': time.process_time() - began})
+        timeout = 0 if self.rebuilt else FIRST_LOOK_TIMEOUT_S
+        if not self._lock.acquire(timeout=timeout):
+            return
+        try:
+            if self.age >= REFRESH:
+                self._refresh(context, cells, names_of_down)
+        finally:
+            self._lock.release()
 
-    def _count(self, context: Any, cells: Sequence[Any]) -> None:
-        """Look at all hosts if there are more or fewer than are known."""
-        self._counted_at = time.monotonic()
-        counts = compat.in_cells(context, cells, compat.count_compute_nodes)
-        if None not in counts and sum(counts) != len(self._known):
-            self._full_at = -FULL
+    def _refresh(self, context: Any, cells: Sequence[Any],
+                 names_of_down: Callable[[Any], set[str]]) -> None:
+        began, now = time.process_time(), time.monotonic()
+        full = now - self._full_at >= FULL
+        looks = self._ask(context, cells, full, names_of_down)
+        found = [look for look in looks if look is not None]
+        complete = len(found) == len(looks)
+        rows, unread = self._read(found)
+        gone = {uuid for look in found for uuid, _updated, deleted
+                in look.seen if deleted}
+        if full and complete:
+            gone |= self._missing(found)
+        for uuid in gone:
+            self._known.pop(uuid, None)
+            self._unread.discard(uuid)
+        # A host with a malformed report would keep its last one for ever.
+        self.index.report(rows, gone | unread, now)
+        self.index.set_unavailable(set().union(
+            *(look.down for look in found)))
+        self._at = time.monotonic()
+        if complete:
+            self._complete_at = self._at
+        if full:
+            self._full_at = self._at
+            self.rebuilt += 1
+            LOG.log(logging.INFO if self.rebuilt == 1 else logging.DEBUG,
+                    'ghsched: index of %(hosts)d hosts: all were read in '
+                    '%(cpu).2f s of processor time',
+                    {'hosts': len(self.index),
+                     'cpu': time.process_time() - began})
 
-    def _read(self, context: Any, cells: Sequence[Any], full: bool,
-              names_of_down: Any) -> tuple[list[Row], set[str], set[str]]:
-        def look(in_cell: Any) -> Any:
-            latest = None if full else self._latest.get(in_cell.cell_uuid)
+    def _ask(self, context: Any, cells: Sequence[Any], full: bool,
+             names_of_down: Callable[[Any], set[str]]) -> list[_Look | None]:
+        """Return the answer of each cell; None for a cell without one."""
+        def look(in_cell: Any) -> _Look:
+            now = compat.database_time(in_cell)
             seen = compat.changed_compute_nodes(
-                in_cell, latest and latest - LATE)
+                in_cell, None if full else self._since.get(in_cell.cell_uuid))
             fresh = [uuid for uuid, updated, deleted in seen
                      if not deleted and self._known.get(uuid) != updated]
-            return (in_cell.cell_uuid, seen,
-                    compat.compute_node_reports(in_cell, fresh),
-                    names_of_down(in_cell))
+            return _Look(in_cell.cell_uuid, seen,
+                         compat.compute_node_reports(in_cell, fresh),
+                         names_of_down(in_cell), now)
+        return compat.in_cells(context, cells, look)
+
+    def _read(self, looks: Sequence[_Look]) -> tuple[list[Row], set[str]]:
+        """Return the reports, and the UUIDs of hosts with malformed ones."""
         rows: list[Row] = []
-        gone: set[str] = set()
-        down: set[str] = set()
-        there: set[str] = set()
-        missing = False
-        for answer in compat.in_cells(context, cells, look):
-            if answer is None:
-                missing = True
-                continue
-            cell, seen, reports, of_cell = answer
-            down |= of_cell
-            for uuid, updated, deleted in seen:
-                if deleted:
-                    gone.add(uuid)
-                    self._known.pop(uuid, None)
+        unread: set[str] = set()
+        for look in looks:
+            self._note_times(look)
+            for report in look.reports:
+                row = self._row(look.cell, report)
+                if row is None:
+                    unread.add(report['uuid'])
                 else:
-                    there.add(uuid)
-                    self._note(cell, uuid, updated)
-            rows.extend(_rows(cell, reports))
-        if full and not missing:
-            gone |= set(self._known) - there
-            for uuid in set(self._known) - there:
-                del self._known[uuid]
-        return rows, gone, down
+                    rows.append(row)
+        return rows, unread
 
-    def _note(self, cell: str, uuid: str, updated: Any) -> None:
-        self._known[uuid] = updated
-        if updated is not None and (cell not in self._latest
-                                    or updated > self._latest[cell]):
-            self._latest[cell] = updated
+    def _missing(self, looks: Sequence[_Look]) -> set[str]:
+        """Return the known hosts that a look at all hosts does not have."""
+        return set(self._known).difference(
+            uuid for look in looks for uuid, _updated, _deleted in look.seen)
 
+    def _note_times(self, look: _Look) -> None:
+        """Note since when changes of a cell are to be read next.
 
-def _rows(cell: str, reports: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    for report in reports:
+        A time that is yet to come does not count: the conductor that wrote
+        it has another clock than the database, and later changes of other
+        hosts have earlier times.
+        """
+        newest = self._since.get(look.cell)
+        ahead = set()
+        for uuid, updated, deleted in look.seen:
+            if not deleted:
+                self._known[uuid] = updated
+            if updated is None:
+                continue
+            if updated > look.now + LATE:
+                ahead.add(uuid)
+            elif newest is None or updated - LATE > newest:
+                newest = min(updated, look.now) - LATE
+        if newest is not None:
+            self._since[look.cell] = newest
+        if ahead and not self._ahead.get(look.cell):
+            LOG.warning(
+                'ghsched: cell %(cell)s: reports of %(count)d compute nodes '
+                'are later than the time of the database, for example of '
+                '%(uuid)s: check the clocks of nova-conductor and of the '
+                'database', {'cell': look.cell, 'count': len(ahead),
+                             'uuid': min(ahead)})
+        self._ahead[look.cell] = frozenset(ahead)
+
+    def _row(self, cell: str, report: Mapping[str, Any]) -> Row | None:
+        """Return a report; None, with one warning, if it is malformed."""
+        uuid = report['uuid']
         try:
-            yield read(cell, report)
+            row = read(cell, report)
         except Exception as error:
-            LOG.debug('ghsched: the report of %(host)s is not read: '
-                      '%(error)r', {'host': report.get('host'),
-                                    'error': error})
+            if uuid not in self._unread:
+                self._unread.add(uuid)
+                LOG.warning('ghsched: cannot read the report of host '
+                            '%(host)s, leaving the host out of the index: '
+                            '%(error).200r',
+                            {'host': report.get('host'), 'error': error})
+            return None
+        self._unread.discard(uuid)
+        return row
 
 
 def read(cell: str, report: Mapping[str, Any]) -> Row:
-    """A host, of the columns of its compute node.
+    """Return the report of a host, read from columns of its compute node.
 
-    :raises Exception: when the report is not as Nova writes it.
+    :raises Exception: if the report is not as Nova writes it.
     """
-    stats = json.loads(report['stats'] or '{}')
-    document = json.loads(report['numa_topology'] or 'null')
+    stats = _document(report, 'stats') or {}
+    document = _document(report, 'numa_topology')
     cells = [_data(one) for one in _data(document)['cells']
-             ] if document else []
-    devices = _devices(report['pci_stats'])
+             ] if document is not None else []
+    if len(cells) > MAX_NODES:
+        raise ValueError(f'{len(cells)} NUMA nodes')
+    devices = _devices(_document(report, 'pci_stats'))
     nodes = tuple(_room(one, report, devices) for one in cells)
     return Row(uuid=report['uuid'], name=report['host'], cell=cell,
                updated=report['updated_at'], nodes=nodes,
-               guests=int(stats.get('num_instances') or 0),
+               guests=_number(int(stats.get('num_instances') or 0)),
                steered=bool(cells) and all(map(_steered, cells)),
-               left=headroom.read(stats))
+               floating=devices.get(None, {}), left=headroom.read(stats))
+
+
+def _document(report: Mapping[str, Any], column: str) -> Any:
+    """Return the JSON document of a column; None if the column is empty."""
+    text = report[column]
+    if not text:
+        return None
+    if len(text) > MAX_TEXT:
+        raise ValueError(f'{column} has {len(text)} characters')
+    return json.loads(text)
+
+
+def _number(value: object) -> int:
+    """Check one number of a report."""
+    return number(value, MAX_NUMBER)
+
+
+def _ratio(value: object) -> float:
+    """Return an allocation ratio; 1.0 if it is not set."""
+    if not value:
+        return 1.0
+    if not isinstance(value, float | int) or not 0 < value <= MAX_NUMBER or (
+            not math.isfinite(value)):
+        raise ValueError(f'an allocation ratio of {value!r}')
+    return float(value)
+
+
+def _cpus(value: Any) -> set[int]:
+    """Return a set of CPU numbers."""
+    if not isinstance(value, list) or not all(
+            type(cpu) is int for cpu in value):
+        raise TypeError('not a list of CPU numbers')
+    return set(value)
 
 
 def _data(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of a versioned object."""
+    """Return the fields of a versioned object."""
     found: Mapping[str, Any] = document['nova_object.data']
     return found
 
 
-def _devices(pools: str | None) -> dict[int | None, Counter[Device]]:
-    """Free passthrough devices by host NUMA node."""
+def _devices(pools: Any) -> dict[int | None, Counter[Device]]:
+    """Return the free passthrough devices by host NUMA node."""
     found: dict[int | None, Counter[Device]] = {}
-    if pools:
-        for pool in map(_data, _data(json.loads(pools))['objects']):
-            found.setdefault(pool.get('numa_node'), Counter())[
-                pool['vendor_id'], pool['product_id']] += pool['count']
+    known = () if pools is None else _data(pools)['objects']
+    for pool in map(_data, known):
+        node, device = pool.get('numa_node'), (pool['vendor_id'],
+                                               pool['product_id'])
+        if not all(isinstance(name, str) for name in device):
+            raise TypeError('not a vendor and a product')
+        found.setdefault(None if node is None else _number(node), Counter())[
+            device] += _number(pool['count'])
     return found
 
 
 def _room(cell: Mapping[str, Any], report: Mapping[str, Any],
           devices: Mapping[int | None, Mapping[Device, int]]) -> NodeRoom:
-    pinned = set(cell.get('pcpuset') or ())
-    pages = {one['size_kb']: (one['total'] - one.get('reserved', 0)
-                              - one['used']) * one['size_kb'] // 1024
-             for one in map(_data, cell['mempages'])}
-    memory = int(cell['memory'] * (report['ram_allocation_ratio'] or 1))
+    """Return the resources that a host NUMA node has left."""
+    node = _number(cell['id'])
+    pinned = _cpus(cell.get('pcpuset') or [])
+    pages = dict(map(_pages, map(_data, cell['mempages'])))
+    memory = int(_number(cell['memory'])
+                 * _ratio(report['ram_allocation_ratio']))
+    shared = int(len(_cpus(cell['cpuset']))
+                 * _ratio(report['cpu_allocation_ratio']))
     return NodeRoom(
-        number=cell['id'], cpus=len(pinned),
-        pinned=len(pinned - set(cell['pinned_cpus'])),
-        shared=int(len(cell['cpuset']) * (report['cpu_allocation_ratio'] or 1)
-                   ) - cell['cpu_usage'],
-        pages={**pages, 0: memory - cell['memory_usage']},
-        devices=devices.get(cell['id'], {}))
+        number=node, cpus=len(pinned),
+        pinned=len(pinned - _cpus(cell['pinned_cpus'])),
+        shared=shared - _number(cell['cpu_usage']),
+        pages={**pages, 0: memory - _number(cell['memory_usage'])},
+        devices=devices.get(node, {}))
+
+
+def _pages(pages: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the size of pages in KiB, and how many MiB of them are free."""
+    size = _number(pages['size_kb'])
+    free = (_number(pages['total']) - _number(pages.get('reserved', 0))
+            - _number(pages['used']))
+    return size, free * size // 1024
 
 
 def _steered(cell: Mapping[str, Any]) -> bool:
-    """Whether our driver offers the network that stands for the node."""
+    """Whether the driver of ghsched runs on the host of a NUMA node."""
     network = cell.get('network_metadata')
     return network is not None and names.node_physnet(
         cell['id']) in _data(network)['physnets']

@@ -20,8 +20,11 @@ import atexit
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+from dataclasses import dataclass
+from dataclasses import field
 import os
 from pathlib import Path
+import threading
 import time
 
 from oslo_log import log as logging
@@ -31,7 +34,7 @@ from prometheus_client import registry
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two writes.
+#: Minimum seconds between two writes.
 EVERY = 15.0
 
 _PREFIX = 'ghsched_scheduler_'
@@ -41,38 +44,56 @@ _WAYS = {'hits': 'index', 'fallbacks': 'index_in_vain', 'others': 'whole',
          'remembered': 'refused_from_memory'}
 
 
-class Collector(registry.Collector):
-    """The figures of one process.
+@dataclass(frozen=True)
+class Figures:
+    """State of the index of one process.
 
-    :ivar counts: requests by what became of them, since the start.
-    :ivar hosts: in the index.
-    :ivar rebuilt: how often all hosts were looked at.
-    :ivar looked: when the hosts were last looked at, seconds since 1970.
+    :param counts: number of requests since the start, by what became of them.
+    :param hosts: in the index.
+    :param rebuilt: number of looks at all hosts.
+    :param looked: time of the last look, seconds since 1970.
+    :param ahead: hosts with a report of a time that is yet to come.
+    :param unread: hosts with a report that cannot be read.
     """
 
-    def __init__(self) -> None:
-        self.counts: Mapping[str, int] = {}
-        self.hosts = self.rebuilt = 0
-        self.looked = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    hosts: int = 0
+    rebuilt: int = 0
+    looked: float = 0.0
+    ahead: int = 0
+    unread: int = 0
+
+
+class Collector(registry.Collector):
+    """Renders the figures of one process."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
 
     def collect(self) -> Iterator[core.Metric]:
-        process = str(os.getpid())
+        """Return the metrics of this process."""
+        process, figures = str(os.getpid()), self._figures
         requests = core.CounterMetricFamily(
             f'{_PREFIX}requests', 'Requests, by how a host was looked for.',
             labels=('process', 'way'))
         for name, way in _WAYS.items():
-            requests.add_metric((process, way), self.counts.get(name, 0))
+            requests.add_metric((process, way), figures.counts.get(name, 0))
         yield requests
         rebuilds = core.CounterMetricFamily(
             f'{_PREFIX}index_rebuilds',
             'How often the index looked at all hosts.', labels=('process',))
-        rebuilds.add_metric((process,), self.rebuilt)
+        rebuilds.add_metric((process,), figures.rebuilt)
         yield rebuilds
         for name, text, value in (
-                ('index_hosts', 'Hosts in the index.', self.hosts),
+                ('index_hosts', 'Hosts in the index.', figures.hosts),
+                ('index_hosts_ahead',
+                 'Hosts with a report that is later than the time of the '
+                 'database.', figures.ahead),
+                ('index_hosts_unread',
+                 'Hosts with a report that cannot be read.', figures.unread),
                 ('index_looked_timestamp_seconds',
                  'When the index last looked at what hosts reported.',
-                 self.looked)):
+                 figures.looked)):
             gauge = core.GaugeMetricFamily(f'{_PREFIX}{name}', text,
                                            labels=('process',))
             gauge.add_metric((process,), value)
@@ -80,35 +101,42 @@ class Collector(registry.Collector):
 
 
 class Writer:
-    """Writes the figures of this process, now and then.
+    """Writes the figures of this process now and then; safe for threads.
 
     :param directory: of the textfile collector; empty for no file.
     """
 
     def __init__(self, directory: str) -> None:
-        self.figures = Collector()
         self._directory = Path(directory) if directory else None
+        self._lock = threading.Lock()
         self._written = float('-inf')
         self._registered = 0
 
-    def write(self) -> None:
+    def write(self, figures: Figures) -> None:
         """Write the file, unless it was written a moment ago."""
-        now = time.monotonic()
-        if self._directory is None or now - self._written < EVERY:
+        if self._directory is None or not self._lock.acquire(blocking=False):
             return
-        self._written = now
         try:
-            self._register(self._directory)
-            found = prometheus_client.CollectorRegistry()
-            found.register(self.figures)
-            prometheus_client.write_to_textfile(
-                str(_path(self._directory, os.getpid())), found)
+            now = time.monotonic()
+            if now - self._written >= EVERY:
+                self._written = now
+                self._write(self._directory, figures)
         except OSError as error:
-            LOG.warning('ghsched: no metrics in %(directory)s: %(error)s',
+            LOG.warning('ghsched: cannot write metrics to %(directory)s: '
+                        '%(error)s',
                         {'directory': self._directory, 'error': error})
+        finally:
+            self._lock.release()
+
+    def _write(self, directory: Path, figures: Figures) -> None:
+        self._register(directory)
+        found = prometheus_client.CollectorRegistry()
+        found.register(Collector(figures))
+        prometheus_client.write_to_textfile(
+            str(_path(directory, os.getpid())), found)
 
     def _register(self, directory: Path) -> None:
-        """Have the file removed at the end; a fork has one of its own."""
+        """Have the file removed at the end; a fork has a file of its own."""
         if self._registered != os.getpid():
             self._registered = os.getpid()
             remove_stale(directory)

@@ -33,7 +33,6 @@ from oslo_log import log as logging
 from ghsched_nova import compat
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler.host_index import Device
-from ghsched_nova.scheduler.host_index import Host
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
@@ -215,19 +214,19 @@ def having_traits(query: Query, answer: Mapping[str, Any],
             if has(candidate)]
 
 
-def left_in(host: Host, summaries: Mapping[str, Any]
+def left_in(row: Row, summaries: Mapping[str, Any]
             ) -> tuple[dict[int, int], int | None]:
-    """Bandwidth by host NUMA node and control groups that are left."""
+    """Return the bandwidth by host NUMA node and the control groups left."""
     def left(uuid: str, resource: str) -> int | None:
         of = summaries.get(uuid, {}).get('resources', {}).get(resource)
         return of and of['capacity'] - of['used']
     bandwidth = {}
-    for room in host.row.nodes:
-        share = left(names.numa_provider_uuid(host.row.uuid, room.number),
+    for room in row.nodes:
+        share = left(names.numa_provider_uuid(row.uuid, room.number),
                      names.MEM_BW_PCT)
         if share is not None:
             bandwidth[room.number] = share
-    return bandwidth, left(host.row.uuid, names.RESCTRL_GROUP)
+    return bandwidth, left(row.uuid, names.RESCTRL_GROUP)
 
 
 # -- the search ---------------------------------------------------------------
@@ -235,7 +234,7 @@ def left_in(host: Host, summaries: Mapping[str, Any]
 
 def candidates(search: Search, index: Index, client: Any, manager: Any,
                context: Any, resources: Any) -> Any:
-    """As ``SchedulerReportClient.get_allocation_candidates`` answers.
+    """Return what ``get_allocation_candidates`` of Nova's client would.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
@@ -249,26 +248,28 @@ def candidates(search: Search, index: Index, client: Any, manager: Any,
     found: list[Any] = []
     summaries: dict[str, Any] = {}
     while not found and search.batches < BATCHES:
-        hosts = _propose(search, index, manager, context, resources)
-        if not hosts:
+        rows = _propose(search, index, manager, context, resources)
+        if not rows:
             break
-        for host in hosts:
-            answer = _ask(client, context, query, host, version)
-            ours = having_traits(query, answer, host.row.uuid)
+        for row in rows:
+            asked = time.monotonic()
+            answer = _ask(client, context, query, row, version)
+            ours = having_traits(query, answer, row.uuid)
             if ours:
                 found += ours
                 summaries.update(answer['provider_summaries'])
-                host.hear(*left_in(host, answer['provider_summaries']),
-                          now=time.monotonic())
+                index.correct(row.uuid,
+                              *left_in(row, answer['provider_summaries']),
+                              asked=asked, now=time.monotonic())
             else:
-                host.refused[search.need] = time.monotonic()
+                index.refuse([row.uuid], search.need, time.monotonic())
     return found, summaries, version
 
 
-def _ask(client: Any, context: Any, query: Query, host: Host,
+def _ask(client: Any, context: Any, query: Query, row: Row,
          version: str) -> Mapping[str, Any]:
     response = client.get(
-        f'/allocation_candidates?{query.of_host(host.row.uuid)}',
+        f'/allocation_candidates?{query.of_host(row.uuid)}',
         version=version, global_request_id=context.global_id)
     if response.status_code != 200:
         raise NotForIndex(f'{response.status_code} {response.text}')
@@ -277,22 +278,22 @@ def _ask(client: Any, context: Any, query: Query, host: Host,
 
 
 def _propose(search: Search, index: Index, manager: Any, context: Any,
-             resources: Any) -> list[Host]:
-    """Some of the best hosts that seem to have room."""
+             resources: Any) -> list[Row]:
+    """Return some of the best hosts that seem to have room."""
     search.batches += 1
     allowed = _Allowed(search.spec, manager, resources)
-    hosts = {host.row.uuid: host for host in index.propose(
+    rows = {view.row.uuid: view.row for view in index.propose(
         search.need, allowed.holds, search.tried, time.monotonic())}
     states = {state.uuid: state for state in _states(
-        search.spec, manager, context, list(hosts))}
+        search.spec, manager, context, list(rows))}
     weighed = manager.get_weighed_hosts(list(states.values()), search.spec)
     best = [one.obj.uuid for one in weighed][:BEST]
     chosen = index.choose(best, BATCH)
     search.states = {uuid: states[uuid] for uuid in chosen}
     search.tried.update(chosen)
     # Those that Nova has no use for are not proposed again.
-    search.tried.update(set(hosts) - set(states))
-    return [hosts[uuid] for uuid in chosen]
+    search.tried.update(set(rows) - set(states))
+    return [rows[uuid] for uuid in chosen]
 
 
 def _states(spec: compat.RequestSpec, manager: Any, context: Any,
@@ -327,8 +328,8 @@ class _Allowed:
             return False
         if not self._wanted and not self._forbidden:
             return True
-        mine = {self._aggregates[number].uuid
-                for number in self._of_host.get(row.name, ())
-                if number in self._aggregates}
+        mine = {known.uuid
+                for number in tuple(self._of_host.get(row.name, ()))
+                if (known := self._aggregates.get(number)) is not None}
         return (all(not mine.isdisjoint(some) for some in self._wanted)
                 and mine.isdisjoint(self._forbidden))

@@ -12,20 +12,22 @@
 
 """nova-scheduler's way by the index of hosts, beside the whole search.
 
-Whatever is not for the index, or finds nothing by it, is searched for in the
-whole cloud as before; so a refusal always comes from a whole search.
+A request that the index is not for, or for which it finds no host, is searched
+for in the whole cloud; so a refusal always comes from a whole search.
+
+Once Placement has been claimed nothing in here raises: the request would fail
+while Placement holds its resources.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-import hashlib
+from collections.abc import Iterator
+import contextlib
 import threading
 import time
 from typing import Any
 
 from nova import exception
 from oslo_log import log as logging
-from oslo_serialization import jsonutils
 
 from ghsched_nova import compat
 from ghsched_nova.scheduler.host_index import Index
@@ -33,45 +35,18 @@ from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_metrics
 from ghsched_nova.scheduler import index_search
+from ghsched_nova.scheduler.refusal_cache import RefusalCache
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import policy as policies
 from ghsched_placement.request import LOCALITIES
 
 LOG = logging.getLogger(__name__)
 
-#: Parsed NUMA topologies of hosts that are kept.
+#: Maximum number of parsed NUMA topologies of hosts that are kept.
 _TOPOLOGIES = 512
 
-#: Seconds for which a refusal holds at least and at most, while no host that
-#: seems to have room has got more.
-REFUSAL_AGE = 5.0, 300.0
-
-#: How many times as long as its search took a refusal holds: refusing the
-#: same again and again takes no more than this part of a scheduler's time.
-REFUSAL_TIMES = 30
-
-#: Refusals that are kept.
-_REFUSALS = 256
-
-#: Seconds between two lines about the use of the index.
+#: Minimum seconds between two log lines about the use of the index.
 _LOG_EVERY = 60.0
-
-#: What differs between two requests for the same.
-_OF_ONE_REQUEST = frozenset({'instance_uuid', 'request_id', 'requester_id',
-                             'id', 'nova_object.changes'})
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """A whole search that was in vain.
-
-    :ivar until: when it is forgotten, of the monotonic clock.
-    :ivar gains: of the index when the search began.
-    """
-
-    until: float
-    gains: int
-    reason: str
 
 
 class _Current(threading.local):
@@ -81,7 +56,7 @@ class _Current(threading.local):
 
 
 class IndexedScheduler:
-    """The index, for one scheduler manager.
+    """The index of one scheduler manager, shared by its threads.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
     """
@@ -92,7 +67,8 @@ class IndexedScheduler:
         self.feed = index_feed.Feed(self.index)
         self._manager = manager
         self._current = _Current()
-        self._refusals: dict[str, _Refusal] = {}
+        self._refusals = RefusalCache(self.index)
+        self._lock = threading.Lock()
         self._counts = {'hits': 0, 'fallbacks': 0, 'others': 0,
                         'remembered': 0}
         self._logged = time.monotonic()
@@ -101,11 +77,11 @@ class IndexedScheduler:
 
     @property
     def search(self) -> index_search.Search | None:
-        """What this thread is looking for by the index now."""
+        """The search by the index that this thread is in."""
         return self._current.search
 
     def need(self, context: Any, spec: Any, instances: Any) -> Need | None:
-        """What a request takes, when the index is for it; see need_of."""
+        """Return the resources of a request; None if not for the index."""
         try:
             need = index_search.need_of(
                 spec, instances,
@@ -113,13 +89,13 @@ class IndexedScheduler:
             if need is not None:
                 self.feed.refresh(context, self._manager.enabled_cells,
                                   compat.unavailable_hosts)
-                if len(self.index.hosts) < (
+                if len(self.index) < (
                         compat.config().ghsched.scheduler_index_hosts):
                     need = None
         except policies.PolicyError:
             need = None
         except Exception:
-            LOG.exception('ghsched: the index of hosts cannot be used')
+            LOG.exception('ghsched: cannot use the index of hosts')
             need = None
         if need is None:
             self._count('others')
@@ -127,11 +103,12 @@ class IndexedScheduler:
 
     def select(self, spec: Any, need: Need,
                run: Callable[[Any], Any]) -> Any:
-        """Selections by the index; None when it has found nothing.
+        """Return selections by the index; None if there are none.
 
         :param run: schedules a copy of the request.
         """
-        self.index.release(spec.instance_uuid)
+        with _logged('cannot release the earlier claim', spec):
+            self.index.release(spec.instance_uuid)
         search = index_search.Search(spec, need)
         try:
             while search.batches < index_search.BATCHES:
@@ -142,7 +119,7 @@ class IndexedScheduler:
                 if not search.states:
                     break
         except index_search.NotForIndex as reason:
-            LOG.debug('ghsched: not by the index: %s', reason)
+            LOG.debug('ghsched: request is not for the index: %s', reason)
         finally:
             self._current.search = None
         self._count('fallbacks')
@@ -164,7 +141,7 @@ class IndexedScheduler:
             return None
 
     def candidates(self, client: Any, context: Any, resources: Any) -> Any:
-        """In place of the client's ``get_allocation_candidates``.
+        """Return what the client's ``get_allocation_candidates`` would.
 
         :raises NotForIndex: for every error, too: nothing is claimed yet.
         """
@@ -176,87 +153,86 @@ class IndexedScheduler:
         except index_search.NotForIndex:
             raise
         except Exception as error:
-            LOG.exception('ghsched: the index of hosts has failed')
+            LOG.exception('ghsched: search by the index of hosts failed')
             raise index_search.NotForIndex(repr(error)) from error
 
     def claimed(self, selections: Any, spec: Any, need: Need) -> None:
-        """Note what was placed, whichever way."""
-        (chosen, *_alternates), = selections
-        self.index.claim(chosen.compute_node_uuid, spec.instance_uuid, need,
-                         time.monotonic())
+        """Subtract what was placed, whichever way, from the index.
+
+        Raises nothing. A host that cannot be updated leaves the index until
+        its next report.
+        """
+        uuid = None
+        with _logged('cannot subtract the claim from the index', spec):
+            (chosen, *_alternates), = selections
+            uuid = chosen.compute_node_uuid
+            self.index.claim(uuid, spec.instance_uuid, need,
+                             time.monotonic())
+            return
+        with _logged('cannot drop the host from the index', spec):
+            self.index.report((), [uuid], time.monotonic())
 
     # -- refusals -------------------------------------------------------------
 
     def check(self, spec: Any, need: Need) -> None:
-        """Refuse at once what has just been refused.
+        """Refuse a request again that a whole search has just refused.
 
-        :raises nova.exception.NoValidHost: with the reason of then.
+        :raises nova.exception.NoValidHost: with the reason of that search.
         """
-        known = self._refusals.get(signature(spec))
-        if known is None or time.monotonic() > known.until:
-            return
-        if not self.index.may_fit_since(need, known.gains):
+        reason = None
+        with _logged('cannot look for an earlier refusal', spec):
+            if self.feed.is_current:
+                reason = self._refusals.find(spec, need)
+        if reason is not None:
             self._count('remembered')
-            raise exception.NoValidHost(reason=known.reason)
+            raise exception.NoValidHost(reason=reason)
 
     def refused(self, spec: Any, need: Need, gains: int, took: float,
                 reason: str) -> None:
-        """Keep a refusal of the whole search.
-
-        Not of a guest with bursts, of which hosts offer more when they have
-        measured that they can.
-
-        :param gains: of the index when the search began.
-        :param took: seconds of the search.
-        """
-        if need.unreported:
-            return
-        least, most = REFUSAL_AGE
-        self._refusals.pop(signature(spec), None)
-        self._refusals[signature(spec)] = _Refusal(
-            time.monotonic() + min(max(least, REFUSAL_TIMES * took), most),
-            gains, reason)
-        if len(self._refusals) > _REFUSALS:
-            del self._refusals[next(iter(self._refusals))]
+        """Keep a refusal of the whole search, see RefusalCache.add."""
+        with _logged('cannot keep the refusal', spec):
+            self._refusals.add(spec, need, gains, took, reason)
 
     def forget_refusals(self) -> None:
-        """Something has changed that no host reports: aggregates."""
+        """Drop all refusals: aggregates have changed, which no host reports.
+        """
         self._refusals.clear()
 
     # -- for the admin --------------------------------------------------------
 
     def _count(self, what: str) -> None:
-        self._counts[what] += 1
+        """Count a request; write metrics and a log line now and then."""
         now = time.monotonic()
-        self._write_metrics()
-        if now - self._logged >= _LOG_EVERY:
-            self._logged = now
+        with self._lock:
+            self._counts[what] += 1
+            counts = dict(self._counts)
+            is_time = now - self._logged >= _LOG_EVERY
+            if is_time:
+                self._logged = now
+        if is_time:
             LOG.info(
-                'ghsched: index of %(hosts)d hosts, looked at %(age).1f s '
-                'ago, all of them %(rebuilt)d times; by the index '
-                '%(hits)d requests, by it in vain %(fallbacks)d, not for it '
-                '%(others)d, refused from memory %(remembered)d',
-                {'hosts': len(self.index.hosts), 'age': self.feed.age,
-                 'rebuilt': self.feed.rebuilt, **self._counts})
-
-    def _write_metrics(self) -> None:
-        figures = self._metrics.figures
-        figures.counts, figures.hosts = self._counts, len(self.index.hosts)
-        figures.rebuilt = self.feed.rebuilt
-        figures.looked = time.time() - self.feed.age
-        self._metrics.write()
+                'ghsched: index of %(hosts)d hosts, read %(age).1f s ago, '
+                'all of them %(rebuilt)d times: %(hits)d hits, '
+                '%(fallbacks)d fell back to a full search, %(others)d not '
+                'eligible, %(remembered)d refused from cache',
+                {'hosts': len(self.index), 'age': self.feed.age,
+                 'rebuilt': self.feed.rebuilt, **counts})
+        with _logged('cannot write metrics'):
+            self._metrics.write(index_metrics.Figures(
+                counts, len(self.index), self.feed.rebuilt,
+                time.time() - self.feed.age, self.feed.ahead,
+                self.feed.unread))
 
 
-def signature(spec: Any) -> str:
-    """The same for requests that ask for the same."""
-    return hashlib.sha256(jsonutils.dump_as_bytes(
-        _common(spec.obj_to_primitive()), sort_keys=True)).hexdigest()
+@contextlib.contextmanager
+def _logged(failure: str, spec: Any = None) -> Iterator[None]:
+    """Log any error of the block instead of raising it.
 
-
-def _common(document: Any) -> Any:
-    if isinstance(document, dict):
-        return {name: _common(value) for name, value in document.items()
-                if name not in _OF_ONE_REQUEST}
-    if isinstance(document, list):
-        return [_common(value) for value in document]
-    return document
+    :param failure: the work of the block, as "cannot ...".
+    """
+    try:
+        yield
+    except Exception:
+        LOG.exception('ghsched: %(failure)s (server %(server)s)',
+                      {'failure': failure,
+                       'server': getattr(spec, 'instance_uuid', '-')})

@@ -37,6 +37,7 @@ import oslo_messaging as messaging
 
 from ghsched_nova import compat
 from ghsched_nova.placement_client import PlacementClient
+from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.indexed import IndexedScheduler
@@ -66,15 +67,17 @@ _NO_REASON = ('', 'There are not enough hosts available.')
 
 
 class _Seen(threading.local):
-    """What became of the request that this thread schedules.
+    """State of the request that this thread schedules.
 
-    :ivar lost: whether it has lost a race for a host.
-    :ivar query: to Placement; empty until it is asked.
-    :ivar hosts: compute nodes in the answer.
-    :ivar filtered: what each filter did, for the last instance.
+    :ivar claims: of the whole request, over all of its searches.
+    :ivar lost: whether the request has lost a race for a host.
+    :ivar query: to Placement; empty until Placement is asked.
+    :ivar hosts: UUIDs of compute nodes in Placement's answer.
+    :ivar filtered: effect of each filter, for the last instance.
     """
 
     def __init__(self) -> None:
+        self.claims = Claims()
         self.start()
 
     def start(self) -> None:
@@ -110,8 +113,9 @@ class _NotingClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def claim_resources(self, *args: Any, **kwargs: Any) -> Any:
-        claimed = compat.claim_resources(self._client, *args, **kwargs)
+    def claim_resources(self, *args: Any, **kwargs: Any) -> bool:
+        """Claim, and note whether the claim was lost to another request."""
+        claimed = self._seen.claims.claim(self._client, *args, **kwargs)
         self._seen.lost = self._seen.lost or not claimed
         return claimed
 
@@ -156,6 +160,22 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
+        """Schedule a request; a request that fails holds nothing.
+
+        Nova itself removes the claims of a request that is refused.
+        """
+        self._seen.claims.start()
+        try:
+            return self._schedule_request(context, *args, **kwargs)
+        except exception.NoValidHost:
+            raise
+        except Exception:
+            self._seen.claims.release(context)
+            raise
+
+    def _schedule_request(self, context: Any, *args: Any,
+                          **kwargs: Any) -> Any:
+        """Schedule a request by the index, else by the whole search."""
         spec, indexed = kwargs.get('spec_obj'), self._indexed
         need = (indexed.need(context, spec, kwargs.get('instance_uuids'))
                 if indexed is not None and spec is not None else None)

@@ -22,7 +22,7 @@ from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.scheduler import index_feed
-from ghsched_nova.scheduler import indexed
+from ghsched_nova.scheduler import refusal_cache
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt.driver import GhschedLibvirtDriver
 from ghsched_placement import headroom
@@ -92,6 +92,19 @@ class WayTest(IndexTestCase):
             index, 'propose', side_effect=ValueError))
         self.boot(self.flavor(mem_bw_min=60))
         self.assertEqual((0, 1, 0), self.ways())
+
+    def test_request_that_fails_after_the_claim_holds_nothing(self):
+        self.start_host()
+        for target, hits in (
+                ('nova.scheduler.manager.SchedulerManager.'
+                 '_consume_selected_host', 0),
+                ('ghsched_nova.scheduler.host_index.Index.claim', 1)):
+            with mock.patch(target, side_effect=ValueError):
+                server = self.boot(self.flavor(mem_bw_min=20),
+                                   state='ACTIVE' if hits else 'ERROR')
+            self.assertEqual(
+                [20] * hits, list(self.bandwidth(server['id']).values()))
+            self.assertEqual(hits, self.ways()[0])
 
     def test_several_servers_in_one_request_are_searched_for(self):
         self.start_host()
@@ -266,8 +279,8 @@ class CellsTest(IndexTestCase):
                  for _number in range(2)}
         self.assertEqual({'host_a', 'host_b'}, found)
         self.assertEqual((2, 0, 0), self.ways())
-        cells = {host.row.cell for host in
-                 self.scheduler.manager._indexed.index.hosts.values()}
+        cells = {view.row.cell for view in
+                 self.scheduler.manager._indexed.index.views()}
         self.assertEqual(2, len(cells))
 
 
@@ -291,7 +304,7 @@ class SignatureTest(IndexTestCase):
             return objects.RequestSpec(
                 instance_uuid=uuid, flavor=objects.Flavor(
                     memory_mb=memory, extra_specs={}))
-        self.assertEqual(indexed.signature(spec(1, uuids.a)),
-                         indexed.signature(spec(1, uuids.b)))
-        self.assertNotEqual(indexed.signature(spec(1, uuids.a)),
-                            indexed.signature(spec(2, uuids.a)))
+        self.assertEqual(refusal_cache.signature(spec(1, uuids.a)),
+                         refusal_cache.signature(spec(1, uuids.b)))
+        self.assertNotEqual(refusal_cache.signature(spec(1, uuids.a)),
+                            refusal_cache.signature(spec(2, uuids.a)))

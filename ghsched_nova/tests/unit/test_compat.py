@@ -216,7 +216,7 @@ class ClaimTest(base.TestCase):
               'consumer_generation': 7}
 
     def claim(self, *answers):
-        """Whether it succeeds, and the methods and bodies of its requests."""
+        """Return the providers claimed, and the number of GETs and PUTs."""
         adapter = mock.Mock()
         adapter.put.side_effect = [
             mock.Mock(status_code=code, json=lambda: self.CONFLICT)
@@ -228,15 +228,15 @@ class ClaimTest(base.TestCase):
             context.get_admin_context(), 'guest',
             {'allocations': {'target': {'resources': {'VCPU': 1}}}},
             'project', 'user', '1.36')
-        return (claimed, adapter.get.call_count,
+        return (set(claimed), adapter.get.call_count,
                 [set(call.kwargs['json']['allocations'])
                  for call in adapter.put.call_args_list])
 
-    def test_a_new_guest_takes_one_request(self):
-        self.assertEqual((True, 0, [{'target'}]), self.claim(204))
+    def test_claim_of_a_new_guest_takes_one_request(self):
+        self.assertEqual(({'target'}, 0, [{'target'}]), self.claim(204))
 
-    def test_an_evacuated_guest_keeps_what_it_has(self):
-        self.assertEqual((True, 1, [{'target'}, {'source', 'target'}]),
+    def test_claim_of_an_evacuated_guest_adds_to_its_allocation(self):
+        self.assertEqual(({'target'}, 2, [{'target'}, {'source', 'target'}]),
                          self.claim(409, 204))
 
 

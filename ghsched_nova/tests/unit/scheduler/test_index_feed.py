@@ -12,16 +12,26 @@
 
 """What the index reads of a cell's database, and when."""
 
+import copy
 import datetime
+import functools
+import itertools
+import json
+import tracemalloc
 import types
 
 import fixtures
 from nova.db.main import models
+from oslo_utils import timeutils
 import sqlalchemy as sa
 from sqlalchemy import pool
 
+from ghsched_nova import compat
 from ghsched_nova.scheduler import host_index
+from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler import index_feed
+from ghsched_placement import headroom
 from ghsched_placement.tests import base
 
 _TIME = datetime.datetime(2026, 11, 1)
@@ -36,13 +46,16 @@ class LookTest(base.TestCase):
             connect_args={'check_same_thread': False})
         self.nodes = models.ComputeNode.__table__
         models.BASE.metadata.create_all(self.engine)
-        self.seen = []
+        self.log = self.useFixture(fixtures.FakeLogger(level=30))
         self.now = 1000.0
+        self.database_time = _TIME + datetime.timedelta(minutes=5)
         for name, value in (
                 ('ghsched_nova.compat.main_db.get_engine',
                  lambda context: self.engine),
                 ('ghsched_nova.compat.in_cells',
                  lambda context, cells, look: [look(cell) for cell in cells]),
+                ('ghsched_nova.compat.database_time',
+                 lambda context: self.database_time),
                 (f'{index_feed.__name__}.time.monotonic', lambda: self.now)):
             self.useFixture(fixtures.MonkeyPatch(name, value))
         self.index = host_index.Index()
@@ -65,12 +78,13 @@ class LookTest(base.TestCase):
                     **values))
 
     def look(self, later=2.0):
+        """Return the number of guests of each host after a look."""
         self.now += later
         self.feed.refresh(None, [self.cell], lambda _cell: set())
-        return {host.row.name: host.row.guests
-                for host in self.index.hosts.values()}
+        return {view.row.name: view.row.guests
+                for view in self.index.views()}
 
-    def test_all_hosts_at_first_and_then_those_that_changed(self):
+    def test_refresh_reads_all_hosts_and_then_those_that_changed(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
         self.assertEqual({'a': 0, 'b': 0}, self.look())
@@ -78,7 +92,7 @@ class LookTest(base.TestCase):
         self.assertEqual({'a': 0, 'b': 3}, self.look())
         self.assertEqual(1, self.feed.rebuilt)
 
-    def test_a_report_that_is_written_late_is_seen(self):
+    def test_refresh_reads_a_report_that_is_written_late(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
         self.look()
@@ -87,14 +101,15 @@ class LookTest(base.TestCase):
         self.change('a', 9, stats='{"num_instances": "1"}')
         self.assertEqual({'a': 1, 'b': 0}, self.look())
 
-    def test_a_host_that_was_deleted_is_forgotten(self):
+    def test_refresh_drops_a_host_that_was_deleted(self):
         self.add('a', _TIME)
         self.look()
         self.change('a', 0, deleted=1,
                     deleted_at=_TIME + datetime.timedelta(seconds=5))
         self.assertEqual({}, self.look())
 
-    def test_the_number_of_hosts_says_that_one_was_missed(self):
+    def test_refresh_drops_a_host_without_a_record_at_the_next_full_look(
+            self):
         self.add('a', _TIME)
         self.add('b', _TIME)
         self.look()
@@ -102,13 +117,186 @@ class LookTest(base.TestCase):
             connection.execute(self.nodes.delete().where(
                 self.nodes.c.uuid == 'a'))
         self.assertEqual({'a': 0, 'b': 0}, self.look())
-        self.assertEqual({'b': 0}, self.look(index_feed.COUNT))
-        self.look(index_feed.COUNT)
-        self.assertEqual(2, self.feed.rebuilt)
+        self.assertEqual({'b': 0}, self.look(index_feed.FULL))
 
-    def test_a_report_that_is_later_still_is_seen_at_last(self):
+    def test_refresh_keeps_hosts_of_a_cell_that_does_not_answer(self):
+        self.add('a', _TIME)
+        self.look()
+        self.assertTrue(self.feed.is_current)
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.compat.in_cells', lambda *_args: [None]))
+        self.assertEqual({'a': 0}, self.look(index_feed.FULL))
+        self.assertFalse(self.feed.is_current)
+
+    def test_refresh_reads_a_report_of_a_late_clock_at_the_next_full_look(
+            self):
         self.add('a', _TIME)
         self.look()
         self.change('a', -60, stats='{"num_instances": "1"}')
-        self.assertEqual({'a': 0}, self.look(index_feed.COUNT))
+        self.assertEqual({'a': 0}, self.look())
         self.assertEqual({'a': 1}, self.look(index_feed.FULL))
+
+    def test_refresh_with_a_clock_ahead_reads_reports_of_other_hosts(self):
+        self.add('a', _TIME)
+        self.add('b', _TIME)
+        self.look()
+        self.change('b', 3600, stats='{"num_instances": "1"}')
+        self.assertEqual({'a': 0, 'b': 1}, self.look())
+        for guests in range(3):
+            self.change('a', 10 + guests,
+                        stats=f'{{"num_instances": "{guests}"}}')
+            self.assertEqual({'a': guests, 'b': 1}, self.look())
+        self.assertEqual(1, self.feed.ahead)
+        self.assertEqual(1, self.log.output.count('check the clocks'))
+        self.database_time += datetime.timedelta(hours=2)
+        self.look()
+        self.assertEqual(0, self.feed.ahead)
+
+    def test_refresh_drops_a_host_with_a_malformed_report(self):
+        self.add('a', _TIME)
+        self.add('b', _TIME)
+        self.look()
+        for seconds in (10, 11):
+            self.change('a', seconds, numa_topology='{}')
+            self.assertEqual({'b': 0}, self.look())
+        self.assertEqual(1, self.feed.unread)
+        self.assertEqual(1, self.log.output.count(
+            'cannot read the report of host a'))
+        self.change('a', 12, numa_topology=None)
+        self.assertEqual({'a': 0, 'b': 0}, self.look())
+        self.assertEqual(0, self.feed.unread)
+
+    def test_refresh_in_another_thread_is_not_waited_for(self):
+        self.add('a', _TIME)
+        self.look()
+        self.add('b', _TIME + datetime.timedelta(seconds=9))
+        with self.feed._lock:
+            self.assertEqual({'a': 0}, self.look())
+        self.assertEqual({'a': 0, 'b': 0}, self.look())
+
+
+class DatabaseTimeTest(base.TestCase):
+
+    def test_database_time_of_sqlite_is_utc(self):
+        engine = sa.create_engine('sqlite://')
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.compat.main_db.get_engine',
+            lambda context: engine))
+        before = timeutils.utcnow().replace(microsecond=0)
+        found = compat.database_time(None)
+        self.assertTrue(before <= found <= timeutils.utcnow(), found)
+
+
+#: A report as Nova writes it, by column.
+_REPORT = {
+    'stats': {'num_instances': '0', **headroom.write(headroom.Headroom(
+        1., 1, 5, {0: 50, 1: 50}))},
+    'numa_topology': {'nova_object.data': {'cells': [{
+        'nova_object.data': {
+            'id': number, 'cpuset': [0, 1], 'pcpuset': [2, 3],
+            'cpu_usage': 0, 'memory': 1000, 'memory_usage': 0,
+            'pinned_cpus': [], 'siblings': [], 'mempages': [{
+                'nova_object.data': {'size_kb': 4, 'total': 256000,
+                                     'used': 0, 'reserved': 0}}],
+            'network_metadata': {'nova_object.data': {
+                'physnets': ['x'], 'tunneled': False}}}}
+        for number in range(2)]}},
+    'pci_stats': {'nova_object.data': {'objects': [{'nova_object.data': {
+        'numa_node': 0, 'vendor_id': 'a', 'product_id': 'b',
+        'count': 2}}]}}}
+
+
+def _paths(document, path=()):
+    """Yield the path of each value in a document."""
+    found = (document.items() if isinstance(document, dict)
+             else enumerate(document) if isinstance(document, list) else ())
+    for name, value in found:
+        yield (*path, name)
+        yield from _paths(value, (*path, name))
+
+
+class ForgedReportTest(base.TestCase):
+    """A compromised compute host writes what it likes into its report."""
+
+    VALUES: tuple[object, ...] = (
+        None, -1, 0, 1e308, float('inf'), float('nan'), 'x', '', [], [1], {},
+        {'a': 1}, True, 2 ** 53 + 1, 10 ** 40, 3 * 10 ** 9, '9' * 4000,
+        [[[]]], ['x' * 99], '1')
+
+    NEEDS = (Need((NodeNeed(pinned=1, memory=10, page=4,
+                            devices=((('a', 'b'), 1),)),)),
+             Need((NodeNeed(shared=1, memory=10), NodeNeed(shared=1)),
+                  groups=1, steered=True))
+
+    def setUp(self):
+        super().setUp()
+        self.rows = [index_feed.read('c', self.report(name, 0))
+                     for name in ('good', 'evil')]
+
+    def report(self, name, updated=1, **columns):
+        return {'uuid': name, 'host': name, 'updated_at': updated,
+                'ram_allocation_ratio': 1.0, 'cpu_allocation_ratio': 1.0,
+                **{column: json.dumps(columns.get(column, document))
+                   for column, document in _REPORT.items()}}
+
+    def use(self, report):
+        """Go through all of the index with a host that has sent a report."""
+        index = host_index.Index()
+        index.report(self.rows, (), 0.0)
+        index.claim('evil', 'x', self.NEEDS[1], 0.0)
+        try:
+            index.report([index_feed.read('c', report)], (), 1.0)
+        except Exception:
+            return
+        for need in self.NEEDS:
+            found = index.propose(need, lambda _row: True, (), 1.0)
+            index.may_fit_since(need, 0)
+            index.claim('evil', 'y', need, 1.0)
+            # MiB of 2 ** 53 pages of as many KiB.
+            self.assertTrue(all(
+                abs(left) < 2 ** 97 for view in found
+                for room in view.rooms for left in (
+                    room.pinned, room.shared, *room.pages.values(),
+                    *room.devices.values())))
+
+    def test_read_of_any_value_in_any_place_is_refused_or_bounded(self):
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for column, document in _REPORT.items():
+            for path, value in itertools.product(_paths(document),
+                                                 self.VALUES):
+                forged = copy.deepcopy(document)
+                place = functools.reduce(lambda found, name: found[name],
+                                         path[:-1], forged)
+                place[path[-1]] = value
+                self.use(self.report('evil', **{column: forged}))
+        self.assertLess(tracemalloc.get_traced_memory()[1], 2 ** 25)
+
+    def test_read_of_forged_pages_takes_no_memory(self):
+        forged = copy.deepcopy(_REPORT['numa_topology'])
+        cell = forged['nova_object.data']['cells'][0]['nova_object.data']
+        cell['mempages'][0]['nova_object.data'].update(size_kb='x',
+                                                       total=3 * 10 ** 9)
+        self.assertRaises(TypeError, index_feed.read, 'c',
+                          self.report('evil', numa_topology=forged))
+
+    def test_read_of_an_oversized_column_is_refused(self):
+        for column in _REPORT:
+            self.assertRaisesRegex(
+                ValueError, f'{column} has', index_feed.read, 'c',
+                {**self.report('evil'),
+                 column: ' ' * (index_feed.MAX_TEXT + 1)})
+
+    def test_read_of_too_many_nodes_is_refused(self):
+        cells = _REPORT['numa_topology']['nova_object.data']['cells'] * 129
+        self.assertRaisesRegex(
+            ValueError, '258 NUMA nodes', index_feed.read, 'c', self.report(
+                'evil', numa_topology={'nova_object.data': {
+                    'cells': cells}}))
+
+    def test_read_of_a_forged_ratio_is_refused(self):
+        for ratio in (float('inf'), float('nan'), -1.0, 'x', 2.0 ** 60):
+            for name in ('ram', 'cpu'):
+                self.assertRaises(ValueError, index_feed.read, 'c', {
+                    **self.report('evil'),
+                    f'{name}_allocation_ratio': ratio})

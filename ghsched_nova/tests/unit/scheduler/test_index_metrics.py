@@ -19,6 +19,8 @@ from prometheus_client import parser
 from ghsched_nova.scheduler import index_metrics
 from ghsched_placement.tests import base
 
+FIGURES = index_metrics.Figures()
+
 
 class WriterTest(base.TestCase):
 
@@ -33,36 +35,36 @@ class WriterTest(base.TestCase):
                 for family in parser.text_string_to_metric_families(
                     self.file.read_text()) for sample in family.samples}
 
-    def test_what_became_of_requests(self):
-        self.writer.figures.counts = {'hits': 3, 'fallbacks': 1}
-        self.writer.figures.hosts = 7
-        self.writer.write()
+    def test_write_renders_all_figures(self):
+        self.writer.write(index_metrics.Figures(
+            {'hits': 3, 'fallbacks': 1}, hosts=7, ahead=2, unread=1))
         found = self.samples()
         self.assertEqual(
             {'index': 3, 'index_in_vain': 1, 'whole': 0,
              'refused_from_memory': 0},
             {way: value for (name, way), value in found.items()
              if name == 'ghsched_scheduler_requests_total'})
-        self.assertEqual(7, found['ghsched_scheduler_index_hosts', None])
+        self.assertEqual([7, 2, 1], [
+            found[f'ghsched_scheduler_index_hosts{kind}', None]
+            for kind in ('', '_ahead', '_unread')])
 
-    def test_not_with_each_request(self):
-        self.writer.write()
-        self.writer.figures.hosts = 7
-        self.writer.write()
+    def test_write_a_moment_later_keeps_the_file(self):
+        self.writer.write(FIGURES)
+        self.writer.write(index_metrics.Figures(hosts=7))
         self.assertEqual(
             0, self.samples()['ghsched_scheduler_index_hosts', None])
 
-    def test_files_of_processes_that_have_ended_go(self):
+    def test_write_removes_files_of_processes_that_have_ended(self):
         stale = self.directory / 'ghsched_scheduler_99999999.prom'
         other = self.directory / 'ghsched_scheduler_x.prom'
         stale.touch()
         other.touch()
-        self.writer.write()
+        self.writer.write(FIGURES)
         self.assertEqual({self.file, other}, set(self.directory.iterdir()))
 
-    def test_a_directory_that_is_not_there_is_no_error(self):
-        index_metrics.Writer('/nonexistent').write()
+    def test_write_to_a_missing_directory_raises_nothing(self):
+        index_metrics.Writer('/nonexistent').write(FIGURES)
 
-    def test_no_directory_no_file(self):
-        index_metrics.Writer('').write()
+    def test_write_without_a_directory_writes_nothing(self):
+        index_metrics.Writer('').write(FIGURES)
         self.assertEqual([], list(self.directory.iterdir()))

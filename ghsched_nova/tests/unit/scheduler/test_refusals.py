@@ -24,6 +24,7 @@ from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler.host_index import NodeRoom
 from ghsched_nova.scheduler.host_index import Row
 from ghsched_nova.scheduler import indexed
+from ghsched_nova.scheduler import refusal_cache
 from ghsched_placement.tests import base
 
 NEED = Need((NodeNeed(pinned=4),))
@@ -45,6 +46,10 @@ class RefusalsTest(base.TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.compat.cache_host_topologies', lambda _n: None))
         self.indexed = indexed.IndexedScheduler(None)
+        self.is_current = True
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.scheduler.index_feed.Feed.is_current',
+            property(lambda _feed: self.is_current)))
 
     def refuse(self, took=0.0, need=NEED):
         self.indexed.refused(spec(), need, self.indexed.index.gains, took,
@@ -58,30 +63,30 @@ class RefusalsTest(base.TestCase):
             return True
         return False
 
-    def test_the_same_is_refused_again_for_a_while(self):
+    def test_refusal_of_an_equal_request_is_repeated_for_a_while(self):
         self.refuse()
         self.assertTrue(self.is_remembered())
         self.assertFalse(self.is_remembered('other'))
-        self.now += indexed.REFUSAL_AGE[0] + 1
+        self.now += refusal_cache.AGE[0] + 1
         self.assertFalse(self.is_remembered())
 
-    def test_hosts_may_offer_more_bursts_without_a_report(self):
+    def test_refusal_of_a_guest_with_bursts_is_not_repeated(self):
         self.refuse(need=replace(NEED, unreported=True))
         self.assertFalse(self.is_remembered())
 
-    def test_a_search_that_took_long_is_not_soon_repeated(self):
+    def test_refusal_of_a_long_search_is_repeated_for_longer(self):
         self.refuse(took=2.0)
-        self.now += 2 * indexed.REFUSAL_TIMES - 1
+        self.now += 2 * refusal_cache.SEARCH_TIMES - 1
         self.assertTrue(self.is_remembered())
         self.now += 2
         self.assertFalse(self.is_remembered())
 
-    def test_no_refusal_is_remembered_for_long(self):
+    def test_refusal_is_dropped_after_the_maximum_age(self):
         self.refuse(took=1000.0)
-        self.now += indexed.REFUSAL_AGE[1] + 1
+        self.now += refusal_cache.AGE[1] + 1
         self.assertFalse(self.is_remembered())
 
-    def test_a_host_that_has_got_room_ends_it(self):
+    def test_refusal_is_dropped_when_a_host_has_gained_room(self):
         def report(pinned, updated):
             self.indexed.index.report([Row(
                 'u', 'h', 'c', updated, (NodeRoom(
@@ -93,7 +98,18 @@ class RefusalsTest(base.TestCase):
         report(4, 3)
         self.assertFalse(self.is_remembered())
 
-    def test_aggregates_that_change_end_it(self):
+    def test_refusal_is_dropped_when_aggregates_change(self):
         self.refuse()
         self.indexed.forget_refusals()
+        self.assertFalse(self.is_remembered())
+
+    def test_refusal_is_not_repeated_while_a_cell_does_not_answer(self):
+        self.refuse()
+        self.is_current = False
+        self.assertFalse(self.is_remembered())
+
+    def test_refusal_is_not_repeated_when_the_lookup_fails(self):
+        self.refuse()
+        self.useFixture(fixtures.MockPatchObject(
+            self.indexed.index, 'may_fit_since', side_effect=ValueError))
         self.assertFalse(self.is_remembered())

@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Claims of a request in Placement, released if the request fails.
+
+nova-conductor buries a server whose request failed with an unexpected error,
+and leaves its allocations in Placement.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova import compat
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """A claim of one server.
+
+    :param client: of Placement, with which it was claimed.
+    :param allocations: ``{provider: {'resources': {class: amount}}}`` that the
+        claim adds.
+    :param certain: whether Placement has confirmed the claim.
+    """
+
+    client: Any
+    allocations: Mapping[str, Any]
+    certain: bool
+
+
+class Claims:
+    """Claims of the request that one thread schedules."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, _Claim] = {}    # the last, by consumer
+
+    def start(self) -> None:
+        """Forget the claims of the thread's last request."""
+        self._claims = {}
+
+    def claim(self, client: Any, context: Any, consumer: str,
+              request: Mapping[str, Any], *args: Any,
+              **kwargs: Any) -> bool:
+        """Claim as ``SchedulerReportClient.claim_resources`` does."""
+        wanted = request['allocations']
+        self._claims[consumer] = _Claim(client, wanted, certain=False)
+        added = compat.claim_resources(client, context, consumer, request,
+                                       *args, **kwargs)
+        if added:
+            self._claims[consumer] = _Claim(
+                client, {uuid: wanted[uuid] for uuid in added}, certain=True)
+        else:
+            del self._claims[consumer]
+        return bool(added)
+
+    def release(self, context: Any) -> None:
+        """Remove the claims from Placement; raises nothing."""
+        for consumer, claim in self._claims.items():
+            try:
+                if claim.certain or _is_alone(context, consumer, claim):
+                    claim.client.remove_resources_from_instance_allocation(
+                        context, consumer, claim.allocations)
+                    LOG.info('ghsched: server %(server)s: released the '
+                             'claim of a request that failed',
+                             {'server': consumer})
+            except Exception as error:
+                LOG.error('ghsched: server %(server)s: cannot release the '
+                          'claim of a request that failed: %(error)s. If '
+                          'openstack resource provider allocation show '
+                          '%(server)s lists any, they belong to no guest',
+                          {'server': consumer, 'error': error})
+        self.start()
+
+
+def _is_alone(context: Any, consumer: str, claim: _Claim) -> bool:
+    """Whether a claim without an answer is all that a server holds."""
+    held = claim.client.get_allocs_for_consumer(
+        context, consumer)['allocations']
+    return bool(held) and held.keys() <= claim.allocations.keys()

@@ -1,0 +1,117 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Refusals of whole searches that nova-scheduler repeats from memory."""
+
+from dataclasses import dataclass
+import hashlib
+import threading
+import time
+from typing import Any
+
+from oslo_serialization import jsonutils
+
+from ghsched_nova.scheduler.host_index import Index
+from ghsched_nova.scheduler.host_index import Need
+
+#: Minimum and maximum seconds for which a refusal holds, while no host that
+#: seems to have room has gained any.
+AGE = 5.0, 300.0
+
+#: Ratio of the time for which a refusal holds to the time that its search
+#: took: repeated requests take no more than this part of a scheduler's time.
+SEARCH_TIMES = 30
+
+#: Maximum number of refusals that are kept.
+_MAX_REFUSALS = 256
+
+#: Fields that differ between two requests for the same.
+_OF_ONE_REQUEST = frozenset({'instance_uuid', 'request_id', 'requester_id',
+                             'id', 'nova_object.changes'})
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A whole search without a result.
+
+    :param until: when it is dropped, in seconds of the monotonic clock.
+    :param gains: gains of the index when the search began.
+    """
+
+    until: float
+    gains: int
+    reason: str
+
+
+class RefusalCache:
+    """Refusals by request; safe for threads.
+
+    :param index: tells which hosts have gained room since a refusal.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._refusals: dict[str, _Refusal] = {}
+
+    def find(self, spec: Any, need: Need) -> str | None:
+        """Return the reason of a refusal that still holds; None if none."""
+        name = signature(spec)
+        with self._lock:
+            known = self._refusals.get(name)
+        if known is None or time.monotonic() > known.until or (
+                self._index.may_fit_since(need, known.gains)):
+            return None
+        return known.reason
+
+    def add(self, spec: Any, need: Need, gains: int, took: float,
+            reason: str) -> None:
+        """Keep a refusal of the whole search.
+
+        A guest with bursts is left out: hosts offer more of them when they
+        have measured that they can, without a report.
+
+        :param gains: gains of the index when the search began.
+        :param took: seconds that the search took.
+        """
+        if need.unreported:
+            return
+        name = signature(spec)
+        least, most = AGE
+        found = _Refusal(
+            time.monotonic() + min(max(least, SEARCH_TIMES * took), most),
+            gains, reason)
+        with self._lock:
+            self._refusals.pop(name, None)
+            self._refusals[name] = found
+            if len(self._refusals) > _MAX_REFUSALS:
+                del self._refusals[next(iter(self._refusals))]
+
+    def clear(self) -> None:
+        """Drop all refusals."""
+        with self._lock:
+            self._refusals.clear()
+
+
+def signature(spec: Any) -> str:
+    """Return a text that is equal for requests for the same."""
+    return hashlib.sha256(jsonutils.dump_as_bytes(
+        _common(spec.obj_to_primitive()), sort_keys=True)).hexdigest()
+
+
+def _common(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {name: _common(value) for name, value in document.items()
+                if name not in _OF_ONE_REQUEST}
+    if isinstance(document, list):
+        return [_common(value) for value in document]
+    return document

@@ -1,0 +1,291 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Objects that the threads of nova-scheduler share, under native threads."""
+
+import collections
+import datetime
+import threading
+import types
+
+import fixtures
+from nova import exception
+from nova import objects
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from ghsched_nova.scheduler import host_index
+from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeNeed
+from ghsched_nova.scheduler.host_index import NodeRoom
+from ghsched_nova.scheduler.host_index import Row
+from ghsched_nova.scheduler import index_feed
+from ghsched_nova.scheduler import index_metrics
+from ghsched_nova.scheduler import indexed
+from ghsched_nova.scheduler import manager
+from ghsched_nova.scheduler import refusal_cache
+from ghsched_placement import gradient
+from ghsched_placement import headroom
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
+
+HOSTS = 20
+WORKERS = 7
+STEPS = 100
+CPUS = 16
+
+NEEDS = [Need(tuple(NodeNeed(pinned=pinned, memory=10, bandwidth=5)
+                    for pinned in nodes), groups=1, label=nodes)
+         for nodes in ((1,), (2,), (3, 1), (4, 4))]
+
+
+def row(number, updated, free=CPUS):
+    """Return the report of a host of two NUMA nodes."""
+    name = f'h{number}'
+    return Row(name, name, 'c', updated, tuple(
+        NodeRoom(node, CPUS, free, 0, {0: 10 ** 6}, 100)
+        for node in range(2)), steered=True, left=headroom.Headroom(
+            float(updated), 0, 50, {0: 100, 1: 100}))
+
+
+def anywhere(_row):
+    return True
+
+
+class IndexStressTest(base.TestCase):
+    """Requests of many threads, and a feed of reports."""
+
+    def setUp(self):
+        super().setUp()
+        self.index = host_index.Index()
+        self.updated = 1
+        self.index.report([row(number, 1) for number in range(HOSTS)], (), 0)
+        self.placed = [collections.deque() for _number in range(WORKERS)]
+
+    def request(self, number, chance):
+        """Schedule one guest, as the thread of a request does."""
+        placed = self.placed[number]
+        if len(placed) > 3 or (placed and chance.random() < .3):
+            self.index.release(placed.popleft())
+        need = chance.choice(NEEDS)
+        self.index.may_fit_since(need, self.index.gains - 5)
+        found = self.index.propose(need, anywhere, ('h3',), 0)
+        assert all(view.fit(need) for view in found)
+        if not found:
+            return
+        uuid = chance.choice(found).row.uuid
+        if chance.random() < .2:
+            self.index.refuse([uuid], need, 0)
+            return
+        self.index.correct(uuid, {0: 100}, 50, asked=0, now=0)
+        consumer = f'{number}-{chance.random()}'
+        self.index.claim(uuid, consumer, need, 0)
+        placed.append(consumer)
+
+    def report(self, chance):
+        """Report some hosts, drop one and mark one as down."""
+        self.updated += 1
+        self.index.report([row(number, self.updated, CPUS - 1)
+                           for number in range(HOSTS)
+                           if chance.random() < .5],
+                          [f'h{chance.randrange(HOSTS)}'], 0)
+        self.index.set_unavailable({f'h{chance.randrange(HOSTS)}'})
+
+    def test_index_after_10000_concurrent_steps_equals_a_fresh_one(self):
+        self.assertEqual([], threads.stress(
+            [lambda chance, number=number: self.request(number, chance)
+             for number in range(WORKERS)] + [self.report], 1250,
+            fine=False))
+        self.check_views()
+        for consumer in [one for of in self.placed for one in of]:
+            self.index.release(consumer)
+        rows = [row(number, 0) for number in range(HOSTS)]
+        self.index.report(rows, (), 0)
+        fresh = host_index.Index()
+        fresh.report(rows, (), 0)
+        found = {view.row.uuid: (view.row, view.rooms, view.groups)
+                 for view in self.index.views()}
+        self.assertEqual({view.row.uuid: (view.row, view.rooms, view.groups)
+                          for view in fresh.views()}, found)
+        self.assertEqual((HOSTS, {}), (len(self.index), self.index._placed))
+
+    def test_index_under_native_threads_subtracts_all_claims(self):
+        self.assertEqual([], threads.stress(
+            [lambda chance, number=number: self.request(number, chance)
+             for number in range(WORKERS)] + [self.report], 20))
+        self.check_views()
+
+    def check_views(self):
+        """Check that each view is the report without the claims left."""
+        for host in self.index._hosts.values():
+            rooms = [room_of(host, node) for node in host.view.row.nodes]
+            groups = host._groups
+            for claim in host._claims.values():
+                groups -= claim.need.groups
+                for place, need in zip(claim.nodes, claim.need.nodes,
+                                       strict=True):
+                    rooms[place] -= collections.Counter(
+                        cpus=need.pinned, share=need.bandwidth)
+            self.assertEqual(
+                ([(room['cpus'], room['share']) for room in rooms], groups),
+                ([(room.pinned, room.bandwidth) for room in host.view.rooms],
+                 host.view.groups))
+
+
+def room_of(host, node):
+    """Return what a node has without the claims of this scheduler."""
+    return collections.Counter(cpus=node.pinned,
+                               share=host._bandwidth[node.number])
+
+
+class RefusalStressTest(base.TestCase):
+
+    def test_refusals_under_native_threads_stay_bounded(self):
+        cache = refusal_cache.RefusalCache(host_index.Index())
+        self.patch(refusal_cache, '_MAX_REFUSALS', 4)
+        specs = [objects.RequestSpec(
+            instance_uuid=uuids.instance, flavor=objects.Flavor(
+                name=str(number), memory_mb=1, extra_specs={}))
+            for number in range(12)]
+
+        def step(chance):
+            spec = chance.choice(specs)
+            cache.add(spec, NEEDS[0], 0, 1.0, spec.flavor.name)
+            assert cache.find(spec, NEEDS[0]) in (None, spec.flavor.name)
+            if chance.random() < .05:
+                cache.clear()
+        self.assertEqual([], threads.stress([step] * 4, 40))
+        self.assertLessEqual(len(cache._refusals), 4)
+
+
+class FeedStressTest(base.TestCase):
+
+    TIME = datetime.datetime(2026, 11, 1)
+
+    def setUp(self):
+        super().setUp()
+        self.patch(index_feed, 'REFRESH', 0.0)
+        self.hosts = {f'h{number}': 0 for number in range(HOSTS)}
+        for name, value in (
+                ('in_cells', lambda _context, cells, look: [
+                    look(cell) for cell in cells]),
+                ('database_time', lambda _context: self.TIME
+                 + datetime.timedelta(days=1)),
+                ('changed_compute_nodes', self.changed),
+                ('compute_node_reports', self.reports)):
+            self.useFixture(fixtures.MonkeyPatch(
+                f'ghsched_nova.compat.{name}', value))
+        self.feed = index_feed.Feed(host_index.Index())
+
+    def at(self, updated):
+        return self.TIME + datetime.timedelta(seconds=updated)
+
+    def changed(self, _context, since):
+        return [(uuid, self.at(updated), 0)
+                for uuid, updated in list(self.hosts.items())
+                if since is None or self.at(updated) >= since]
+
+    def reports(self, _context, uuids_of_hosts):
+        return [{'uuid': uuid, 'host': uuid,
+                 'updated_at': self.at(self.hosts[uuid]), 'stats':
+                 f'{{"num_instances": "{self.hosts[uuid]}"}}',
+                 'numa_topology': None, 'pci_stats': None}
+                for uuid in uuids_of_hosts]
+
+    def refresh(self, _chance=None):
+        self.feed.refresh(None, [types.SimpleNamespace(cell_uuid='c')],
+                          lambda _cell: set())
+
+    def report(self, chance):
+        self.hosts[f'h{chance.randrange(HOSTS)}'] += 1
+
+    def test_feed_under_native_threads_equals_the_database(self):
+        self.assertEqual([], threads.stress(
+            [self.refresh] * 4 + [self.report], STEPS))
+        self.feed._full_at = float('-inf')
+        self.refresh()
+        self.assertEqual(self.hosts, {
+            view.row.uuid: view.row.guests
+            for view in self.feed.index.views()})
+
+
+class Scheduler(manager.GhschedSchedulerManager):
+    """The manager without Nova's part."""
+
+    def __init__(self, by_index):
+        self._indexed = by_index
+
+
+class RequestStressTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.compat.cache_host_topologies', lambda _n: None))
+        self.indexed = indexed.IndexedScheduler(None)
+        self.indexed.index.report([row(number, 0) for number in range(4)],
+                                  (), 0)
+        self.patch(self.indexed, 'need', lambda *_args: NEEDS[0])
+
+    def test_requests_under_native_threads_are_all_counted(self):
+        self.assertEqual([], threads.stress(
+            [lambda _chance: self.indexed._count('hits')] * 8, STEPS))
+        self.assertEqual(8 * STEPS * threads.SCALE,
+                         self.indexed._counts['hits'])
+
+    def test_requests_under_native_threads_never_fail_after_the_claim(self):
+        claimed, lock = set(), threading.Lock()
+
+        def select(spec, need, _run):
+            """Claim in Placement, as IndexedScheduler.select does."""
+            found = self.indexed.index.propose(need, anywhere, (), 0)
+            if not found:
+                raise exception.NoValidHost(reason='')
+            with lock:
+                claimed.add(spec.instance_uuid)
+            return [[types.SimpleNamespace(
+                compute_node_uuid=found[0].row.uuid)]]
+        self.patch(self.indexed, 'select', select)
+        scheduler = Scheduler(self.indexed)
+
+        def step(chance):
+            uuid = str(chance.random())
+            try:
+                scheduler.select_destinations(
+                    None, spec_obj=types.SimpleNamespace(instance_uuid=uuid),
+                    instance_uuids=[uuid], return_objects=True)
+            except Exception:
+                assert uuid not in claimed
+            if chance.random() < .95:
+                self.indexed.index.release(uuid)
+        self.assertEqual([], threads.stress([step] * 8, STEPS // 2))
+        self.assertEqual(8 * (STEPS // 2) * threads.SCALE, len(claimed))
+
+
+class OthersStressTest(base.TestCase):
+
+    def test_mix_under_native_threads_counts_the_last_requests(self):
+        mix = gradient.Mix()
+        kinds = [gradient.Kind(((number, 0, 0, 0, 0),)) for number in range(9)]
+
+        def step(chance):
+            mix.learn(chance.choice(kinds))
+            assert round(sum(mix.shares().values()), 6) == 1
+        self.assertEqual([], threads.stress([step] * 6, STEPS))
+        self.assertEqual(collections.Counter(mix._last), mix._count)
+
+    def test_metrics_under_native_threads_are_written_whole(self):
+        directory = self.useFixture(fixtures.TempDir()).path
+        writer = index_metrics.Writer(directory)
+        self.patch(index_metrics, 'EVERY', 0.0)
+        self.assertEqual([], threads.stress(
+            [lambda chance: writer.write(index_metrics.Figures(
+                {'hits': chance.randrange(9)}))] * 6, 20))
