@@ -26,6 +26,7 @@ from dataclasses import field
 import functools
 import os
 from pathlib import Path
+import threading
 import time
 
 from ghsched_nova.monitor import rates
@@ -68,7 +69,9 @@ class Round:
 
 
 class Reader:
-    """Reads rounds, and makes bandwidths of two of them.
+    """Reads rounds, and computes bandwidths from two of them.
+
+    Safe for threads: one round is read at a time.
 
     :param resctrl: where resctrl is mounted.
     :param sysfs: where sysfs is mounted.
@@ -87,6 +90,7 @@ class Reader:
         self._told = told or {}
         self._clock = clock
         self._occupancy = occupancy
+        self._lock = threading.RLock()
         self._mount: tuple[int, ...] = ()
         self._looked = 0.0
         self._host: topology.Host | None = None
@@ -98,22 +102,23 @@ class Reader:
         return self._last
 
     def host(self) -> topology.Host:
-        """The facts of the host, which a new mount may change.
+        """Return the facts of the host, which a new mount may change.
 
-        :raises MonitorUnavailable: when it reports no bandwidth.
+        :raises MonitorUnavailable: if the host reports no bandwidth.
         """
-        mount = _identity(self._resctrl / 'info')
-        now = self._clock()
-        if (self._host is not None and mount == self._mount
-                and now - self._looked < FRESH):
-            return self._host
-        before, self._host = self._host, None
-        host = topology.read_host(self._resctrl, self._sysfs, self._told)
-        if (before is None or mount != self._mount
-                or before.monitor != host.monitor):
-            self._last = None
-        self._host, self._mount, self._looked = host, mount, now
-        return host
+        with self._lock:
+            mount = _identity(self._resctrl / 'info')
+            now = self._clock()
+            if (self._host is not None and mount == self._mount
+                    and now - self._looked < FRESH):
+                return self._host
+            before, self._host = self._host, None
+            host = topology.read_host(self._resctrl, self._sysfs, self._told)
+            if (before is None or mount != self._mount
+                    or before.monitor != host.monitor):
+                self._last = None
+            self._host, self._mount, self._looked = host, mount, now
+            return host
 
     def read(self) -> Round:
         """One round.
@@ -144,16 +149,17 @@ class Reader:
         return Round(host, places, tuple(groups), readings, occupancy)
 
     def usage(self) -> view.Usage:
-        """Bandwidths since the time before.
+        """Return the bandwidths since the round before.
 
-        The first time there is none of a counter; its state is FIRST.
+        The first round has no rate of a counter; its state is FIRST.
 
         :raises MonitorUnavailable: as :meth:`read`.
         """
-        now = self.read()
-        before = self._last.readings if self._last is not None else {}
-        self._last = now
-        figures = rates.figures(before, now.readings, now.host.monitor.unit)
+        with self._lock:
+            now = self.read()
+            before, self._last = self._last, now
+        figures = rates.figures(before.readings if before else {},
+                                now.readings, now.host.monitor.unit)
         cached = _cached(now.occupancy)
         return view.Usage(
             now.host,

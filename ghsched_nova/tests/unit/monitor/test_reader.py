@@ -16,6 +16,7 @@
 All figures are simulated.
 """
 
+import itertools
 import os
 from pathlib import Path
 import shutil
@@ -32,6 +33,7 @@ from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
 
 State = rates.State
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
@@ -278,3 +280,21 @@ class CapturedTest(base.TestCase):
         with tempfile.TemporaryDirectory() as top:
             self.assertRaises(topology.MonitorUnavailable,
                               topology.read_host, Path(top), Path(top))
+
+
+class ThreadsTest(ReaderTestCase):
+    """Requests for the diagnostics of guests, each in a thread."""
+
+    def test_reader_under_native_threads_has_a_rate_for_each_round(self):
+        host = self.host('intel')
+        host.group(QEMU, tid=100)
+        host.sync()
+        shared = reader.Reader(host.root, host.top / 'sysfs',
+                               clock=itertools.count().__next__)
+        shared.usage()
+
+        def step(_chance):
+            states = {figure.state for group in shared.usage().groups
+                      for figure in group.used.values()}
+            assert states == {State.OK}, states
+        self.assertEqual([], threads.stress([step] * 6, 6))
