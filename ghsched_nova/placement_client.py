@@ -18,8 +18,11 @@ from typing import Any
 from urllib import parse
 
 from keystoneauth1 import exceptions
+from oslo_log import log as logging
 
 from ghsched_placement import tree
+
+LOG = logging.getLogger(__name__)
 
 #: With consumer generations (1.28) and same_subtree (1.36), and before
 #: consumer types (1.38), which Nova does not set.
@@ -129,8 +132,9 @@ class PlacementClient:
             response = getattr(self._session, method)(url, *body,
                                                       version=VERSION)
         except exceptions.ClientException as error:
-            raise PlacementError(
-                f'Placement cannot be asked: {error}') from error
+            LOG.warning('Placement does not answer: %s', error)
+            raise PlacementError('Placement does not answer'
+                                 ) from error
         if response.status_code not in (200, 204):
             raise _error(response)
         return response

@@ -42,8 +42,21 @@ _CHECK_VERSION = '1.2'
 _MOVE_VERSION = '1.3'
 
 
-#: Calls that are answered at once.
-NO_PATIENCE: Mapping[str, int] = MappingProxyType({})
+#: Seconds without a sign of life of nova-compute after which a question fails;
+#: a host that is busy with the answer sends one every half of that.
+ALIVE_TIMEOUT_S = 10
+
+#: Attempts to connect to the message bus before a call fails; the default of
+#: oslo.messaging is to try for ever.
+BUS_RETRIES = 2
+
+#: How a question is asked that changes nothing on the host.
+QUESTION: Mapping[str, int] = MappingProxyType(
+    {'call_monitor_timeout': ALIVE_TIMEOUT_S})
+
+#: How a change is made: its answer is worth waiting for, up to
+#: ``[DEFAULT]rpc_response_timeout``.
+CHANGE: Mapping[str, int] = MappingProxyType({})
 
 
 class _UnknownCall(errors.Refused):
@@ -72,8 +85,8 @@ class HostClient:
         :raises Refused: with the host's reason.
         :raises HostSilent: when it does not answer.
         """
-        return self._call(guest, 'check_policy', policy=policy,
-                          running=guest.running)
+        return self._call(guest, 'check_policy', patience=QUESTION,
+                          policy=policy, running=guest.running)
 
     def set(self, guest: change.Guest, policy: change.Packed,
             token: str, lock: str) -> None:
@@ -111,7 +124,7 @@ class HostClient:
         :raises Refused: with the host's reason.
         :raises HostSilent: when it does not answer.
         """
-        self._call(guest, 'check_move', _CHECK_VERSION, move=move)
+        self._call(guest, 'check_move', _CHECK_VERSION, QUESTION, move=move)
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
                    token: str, lock: str) -> None:
@@ -129,18 +142,18 @@ class HostClient:
 
     def _call(self, guest: change.Guest, method: str,
               version: str = messages.FIRST_VERSION,
-              patience: Mapping[str, int] = NO_PATIENCE,
+              patience: Mapping[str, int] = CHANGE,
               **arguments: Any) -> dict[str, Any]:
         client = self._client.prepare(server=guest.host, version=version,
-                                      **patience)
+                                      retry=BUS_RETRIES, **patience)
         try:
             answer: dict[str, Any] = client.call(
                 self._context, method, instance_uuid=guest.uuid, **arguments)
         except oslo_messaging.MessagingTimeout as error:
             raise errors.HostSilent(
                 f'nova-compute on {guest.host} did not answer in time; is it '
-                'up, with compute_driver = ghsched.GhschedLibvirtDriver?'
-            ) from error
+                'up ("openstack compute service list"), with compute_driver '
+                '= ghsched.GhschedLibvirtDriver?') from error
         except _UNKNOWN_ERRORS as error:
             raise _unknown(guest.host) from error
         except oslo_messaging.RemoteError as error:
@@ -150,7 +163,8 @@ class HostClient:
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
             raise errors.HostSilent(
-                f'nova-compute on {guest.host} cannot be reached: {error}'
+                'the message bus does not answer, by which nova-compute on '
+                f'{guest.host} is reached: {type(error).__name__}'
             ) from error
         if answer.get('gone'):
             raise errors.Gone(str(answer['refused']))

@@ -41,6 +41,10 @@ _COMPUTE = '2.47'
 #: How often a change that meets another one is tried in all.
 _TRIES = 5
 
+#: Seconds for nova-api to change or move a server; a move takes as long as a
+#: live migration ([DEFAULT]long_rpc_timeout of Nova, 1800 by default).
+ACTION_TIMEOUT_S = (5, 2000)
+
 
 class Client(nova_reader.NovaReader):
     """Reads a cloud, and changes no more than allocations.
@@ -51,8 +55,9 @@ class Client(nova_reader.NovaReader):
 
     @property
     def placement(self) -> Any:
-        """Placement itself, for who asks it in his own words."""
-        return self._connection.placement
+        """Placement's adapter, for requests that have no method here."""
+        with http.reached(self._connection, 'placement'):
+            return self._connection.placement
 
     def hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
         """The hosts with our driver, all of them or some by name.
@@ -129,9 +134,10 @@ class Client(nova_reader.NovaReader):
 
         :param instead: what works where nova-api has no such filter.
         """
-        response = self._connection.compute.post(
-            f'/servers/{uuid}/action', json={'ghsched': asked},
-            microversion=_COMPUTE)
+        response = http.request(
+            self._connection, 'compute', 'post', f'/servers/{uuid}/action',
+            json={'ghsched': asked}, microversion=_COMPUTE,
+            timeout=ACTION_TIMEOUT_S)
         if response.status_code == 200:
             return dict(response.json())
         if response.status_code == 403:
@@ -177,11 +183,13 @@ class Client(nova_reader.NovaReader):
             both = repair.bodies(
                 now, self._placement(f'/allocations/{wanted.owner}'), wanted,
                 generation=0 if number % 2 else None)
-            return both and self.placement.post('/allocations', json=both,
-                                                microversion=_PLACEMENT)
+            return both and http.request(
+                self._connection, 'placement', 'post', '/allocations',
+                json=both, microversion=_PLACEMENT)
         change = repair.body(now, wanted.wanted)
-        return change and self.placement.put(path, json=change,
-                                             microversion=_PLACEMENT)
+        return change and http.request(
+            self._connection, 'placement', 'put', path, json=change,
+            microversion=_PLACEMENT)
 
     def has_candidate(self, host: capacity.Host,
                       query: Iterable[tuple[str, str]]) -> bool:
@@ -250,7 +258,7 @@ class Client(nova_reader.NovaReader):
         return uuid, dict(answer['allocations'])
 
     def _placement(self, path: str, gone: Any = None) -> Any:
-        return http.get_json(self.placement, 'Placement', path, _PLACEMENT,
+        return http.get_json(self._connection, 'placement', path, _PLACEMENT,
                              gone)
 
 

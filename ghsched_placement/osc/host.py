@@ -122,7 +122,8 @@ def _reported(cloud: client.Client,
     """Return the diagnostics of one server that runs on a host."""
     asked = [server.uuid for server in seen.servers
              if server.running and not server.moving]
-    return cloud.said(asked[0]) if asked and seen.state == 'up' else {}
+    return (cloud.said(asked[0], seen.host.name)
+            if asked and seen.state == 'up' else {})
 
 
 def document(seen: observe.Observed,

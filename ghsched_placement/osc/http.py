@@ -10,22 +10,112 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Answers of OpenStack's services, and what their errors say."""
+"""Requests to OpenStack's services, their answers, and their errors."""
 
+from collections.abc import Iterator
+import contextlib
 from typing import Any
 
+from keystoneauth1 import exceptions as ksa_exceptions
+from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
+#: Seconds to connect to a service, and seconds to wait for its answer.
+TIMEOUT_S = (5, 60)
 
-def get_json(adapter: Any, service: str, path: str, microversion: str | None,
-             gone: Any = None) -> Any:
-    """The answer to a GET.
+#: Seconds to wait for what nova-api asks nova-compute over the message bus.
+HOST_TIMEOUT_S = 5
 
+#: Services by their type in the catalog, as messages name them.
+NAMES = {'compute': 'Nova', 'image': 'Glance', 'placement': 'Placement'}
+
+#: Statuses of a proxy whose service is down.
+_DOWN = (502, 503, 504)
+
+_UNREACHED = (ksa_exceptions.ConnectionError, ksa_exceptions.DiscoveryFailure,
+              sdk_exceptions.NotSupported,
+              sdk_exceptions.ServiceDiscoveryException)
+
+
+class Unreachable(exceptions.CommandError):
+    """A service that does not answer; names the service and its URL."""
+
+
+@contextlib.contextmanager
+def reached(connection: Any, service: str) -> Iterator[None]:
+    """Raise one sentence where a service cannot be reached.
+
+    :param connection: of openstacksdk.
+    :param service: type in the catalog.
+    :raises Unreachable: when the service does not answer.
+    """
+    try:
+        yield
+    except sdk_exceptions.HttpException as error:
+        if error.status_code not in _DOWN:
+            raise
+        raise unreachable(connection, service,
+                          f'HTTP {error.status_code}') from error
+    except _UNREACHED as error:
+        identity = _auth_url(connection)
+        if identity and identity in str(error):
+            raise Unreachable(f'Keystone does not answer at {identity}'
+                              ) from error
+        late = isinstance(error, ksa_exceptions.ConnectTimeout)
+        raise unreachable(connection, service,
+                          'timeout' if late else '') from error
+
+
+def unreachable(connection: Any, service: str,
+                reason: str = '') -> Unreachable:
+    """Return the error for a service that does not answer."""
+    try:
+        url = connection.endpoint_for(service)
+    except Exception:    # the catalog may be out of reach as well
+        url = None
+    return Unreachable(
+        f'{NAMES[service]} does not answer' + (f' at {url}' if url else '')
+        + (f' ({reason})' if reason else ''))
+
+
+def _auth_url(connection: Any) -> str:
+    """Return the URL of Keystone; empty where it is not known."""
+    auth = getattr(getattr(connection, 'session', None), 'auth', None)
+    return str(getattr(auth, 'auth_url', None) or '')
+
+
+def request(connection: Any, service: str, method: str, path: str,
+            **how: Any) -> Any:
+    """Return the response of a service, whatever its status.
+
+    :param connection: of openstacksdk.
+    :param service: type in the catalog.
+    :param method: of the adapter, such as ``get``.
+    :param how: further arguments of that method.
+    :raises Unreachable: when the service does not answer.
+    """
+    how.setdefault('timeout', TIMEOUT_S)
+    with reached(connection, service):
+        response = getattr(getattr(connection, service), method)(path, **how)
+    if response.status_code in _DOWN:
+        raise unreachable(connection, service,
+                          f'HTTP {response.status_code}')
+    return response
+
+
+def get_json(connection: Any, service: str, path: str,
+             microversion: str | None, gone: Any = None) -> Any:
+    """Return the answer to a GET.
+
+    :param connection: of openstacksdk.
+    :param service: type in the catalog.
     :param gone: to be returned in place of a 404, and where the query has a
         resource class or a trait that Placement has never heard of.
+    :raises Unreachable: when the service does not answer.
     :raises CommandError: which says what the service refused, and why.
     """
-    response = adapter.get(path, microversion=microversion)
+    response = request(connection, service, 'get', path,
+                       microversion=microversion)
     if gone is not None and (response.status_code == 404 or (
             response.status_code == 400 and 'No such' in detail(response))):
         return gone
@@ -34,10 +124,10 @@ def get_json(adapter: Any, service: str, path: str, microversion: str | None,
     where = path.partition('?')[0]
     if response.status_code == 403:
         raise exceptions.CommandError(
-            f'{service} does not let you read {where} (HTTP 403). This '
-            'command is for admins; see OS_CLOUD or --os-cloud')
+            f'{NAMES[service]} does not let you read {where} (HTTP 403). '
+            'This command is for admins; see OS_CLOUD or --os-cloud')
     raise exceptions.CommandError(
-        f'{service}: GET {where}: HTTP {response.status_code} '
+        f'{NAMES[service]}: GET {where}: HTTP {response.status_code} '
         f'{detail(response)}')
 
 

@@ -50,10 +50,10 @@ def read(client: clients.Client, bounds: affinity.Bounds
         record, client.host_nodes(record['id'])), ours)
     running = [server for server in servers
                if server.running and not server.moving]
-    said = dict(zip((server.uuid for server in running),
-                    client.each(client.said,
-                                [server.uuid for server in running]),
-                    strict=True))
+    said = dict(zip(
+        (server.uuid for server in running),
+        client.each(lambda server: client.said(server.uuid, server.host),
+                    running), strict=True))
     loads = measured(running, said)
     guests = [found for server in running
               if (found := guest(server, said[server.uuid]))]

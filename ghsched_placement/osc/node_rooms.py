@@ -77,7 +77,7 @@ def read(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
         asked.
     """
     answers = client.each(lambda host: _of_host(
-        client, compute_nodes.get(host.uuid, {})), hosts)
+        client, host.name, compute_nodes.get(host.uuid, {})), hosts)
     found: dict[str, tuple[NodeRoom, ...]] = {}
     spread, unknown = [], []
     for host, rooms in zip(hosts, answers, strict=True):
@@ -91,7 +91,7 @@ def read(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
                  tuple(spread), tuple(unknown))
 
 
-def _of_host(client: nova_reader.NovaReader,
+def _of_host(client: nova_reader.NovaReader, name: str,
              node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
     """Return the rooms of a host; None where no server runs."""
     if node.get('state') != 'up':
@@ -100,5 +100,5 @@ def _of_host(client: nova_reader.NovaReader,
                                     SERVERS_ASKED)
     if not servers:
         return None
-    return next(filter(None, (node_room.read(client.said(uuid))
-                              for uuid in servers)), ())
+    return next(filter(None, (node_room.read(
+        client.said(uuid, name)) for uuid in servers)), ())

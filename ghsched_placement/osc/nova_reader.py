@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from concurrent import futures
+import logging
+import threading
 from typing import Any
 from typing import TypeVar
 from urllib import parse
@@ -28,6 +30,8 @@ from ghsched_placement import diagnostics
 from ghsched_placement import load
 from ghsched_placement import node_move
 from ghsched_placement.osc import http
+
+LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 R = TypeVar('R')
@@ -58,6 +62,43 @@ _DIAGNOSTICS = '2.47'
 WORKERS = 8
 
 
+class _Silence:
+    """Hosts that have not answered in time, so that none is waited for twice.
+
+    :param most: hosts in a row without an answer after which the message bus
+        is taken to be down, and no host is asked.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._most = most
+        self._hosts: set[str] = set()
+        self._in_a_row: set[str] = set()
+
+    def covers(self, host: str) -> bool:
+        """Whether a host is not to be asked."""
+        with self._lock:
+            return host in self._hosts or len(self._in_a_row) >= self._most
+
+    def add(self, host: str, server: str) -> None:
+        """Note a server whose host has not answered, and log the first."""
+        with self._lock:
+            first = not self._hosts
+            self._hosts.add(host or server)
+            self._in_a_row.add(host or server)
+        if first:
+            LOG.warning(
+                'nova-compute does not answer within %d s for server %s%s: '
+                'what only the host knows is missing. Are nova-compute and '
+                'the message bus up?', http.HOST_TIMEOUT_S, server,
+                f' on {host}' if host else '')
+
+    def end(self) -> None:
+        """Note an answer."""
+        with self._lock:
+            self._in_a_row.clear()
+
+
 class NovaReader:
     """Asks Nova about servers, hosts, flavors and migrations.
 
@@ -68,6 +109,7 @@ class NovaReader:
     def __init__(self, connection: Any, workers: int = WORKERS) -> None:
         self._connection = connection
         self._workers = workers
+        self._silence = _Silence(workers)
 
     def compute_nodes(self) -> dict[str, dict[str, Any]]:
         """What Nova says of compute nodes, by their UUID."""
@@ -125,8 +167,9 @@ class NovaReader:
 
     def _some_server(self, name: str, ignore_missing: bool) -> Any:
         """Of the user's own project, or of any where that is allowed."""
-        find = self._connection.compute.find_server
-        found = find(name)
+        with http.reached(self._connection, 'compute'):
+            find = self._connection.compute.find_server
+            found = find(name)
         if found is not None:
             return found
         try:
@@ -166,19 +209,39 @@ class NovaReader:
             '/os-migrations', 'migrations', _MIGRATIONS,
             {'instance_uuid': uuid}, 'uuid')}
 
-    def diagnostics(self, uuid: str) -> diagnostics.Report | None:
-        """What the host reports about a server; None when it tells nothing."""
-        said = self.said(uuid)
+    def diagnostics(self, uuid: str,
+                    host: str = '') -> diagnostics.Report | None:
+        """Return what a host reports about a server; None without a report.
+
+        :param host: as for :meth:`said`.
+        """
+        said = self.said(uuid, host)
         return diagnostics.read(said) if said else None
 
     def load(self, uuid: str) -> load.Load | None:
         """What the host of a server has measured; None without that."""
         return load.read(self.said(uuid))
 
-    def said(self, uuid: str) -> dict[str, Any]:
-        """All that the driver says of a server; empty when it is silent."""
-        response = self._connection.compute.get(
-            f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS)
+    def said(self, uuid: str, host: str = '') -> dict[str, Any]:
+        """Return the diagnostics of a server; empty where there are none.
+
+        nova-api asks the host over the message bus, and this waits no longer
+        than :data:`http.HOST_TIMEOUT_S`.
+
+        :param host: of the server; one that has not answered is not asked
+            again.
+        """
+        if self._silence.covers(host):
+            return {}
+        try:
+            response = http.request(
+                self._connection, 'compute', 'get',
+                f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS,
+                timeout=http.HOST_TIMEOUT_S, connect_retries=0)
+        except http.Unreachable:
+            self._silence.add(host, uuid)
+            return {}
+        self._silence.end()
         return dict(response.json()) if response.status_code == 200 else {}
 
     def soft_affinity(self) -> dict[str, str]:
@@ -221,23 +284,26 @@ class NovaReader:
         :param service_host: of the compute service.
         :returns: why Nova refuses it; empty when it has begun.
         """
-        response = self._connection.compute.post(
-            f'/servers/{uuid}/action', microversion=_LIVE_MIGRATION,
-            json={'os-migrateLive': {'host': service_host,
-                                     'block_migration': 'auto'}})
+        response = http.request(
+            self._connection, 'compute', 'post', f'/servers/{uuid}/action',
+            microversion=_LIVE_MIGRATION, json={'os-migrateLive': {
+                'host': service_host, 'block_migration': 'auto'}})
         return '' if response.status_code == 202 else (
             f'HTTP {response.status_code} {http.detail(response)}')
 
     def flavor(self, name: str) -> Any:
         """A flavor of openstacksdk, by name or UUID, with extra specs."""
-        return self._find(
-            lambda name, **how: self._connection.compute.find_flavor(
-                name, get_extra_specs=True, **how), 'flavor', name)
+        with http.reached(self._connection, 'compute'):
+            return self._find(
+                lambda name, **how: self._connection.compute.find_flavor(
+                    name, get_extra_specs=True, **how), 'flavor', name)
 
     def image_properties(self, name: str) -> dict[str, str]:
         """All properties of an image, by name or UUID."""
-        image = self._find(self._connection.image.find_image, 'image', name)
-        answer = http.get_json(self._connection.image, 'Glance',
+        with http.reached(self._connection, 'image'):
+            image = self._find(self._connection.image.find_image, 'image',
+                               name)
+        answer = http.get_json(self._connection, 'image',
                                f'/images/{image.id}', None)
         return {key: value for key, value in answer.items()
                 if isinstance(value, str)}
@@ -254,8 +320,8 @@ class NovaReader:
                 'UUID') from None
 
     def _compute(self, path: str, microversion: str, gone: Any = None) -> Any:
-        return http.get_json(self._connection.compute, 'Nova', path,
-                             microversion, gone)
+        return http.get_json(self._connection, 'compute', path, microversion,
+                             gone)
 
     def _pages(self, path: str, key: str, microversion: str,
                asked: Mapping[str, str] | None = None,

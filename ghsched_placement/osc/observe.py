@@ -213,10 +213,12 @@ def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
 def _ask(client: clients.Client, servers: Sequence[Server]
          ) -> tuple[list[Server], list[diagnostics.Report]]:
     """Servers with what their host has set, and all that it tells."""
-    running = [server.uuid for server in servers
+    running = [server for server in servers
                if server.policy is not None and server.running
                and not server.moving]
-    reports = dict(zip(running, client.each(client.diagnostics, running),
+    answers = client.each(lambda server: client.diagnostics(
+        server.uuid, server.host), running)
+    reports = dict(zip((server.uuid for server in running), answers,
                        strict=True))
     return ([_told(server, reports[server.uuid]) if server.uuid in reports
              else server for server in servers],

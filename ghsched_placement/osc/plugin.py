@@ -24,14 +24,21 @@ DEFAULT_API_VERSION = '1'
 #: The commands are the entry points of ``openstack.ghsched.v1``.
 API_VERSIONS = ('1',)
 
+#: Seconds to wait for Keystone and for what openstacksdk asks by itself,
+#: unless the user has set a timeout (``api_timeout`` of clouds.yaml).
+SESSION_TIMEOUT_S = 60.0
+
 
 def make_client(instance: Any) -> client.Client:
-    """What the commands ask the cloud with.
+    """Return the client of the commands.
 
     :param instance: osc_lib's ClientManager; it has read clouds.yaml, the
         environment and the command line.
     """
-    return client.Client(instance.sdk_connection)
+    connection = instance.sdk_connection
+    if connection.session.timeout is None:
+        connection.session.timeout = SESSION_TIMEOUT_S
+    return client.Client(connection)
 
 
 def build_option_parser(

@@ -28,6 +28,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import http
 from ghsched_placement.osc import observe
 from ghsched_placement import policy as policies
 
@@ -103,15 +104,29 @@ def look(client: clients.Client, record: Mapping[str, Any],
         warn('Only an admin sees the host of a server, and what is '
              'allocated and effective there.')
         return Guest(host, server.policy, nodes)
-    report = client.diagnostics(server.uuid)
+    report = client.diagnostics(server.uuid, server.host)
     if report is None or report.problem:
         warn('What is effective is not known: %s', report.problem if report
              else 'the host does not tell. Does the server run?')
-    allocated: Mapping[int, int] = {}
-    if host is not None:
+    return Guest(host, server.policy, nodes,
+                 _allocated(client, server, host, warn), report)
+
+
+def _allocated(client: clients.Client, server: Server, host: str | None,
+               warn: Any) -> Mapping[int, int] | None:
+    """Return what Placement holds for a server, by host NUMA node.
+
+    :param host: of the server; None: it has none.
+    :returns: None where Placement does not answer.
+    """
+    if host is None:
+        return {}
+    try:
         on, = client.hosts([host])
-        allocated = audit.bandwidth_by_node(on, client.held(server.uuid))
-    return Guest(host, server.policy, nodes, allocated, report)
+        return audit.bandwidth_by_node(on, client.held(server.uuid))
+    except http.Unreachable as error:
+        warn('What is allocated is not known: %s', error)
+        return None
 
 
 def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:

@@ -27,6 +27,7 @@ from ghsched_placement.osc import capacity
 from ghsched_placement.osc import client
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
+from ghsched_placement.osc import http
 from ghsched_placement.osc import server
 
 
@@ -242,6 +243,18 @@ class ServerTest(openstack_base.CommandTestCase):
                          api=self.api_fixture.reader_api)
         self.assertEqual((10, None, None), (
             row['Min (%)'], row['Host'], row['Allocated (%)']))
+
+    def test_server_shown_without_placement_has_the_rest_and_a_note(self):
+        self.start_host()
+        made = self.boot(self.flavor(mem_bw_min=30))
+        with mock.patch.object(
+                client.Client, 'hosts',
+                side_effect=http.Unreachable('Placement does not answer')):
+            with fixtures.FakeLogger() as log:
+                row, = self.told(server.ShowServerBandwidth, made['id'])
+        self.assertEqual((30, None), (row['Min (%)'], row['Allocated (%)']))
+        self.assertIn('What is allocated is not known: Placement does not '
+                      'answer', log.output)
 
     def test_a_server_without_a_policy(self):
         self.start_host()

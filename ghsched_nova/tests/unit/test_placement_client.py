@@ -56,7 +56,7 @@ class ErrorsTest(base.TestCase):
 
     def test_no_answer_and_one_that_is_no_json(self):
         error = self.error(exceptions.ConnectFailure('refused'))
-        self.assertEqual((0, 'Placement cannot be asked: refused'),
+        self.assertEqual((0, 'Placement does not answer'),
                          (error.code, str(error)))
         self.assertEqual('Placement: HTTP 503',
                          str(self.error(answer(503))))

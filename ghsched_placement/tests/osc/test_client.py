@@ -12,14 +12,19 @@
 
 """What services refuse, and how it is told."""
 
+from concurrent import futures
 import json
+import sys
 import types
 
+import fixtures
+from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import client
+from ghsched_placement.osc import nova_reader
 from ghsched_placement.tests import base
 
 
@@ -39,7 +44,7 @@ class Adapter:
     def __init__(self, **answers):
         self.answers, self.asked = answers, []
 
-    def get(self, path, microversion=None):
+    def get(self, path, microversion=None, **_how):
         self.asked.append(path)
         found = self.answers[path.split('/')[1].split('?')[0].replace(
             '-', '_')]
@@ -58,7 +63,7 @@ class SetBandwidthTest(base.TestCase):
     def ask(self, response):
         self.sent = []
 
-        def post(path, json, microversion):
+        def post(path, json, microversion, timeout):
             self.sent.append((path, json))
             return response
 
@@ -127,8 +132,8 @@ class RefusalTest(base.TestCase):
                              self.refused(Response(400, body)))
 
     def test_an_answer_that_is_no_json(self):
-        self.assertIn('HTTP 502 <html>', self.refused(
-            Response(502, text='<html>' + 'x' * 500)))
+        self.assertIn('HTTP 500 <html>', self.refused(
+            Response(500, text='<html>' + 'x' * 500)))
 
     def test_names_that_nobody_or_two_have(self):
         for error, words in (
@@ -141,6 +146,53 @@ class RefusalTest(base.TestCase):
             with self.assertRaisesRegex(exceptions.CommandError, words):
                 of(compute=types.SimpleNamespace(
                     find_server=find)).find_server('x')
+
+
+class SilenceTest(base.TestCase):
+    """Hosts that do not answer, or only some of them."""
+
+    def setUp(self):
+        super().setUp()
+        self.asked, self.dead = [], {'a'}
+
+        def get(path, **how):
+            host = path.split('/')[2][0]
+            self.asked.append((host, how['timeout']))
+            if host in self.dead:
+                raise ksa_exceptions.ConnectTimeout('late')
+            return Response(200, {'up': host})
+
+        self.log = self.useFixture(fixtures.FakeLogger())
+        self.client = client.Client(types.SimpleNamespace(
+            compute=types.SimpleNamespace(get=get)), workers=2)
+
+    def ask(self, *hosts):
+        return [self.client.said(f'{host}-1', host).get('up')
+                for host in hosts]
+
+    def test_host_without_an_answer_is_asked_once(self):
+        self.assertEqual([None, 'b', None, 'c'],
+                         self.ask('a', 'b', 'a', 'c'))
+        self.assertEqual([('a', 5), ('b', 5), ('c', 5)], self.asked)
+        self.assertEqual(1, self.log.output.count(
+            'nova-compute does not answer within 5 s for server a-1 on a'))
+
+    def test_no_host_is_asked_once_as_many_as_workers_are_silent(self):
+        self.dead = set('abcd')
+        self.assertEqual([None] * 4, self.ask('a', 'b', 'c', 'd'))
+        self.assertEqual(['a', 'b'], [host for host, _time in self.asked])
+
+    def test_silence_counted_by_threads_is_exact(self):
+        """Threads that change turns as often as Python lets them."""
+        silence = nova_reader._Silence(1000)
+        before = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, before)
+        sys.setswitchinterval(1e-6)
+        with futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: silence.add(f'h{number}', 'u'),
+                          range(1000)))
+        self.assertTrue(silence.covers('another'))
+        self.assertEqual(1, self.log.output.count('does not answer'))
 
 
 class FindTest(base.TestCase):

@@ -101,9 +101,10 @@ class RequestTest(base.TestCase):
         client.policy_of(GUEST, 't')
         client.set(GUEST, self.policy(), 't', 'l')
         client.check_move(GUEST, move_messages.pack(plans.REQUEST))
-        self.assertEqual({}, self.bus.patience)
+        self.assertEqual({'call_monitor_timeout': 10, 'retry': 2},
+                         self.bus.patience)
         client.move_nodes(GUEST, move_messages.pack(plans.REQUEST), 't', 'l')
-        self.assertEqual({'timeout': 9}, self.bus.patience)
+        self.assertEqual({'timeout': 9, 'retry': 2}, self.bus.patience)
         self.assertEqual(
             [(method, *request) for method, request in REQUESTS.items()],
             self.bus.calls)
