@@ -270,6 +270,9 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
               **({'capped without one': capped} if capped else {}),
               'actions': len(actions), 'problems': len(problems),
               'control groups of others': len(report.foreign)}
+    if not actions and not problems:
+        parts.append('Nothing to do: the control groups are as the policies '
+                     'of the guests say.')
     parts.append(', '.join(
         f'{what}: {number}' for what, number in counts.items()))
     return '\n'.join(parts)

@@ -71,6 +71,7 @@ class Audit(base.Lister):
         found = [finding for one in seen for finding in one.findings]
         unchecked = [finding for one in seen for finding in one.unchecked]
         self.status = status(found, unchecked)
+        self.nothing = agreement(seen)
         return COLUMNS, list(rows((*found, *unchecked), [
             one for each in seen for one in planned(each)]))
 
@@ -104,6 +105,15 @@ class Audit(base.Lister):
             problem = client.reallocate(one)
             if problem:
                 self.log.error('%s: %s: %s', one.host, one.consumer, problem)
+
+
+def agreement(seen: Sequence[observe.Observed]) -> str:
+    """Return a sentence for hosts of which nothing was found (pure)."""
+    if not seen:
+        return base.NO_HOSTS
+    servers = sum(len(one.servers) for one in seen)
+    return (f'All records agree: {base.amount(len(seen), "host")}, '
+            f'{base.amount(servers, "server")}.')
 
 
 def look(client: clients.Client, wanted: Sequence[str],

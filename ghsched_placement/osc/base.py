@@ -80,11 +80,24 @@ def _cells(row: Iterable[Any], formatter: str) -> list[Any]:
     return [columns.plain(cell, _PLAIN[formatter]) for cell in row]
 
 
+def amount(number: int, noun: str) -> str:
+    """Return a number of things, such as ``1 host`` and ``2 hosts``."""
+    return f'{number} {noun}' + ('' if number == 1 else 's')
+
+
+#: A cloud, or a choice of its hosts, in which no host is of ghsched.
+NO_HOSTS = ('No compute host in Placement has the driver of ghsched '
+            '(compute_driver = ghsched.GhschedLibvirtDriver).')
+
+
 class Lister(_Ending, command.Lister):
     """A command that shows a table."""
 
     #: Columns of a table without --long; empty: there are no others.
     SHORT: tuple[str, ...] = ()
+
+    #: Sentence in place of a table without rows; other formats have none.
+    nothing = 'There is nothing to show.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = _fitting(super().get_parser(prog_name))
@@ -97,14 +110,16 @@ class Lister(_Ending, command.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
+        rows = [_cells(row, parsed_args.formatter) for row in data]
         if parsed_args.formatter == 'table':
+            if not rows:
+                self.app.stdout.write(f'{self.nothing}\n')
+                return 0
             self.formatter = tables.Fitted()
             if self.SHORT and not (parsed_args.long or parsed_args.columns):
                 parsed_args.columns = [name for name in column_names
                                        if name in self.SHORT]
-        shown: int = super().produce_output(
-            parsed_args, column_names,
-            [_cells(row, parsed_args.formatter) for row in data])
+        shown: int = super().produce_output(parsed_args, column_names, rows)
         return shown
 
 

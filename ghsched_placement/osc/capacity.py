@@ -45,6 +45,7 @@ class ShowCapacity(base.Lister):
     host show" tells how likely they are to be short.
     """
 
+    nothing = base.NO_HOSTS
     SHORT = ('Host', 'NUMA Node', 'vCPUs Free', 'Memory Free (MiB)',
              'BW Free (%)', 'VFs Free', 'Groups Free')
 

@@ -69,6 +69,7 @@ class CheckFlavor(base.Lister):
     wrong, 2 the cloud cannot be asked.
     """
 
+    nothing = base.NO_HOSTS
     SHORT = ('Host', 'Fits', 'Guests That Fit', 'Host Nodes', 'Reasons')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

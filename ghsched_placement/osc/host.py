@@ -50,6 +50,7 @@ class ListHosts(base.Lister):
     Nova; "openstack ghsched host show" tells what.
     """
 
+    nothing = base.NO_HOSTS
     SHORT = ('Host', 'State', 'Status', 'BW Free (%)', 'Groups Free',
              'Guests', 'Drift')
 

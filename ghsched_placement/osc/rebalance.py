@@ -17,6 +17,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+from dataclasses import dataclass
 import sys
 import time
 from typing import Any
@@ -32,6 +33,7 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import observe
 from ghsched_placement import rebalance
+from ghsched_placement import rebalance_reasons
 
 COLUMNS = ('Server', 'Name', 'From', 'To', 'Reason', 'Gain (CPU s)',
            'Cost (CPU s)')
@@ -100,9 +102,24 @@ def restricted(cloud: rebalance.Cloud, only: str | None) -> rebalance.Cloud:
         for guest in cloud.guests))
 
 
-def plan(client: clients.Client, parsed_args: argparse.Namespace
-         ) -> tuple[tuple[rebalance.Move, ...], dict[str, dict[str, Any]]]:
-    """Moves, and the servers of the cloud."""
+@dataclass(frozen=True)
+class Planned:
+    """A plan for a cloud.
+
+    :param records: servers by UUID, as Nova's API has them.
+    :param nothing: why there are no moves; empty where there are.
+    """
+
+    moves: tuple[rebalance.Move, ...]
+    records: Mapping[str, Mapping[str, Any]]
+    nothing: str = ''
+
+
+def plan(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
+    """Plan which servers should be moved.
+
+    :raises CommandError: where no host has measured its load.
+    """
     chosen, limits = policy(parsed_args.policy), settings(parsed_args)
     cloud, records = measured.read(
         client, affinity.Bounds(members=parsed_args.group_members))
@@ -111,9 +128,12 @@ def plan(client: clients.Client, parsed_args: argparse.Namespace
             'no host has measured its load yet; nova-compute does so with '
             'each report')
     now = time.time()
-    return chosen.plan(restricted(cloud, parsed_args.only), limits,
-                       measured.history(client, cloud, limits, now),
-                       now), records
+    cloud = restricted(cloud, parsed_args.only)
+    history = measured.history(client, cloud, limits, now)
+    moves = chosen.plan(cloud, limits, history, now)
+    return Planned(moves, records, '' if moves else
+                   rebalance_reasons.nothing_to_move(
+                       cloud, limits, history, now))
 
 
 def row(move: rebalance.Move, records: Mapping[str, Mapping[str, Any]]
@@ -143,8 +163,9 @@ class PlanRebalance(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        moves, records = plan(clients.of(self.app), parsed_args)
-        return COLUMNS, [row(move, records) for move in moves]
+        found = plan(clients.of(self.app), parsed_args)
+        self.nothing = found.nothing
+        return COLUMNS, [row(move, found.records) for move in found.moves]
 
 
 class ApplyRebalance(base.Lister):
@@ -171,7 +192,9 @@ class ApplyRebalance(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.of(self.app)
-        moves, records = plan(client, parsed_args)
+        found = plan(client, parsed_args)
+        moves, records = found.moves, found.records
+        self.nothing = found.nothing
         for move in moves:
             self.log.warning('%s: %s to %s: %s', records[move.guest]['name'],
                              move.origin, move.destination, move.reason)

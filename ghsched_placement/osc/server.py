@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 import time
 from typing import Any
@@ -216,7 +217,18 @@ class ListServers(base.Lister):
             time.sleep(parsed_args.interval)
             seen = observe.observe(client, ask_hosts=True,
                                    accounting=parsed_args.accounting)
+        self.nothing = none_of(seen)
         return LIST, listed(seen, parsed_args.sort)[:parsed_args.limit]
+
+
+def none_of(seen: Sequence[observe.Observed]) -> str:
+    """Return a sentence for hosts without a server of ghsched (pure)."""
+    if not seen:
+        return base.NO_HOSTS
+    servers = sum(len(one.servers) for one in seen)
+    return ('No server asks for anything of ghsched: '
+            f'{base.amount(len(seen), "host")}, '
+            f'{base.amount(servers, "server")}.')
 
 
 def listed(seen: Iterable[observe.Observed], by: str

@@ -26,6 +26,7 @@ from ghsched_placement.rebalance import Guest
 from ghsched_placement.rebalance import Moved
 from ghsched_placement.rebalance import Node
 from ghsched_placement.rebalance import Spot
+from ghsched_placement import rebalance_reasons
 from ghsched_placement.tests import base
 
 SETTINGS = rebalance.Settings()
@@ -265,3 +266,55 @@ class DecisionTest(base.TestCase):
         self.assertLess(1, len(POLICY.plan(cloud, SETTINGS)))
         self.assertEqual(POLICY.plan(cloud, SETTINGS)[:1],
                          policy.plan(cloud, SETTINGS))
+
+
+class NothingToMoveTest(base.TestCase):
+
+    def check(self, expected, nodes, guests, **more):
+        cloud = made(nodes, guests)
+        history = more.pop('history', ())
+        self.assertEqual((), POLICY.plan(cloud, SETTINGS, history, 1000.0))
+        self.assertIn(expected, rebalance_reasons.nothing_to_move(
+            cloud, SETTINGS, history, 1000.0))
+
+    def test_calm_cloud_has_no_bottleneck(self):
+        self.check('because no NUMA node whose load is known is a',
+                   [Node(A0, 8, 0.0), Node(A1, 8, 0.0)],
+                   [Guest('a', A0, 1.0, memory=1024)])
+
+    def test_cloud_without_known_guests_says_so(self):
+        self.check('because no server with one NUMA node runs',
+                   [Node(A0, 8, 7.9)], [])
+
+    def test_bottlenecks_without_room_elsewhere_are_named(self):
+        self.check(
+            'because a node 0, a node 1 are bottlenecks, and the 2 servers '
+            'there stay (2: no other NUMA node has room for it).',
+            [Node(A0, 8, 4.0, memory=64), Node(A1, 8, 4.0, memory=64)],
+            [Guest('a', A0, 4.0, memory=1024),
+             Guest('b', A1, 4.0, memory=1024)])
+
+    def test_server_that_may_not_move_or_rests_is_counted(self):
+        nodes = [Node(A0, 8, 7.9, memory=65536),
+                 Node(A1, 8, 0.0, memory=65536)]
+        self.check('a node 0 is a bottleneck, and the server there stays: it '
+                   'may not be moved.', nodes,
+                   [Guest('a', A0, 1.0, memory=1024, inside=False,
+                          between=False)])
+        self.check('it was moved within the cool-down', nodes,
+                   [Guest('a', A0, 1.0, memory=1024)],
+                   history=[Moved('a', 10.0)])
+
+    def test_moves_of_the_period_used_up_are_named(self):
+        self.check('there were 8 moves within 600 s', [Node(A0, 8, 7.9)],
+                   [Guest('a', A0, 1.0)],
+                   history=[Moved(str(one), 999.0) for one in range(8)])
+
+    @given(clouds())
+    def test_reason_never_says_that_a_move_would_pay(self, cloud):
+        """The policy itself judges: it would have made the move."""
+        if not POLICY.plan(cloud, SETTINGS):
+            found = rebalance_reasons.nothing_to_move(cloud, SETTINGS)
+            self.assertNotIn(rebalance_reasons.LIMITED, found)
+            self.assertTrue(found.startswith('Nothing to move, because '))
+            self.assertTrue(found.endswith('.'))

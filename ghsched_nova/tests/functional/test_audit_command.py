@@ -66,6 +66,14 @@ class AuditTest(openstack_base.CommandTestCase):
         self.boot(self.flavor(mem_bw_min=70))
         self.assertEqual((0, []), self.audit())
         self.assertEqual(0, self.nova_audit())
+        self.assertEqual(
+            (0, 'All records agree: 2 hosts, 1 server.\n'),
+            self.command(audit.Audit, '--no-effective'))
+
+    def test_cloud_without_our_hosts_is_said_to_be_so(self):
+        status, text = self.command(audit.Audit)
+        self.assertEqual(0, status)
+        self.assertIn('No compute host in Placement has the driver', text)
 
     def test_it_agrees_with_nova_about_what_a_failed_migration_holds(self):
         self.start_host('host_a')

@@ -286,6 +286,13 @@ class ServerTest(openstack_base.CommandTestCase):
                          '0', '--sort', 'name')
         self.assertEqual(min(first['name'], second['name']), row['Name'])
 
+    def test_list_without_servers_of_ghsched_is_a_sentence(self):
+        self.start_host()
+        self.boot(self.flavor())
+        self.assertEqual(
+            (0, 'No server asks for anything of ghsched: 1 host, 1 server.\n'),
+            self.command(server.ListServers, '--interval', '0'))
+
     def test_no_such_server(self):
         error = self.said(2, server.ShowServerBandwidth, 'nobody')
         self.assertIn('there is no server nobody\n', error)

@@ -149,7 +149,7 @@ class Cloud:
     def host_nodes(self, uuid):
         return (0,)
 
-    def said(self, uuid):
+    def said(self, uuid, _host=''):
         return self.guests[uuid][0]
 
     def soft_affinity(self):
@@ -222,7 +222,7 @@ class CommandTest(base.TestCase):
         return parser.parse_args(words)
 
     def planned(self, cloud, *words):
-        moves, _records = command.plan(cloud, self.arguments(*words))
+        moves = command.plan(cloud, self.arguments(*words)).moves
         return [(move.guest, move.destination) for move in moves]
 
     def test_a_plan_for_two_busy_guests_on_one_node(self):

@@ -128,7 +128,9 @@ class HostCommandTest(base.TestCase):
         self.assertIn('guests with a policy: 2', out)
         self.call('reconcile')
         status, out, _err = self.call('plan')
-        self.assertEqual('guests with a policy: 2, actions: 0, problems: 0, '
+        self.assertEqual('Nothing to do: the control groups are as the '
+                         'policies of the guests say.\n'
+                         'guests with a policy: 2, actions: 0, problems: 0, '
                          'control groups of others: 0\n', out)
 
     def test_guests_that_are_capped_without_a_policy_are_counted_apart(self):

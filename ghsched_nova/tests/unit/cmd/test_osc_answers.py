@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Every command of ``openstack ghsched`` while services do not answer.
+"""Every command of ``openstack ghsched``: empty answers, and outages.
 
 A real openstacksdk connection asks real sockets: one that nobody listens at,
 one that answers 503, and one that accepts and stays silent.
@@ -20,6 +20,7 @@ import argparse
 import configparser
 from importlib import import_module
 import io
+import json
 import pathlib
 import socket
 import threading
@@ -33,6 +34,7 @@ from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
 from openstack import connection
 
+from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import http
 from ghsched_placement.osc import plugin
@@ -70,6 +72,28 @@ def arguments(kind, parser):
         elif not action.option_strings and action.nargs not in ('*', '?'):
             found.append(value)
     return found
+
+
+class EmptyAnswerTest(base.TestCase):
+
+    def printed(self, kind, *options):
+        """Return what a command prints of an answer without rows."""
+        stdout = io.StringIO()
+        command = kind(types.SimpleNamespace(stdout=stdout), None)
+        command.take_action = lambda _arguments: (('One', 'Other'), [])
+        parser = command.get_parser('openstack ghsched')
+        self.assertEqual(0, command.run(parser.parse_args(
+            [*arguments(kind, parser), *options])))
+        return stdout.getvalue()
+
+    def test_each_table_without_rows_is_a_sentence(self):
+        for kind in commands():
+            if issubclass(kind, osc_base.Lister):
+                with self.subTest(command=kind.__name__):
+                    text = self.printed(kind, '-f', 'table')
+                    self.assertRegex(text, r'\A[A-Z].{10,}\.\n\Z')
+                    self.assertEqual([], json.loads(
+                        self.printed(kind, '-f', 'json')))
 
 
 class Server:

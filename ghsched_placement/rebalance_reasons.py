@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Why no server of a cloud is moved, in one sentence (pure)."""
+
+from collections.abc import Iterable
+from collections import Counter
+
+from ghsched_placement.rebalance import Cloud
+from ghsched_placement.rebalance import Guest
+from ghsched_placement.rebalance import Moved
+from ghsched_placement.rebalance import Settings
+from ghsched_placement.rebalance import Spot
+from ghsched_placement.rebalance import State
+
+#: Why a server on a bottleneck stays there.
+RESTING = 'it was moved within the cool-down'
+FIXED = 'it may not be moved'
+NO_ROOM = 'no other NUMA node has room for it'
+TOO_LITTLE = 'a move would gain too little'
+LIMITED = 'its host has had its moves of the period'
+
+
+def nothing_to_move(cloud: Cloud, settings: Settings,
+                    history: Iterable[Moved] = (), now: float = 0.0) -> str:
+    """Return why a plan for a cloud has no moves.
+
+    :param history: as for :meth:`ghsched_placement.rebalance.Policy.plan`.
+    :param now: seconds, of the clock of the history.
+    """
+    moved = list(history)
+    recent = [one for one in moved if now - one.time < settings.period]
+    if len(recent) >= settings.moves:
+        return (f'Nothing to move, because there were {len(recent)} moves '
+                f'within {settings.period:g} s, and no more than '
+                f'{settings.moves} are allowed.')
+    if not cloud.guests:
+        return ('Nothing to move, because no server with one NUMA node runs '
+                'whose load is known.')
+    state = State(cloud, settings)
+    spots = sorted(spot for spot in state.nodes if state.bottleneck(spot))
+    if not spots:
+        return ('Nothing to move, because no NUMA node whose load is known '
+                'is a bottleneck, and no server would gain by being nearer to '
+                'those that it talks to.')
+    resting = {one.guest for one in moved
+               if now - one.time < settings.cool_down}
+    found = Counter(
+        RESTING if uuid in resting else reason(state, state.guests[uuid])
+        for spot in spots for uuid in state.at[spot])
+    return (f'Nothing to move, because {_named(spots)}, and '
+            + (_counted(found) if found else 'no server there can be moved')
+            + '.')
+
+
+def reason(state: State, guest: Guest) -> str:
+    """Return why a server stays on a NUMA node that is a bottleneck."""
+    if not (guest.inside or guest.between):
+        return FIXED
+    # A node that nobody is on may become as full as is better than here.
+    worse = state.calm * state.pressure(guest.spot)
+    rooms = [spot for spot in state.nodes
+             if state.fits(guest, spot, state.calm)
+             or not state.at[spot] and state.fits(guest, spot, worse)]
+    if not rooms:
+        return NO_ROOM
+    pays = any(state.move(guest, spot, '') for spot in rooms)
+    return LIMITED if pays else TOO_LITTLE
+
+
+def _named(spots: list[Spot]) -> str:
+    shown = ', '.join(map(str, spots[:5]))
+    more = f' and {len(spots) - 5} more' if len(spots) > 5 else ''
+    return (f'{shown}{more} are bottlenecks' if len(spots) > 1
+            else f'{shown} is a bottleneck')
+
+
+def _counted(reasons: Counter[str]) -> str:
+    """Return how many servers stay for which reason, the most first."""
+    total = sum(reasons.values())
+    parts = '; '.join(f'{count}: {text}'
+                      for text, count in reasons.most_common())
+    return ('the server there stays: ' + next(iter(reasons)) if total == 1
+            else f'the {total} servers there stay ({parts})')
