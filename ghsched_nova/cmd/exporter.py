@@ -27,6 +27,7 @@ import socket
 import socketserver
 import sys
 import threading
+import time
 from typing import Any
 from typing import NoReturn
 from wsgiref import simple_server
@@ -37,6 +38,7 @@ from ghsched_nova.cmd import console
 from ghsched_nova.monitor import burst_metrics
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import top_source
 from ghsched_placement import exits
 
@@ -46,36 +48,97 @@ PORT = 9889
 
 #: How many are served at a time; each has a thread and a file descriptor.
 CONNECTIONS = 20
+#: Seconds that a connection may last.
+CONNECTION_TIMEOUT = 30.0
+#: Seconds in which a connection that is hung up on ends.
+_END_TIMEOUT = 1.0
+_BUSY = '503 Service Unavailable'
 
 
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
-    """Hangs up on the oldest connection when there are too many."""
+    """Serves a bounded number of connections, each for a bounded time.
+
+    When there are too many it hangs up on the oldest that has not asked yet,
+    and answers 503 where all have.
+    """
 
     daemon_threads = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._connections: list[socket.socket] = []
+        #: When a connection began, in this order.
+        self._begun: dict[socket.socket, float] = {}
+        self._silent: dict[socket.socket, None] = {}
         self._changing = threading.Lock()
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(*args, **kwargs)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False) and not (
+                self._hang_up_on_silent()
+                and self._places.acquire(timeout=_END_TIMEOUT)):
+            _answer_busy(request)
+            super().shutdown_request(request)
+            return
         with self._changing:
-            self._connections.append(request)
-            if len(self._connections) > CONNECTIONS:
-                oldest = self._connections.pop(0)
-                with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-        super().process_request(request, client_address)
+            self._begun[request] = time.monotonic()
+            self._silent[request] = None
+        try:
+            super().process_request(request, client_address)
+        except BaseException:   # e.g. no thread can be started
+            self._forget(request)
+            raise
 
-    def shutdown_request(self, request: Any) -> None:
-        with self._changing, contextlib.suppress(ValueError):
-            self._connections.remove(request)
-        super().shutdown_request(request)
+    def process_request_thread(self, request: Any,
+                               client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def has_asked(self, request: Any) -> None:
+        """Note that a connection waits for its answer."""
+        with self._changing:
+            self._silent.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Hang up on connections that have lasted too long."""
+        end = time.monotonic() - CONNECTION_TIMEOUT
+        with self._changing:
+            for request, begun in self._begun.items():
+                if begun < end:
+                    _hang_up(request)
+
+    def _hang_up_on_silent(self) -> bool:
+        with self._changing:
+            oldest = next(iter(self._silent), None)
+            if oldest is not None:
+                del self._silent[oldest]
+                _hang_up(oldest)
+            return oldest is not None
+
+    def _forget(self, request: Any) -> None:
+        with self._changing:
+            self._silent.pop(request, None)
+            if self._begun.pop(request, None) is not None:
+                self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of who has gone, or was hung up on."""
+        """Report nothing of a client that has gone, or was hung up on."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
+
+
+def _hang_up(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+def _answer_busy(request: socket.socket) -> None:
+    """Answer without waiting for the client."""
+    with contextlib.suppress(OSError):
+        request.setblocking(False)
+        request.send(f'HTTP/1.0 {_BUSY}\r\nContent-Length: 0\r\n\r\n'
+                     .encode())
 
 
 class _Server6(_Server):
@@ -86,13 +149,19 @@ class _Handler(simple_server.WSGIRequestHandler):
     #: Seconds to wait for each part of a request.
     timeout = 10
 
+    def parse_request(self) -> bool:
+        parsed = super().parse_request()
+        if isinstance(self.server, _Server):
+            self.server.has_asked(self.request)
+        return parsed
+
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of each scrape."""
+        """Log no scrape."""
 
 
 def application(source: top_source.Source, bursts: Path | None = None,
                 repairs: Path | None = None) -> Callable[..., Any]:
-    """The WSGI application that is scraped.
+    """Return the WSGI application that is scraped.
 
     :param bursts: what nova-compute knows of them.
     :param repairs: likewise.
@@ -103,15 +172,21 @@ def application(source: top_source.Source, bursts: Path | None = None,
         registry.register(burst_metrics.Collector(bursts))
     if repairs is not None:
         registry.register(repair_metrics.Collector(repairs))
-    application: Callable[..., Any] = prometheus_client.make_wsgi_app(
-        registry)
+    scraped: Callable[..., Any] = prometheus_client.make_wsgi_app(registry)
+
+    def application(environ: Any, start_response: Any) -> Any:
+        try:
+            return scraped(environ, start_response)
+        except shared_work.NoAnswer as error:
+            start_response(_BUSY, [('Content-Type', 'text/plain')])
+            return [f'the host could not be read: {error}\n'.encode()]
     return application
 
 
 def server(source: top_source.Source, address: str = ADDRESS,
            port: int = PORT, bursts: Path | None = None,
            repairs: Path | None = None) -> simple_server.WSGIServer:
-    """A server that listens and does not serve yet.
+    """Return a server that listens and does not serve yet.
 
     :param port: 0 takes any that is free.
     :raises OSError: when it cannot listen there.

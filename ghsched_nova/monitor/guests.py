@@ -26,6 +26,7 @@ from lxml import etree
 from ghsched_nova.guest import cells
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import view
 
 #: A policy may be changed while the guest runs, so it is read again after so
@@ -35,6 +36,10 @@ FRESH = 30.0
 #: Of Nova's part of the metadata, since its version 24 (nova/virt/libvirt/
 #: config.py, LibvirtConfigGuestMetaNovaInstance).
 NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
+
+#: Seconds that libvirt has to list and describe the guests; its own calls
+#: wait for ever.
+TIMEOUT = 5.0
 
 Clock = Callable[[], float]
 
@@ -56,9 +61,17 @@ class Libvirt:
         self._known: dict[tuple[str, int], tuple[float, view.Guest]] = {}
         #: Why there are no guests; empty when libvirt answered.
         self.problem = ''
+        self._asked = shared_work.SharedWork(self._ask, TIMEOUT)
 
     def guests(self) -> tuple[view.Guest, ...]:
-        """All running guests; none when libvirt cannot be asked."""
+        """Return all running guests; none when libvirt cannot be asked."""
+        try:
+            return self._asked.result()
+        except shared_work.NoAnswer as error:
+            self.problem = f'libvirt ({self._uri}): {error}'
+            return ()
+
+    def _ask(self) -> tuple[view.Guest, ...]:
         try:
             self._load()
         except ImportError as error:

@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-import threading
 import time
 
 from prometheus_client import core
@@ -38,11 +37,15 @@ from prometheus_client import registry
 from ghsched_nova.monitor import load_metrics
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import naming
 from ghsched_placement import cpulist
+
+#: Seconds in which a host is read; Prometheus waits for 10 by default.
+TIMEOUT = 9.0
 
 _GUEST = ('guest_uuid', 'guest_name')
 _FIGURE = ('group', 'kind', 'domain', 'node', *_GUEST)
@@ -153,31 +156,37 @@ Owned = list[tuple[view.Group, view.Guest | None]]
 
 
 class Collector(registry.Collector):
-    """Reads the host at each scrape.
+    """Reads the host at each scrape, once for all that come meanwhile.
 
     :param source: of the figures.
     """
 
     def __init__(self, source: top_source.Source) -> None:
         self._source = source
-        # Scrapes come in threads of their own.
-        self._lock = threading.Lock()
         self._errors = {'resctrl': 0, 'libvirt': 0}
+        # Scrapes come in threads of their own.
+        self._collected = shared_work.SharedWork(self._collect, TIMEOUT)
 
     def describe(self) -> list[core.Metric]:
         """Nothing: registering must not read the host."""
         return []
 
-    def collect(self) -> Iterator[core.Metric]:
-        """All metrics; those of a host that cannot be read are left out."""
-        with self._lock:
-            begin = time.monotonic()
-            found = list(self._host_metrics())
-            yield from found
-            yield _single('ghsched_scrape_duration_seconds',
-                          time.monotonic() - begin)
-            yield family('ghsched_scrape_errors', [
-                ((what,), count) for what, count in self._errors.items()])
+    def collect(self) -> list[core.Metric]:
+        """Return all metrics; without those that cannot be read.
+
+        :raises NoAnswer: when the host is not read in time.
+        """
+        return self._collected.result()
+
+    def _collect(self) -> list[core.Metric]:
+        begin = time.monotonic()
+        found = list(self._host_metrics())
+        return [
+            *found,
+            _single('ghsched_scrape_duration_seconds',
+                    time.monotonic() - begin),
+            family('ghsched_scrape_errors', [
+                ((what,), count) for what, count in self._errors.items()])]
 
     def _host_metrics(self) -> Iterator[core.Metric]:
         problem, found, usage = False, None, None

@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 from pathlib import Path
 import re
 import shutil
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+from unittest import mock
 
 from prometheus_client import parser as prometheus_parser
 import requests
@@ -51,6 +53,12 @@ DASHBOARDS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'grafana'
 
 class ExporterTestCase(base.TestCase):
 
+    def setUp(self):
+        super().setUp()
+        # A busy machine is no host that does not answer.
+        for module in (metrics, guests):
+            self.patch(module, 'TIMEOUT', 120.0)
+
     def host(self, dialect, *groups):
         host = trees.Host(dialect)
         self.addCleanup(host.remove)
@@ -65,7 +73,7 @@ class ExporterTestCase(base.TestCase):
         self.module = pylibvirt.Module(pylibvirt.Domain(7, element))
         self.source = top_source.Source(
             host.reader, guests.Libvirt('test:///', self.module))
-        server = exporter.server(self.source, port=0)
+        self.server = server = exporter.server(self.source, port=0)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         self.addCleanup(thread.join)
@@ -91,6 +99,14 @@ class ExporterTestCase(base.TestCase):
                **guest):
         return self.key(name, group=group, kind=kind, domain=domain,
                         node=node, **(guest or GUEST))
+
+    def health(self, found):
+        return (found[self.key('ghsched_resctrl_up')],
+                found[self.key('ghsched_libvirt_up')],
+                found[self.key('ghsched_scrape_errors_total',
+                               what='resctrl')],
+                found[self.key('ghsched_scrape_errors_total',
+                               what='libvirt')])
 
 
 class ScrapeTest(ExporterTestCase):
@@ -239,34 +255,6 @@ class ScrapeTest(ExporterTestCase):
             'ghsched_effective_max_percent', group=naming.DEFAULT, node='1',
             guest_uuid='', guest_name='')])
 
-    def connect(self):
-        port = int(self.url.rpartition(':')[2].partition('/')[0])
-        one = socket.create_connection(('127.0.0.1', port), timeout=30)
-        self.addCleanup(one.close)
-        one.sendall(b'GET /metr')
-        return one
-
-    def test_who_says_nothing_more_is_hung_up_on(self):
-        self.patch(exporter._Handler, 'timeout', 0.2)
-        self.serve(self.host('intel', QEMU))
-        self.assertEqual(b'', self.connect().recv(1))
-
-    def test_connections_that_are_held_keep_nobody_out(self):
-        self.serve(self.host('intel', QEMU))
-        before = threading.active_count()
-        held = [self.connect() for _ in range(exporter.CONNECTIONS + 20)]
-        self.assertIn(self.figure('ghsched_memory_bytes_total'),
-                      self.scrape())
-        # The oldest had to go.
-        self.assertEqual(b'', held[0].recv(1))
-        # A thread ends after its connection, and well before the time-out
-        # that would end those that are held.
-        most = before + exporter.CONNECTIONS + 1
-        end = time.monotonic() + exporter._Handler.timeout / 2
-        while threading.active_count() > most and time.monotonic() < end:
-            time.sleep(0.01)
-        self.assertLessEqual(threading.active_count(), most)
-
     def test_interrupts_that_the_host_has_handled(self):
         self.serve(self.host('intel', QEMU))
         directory = tempfile.TemporaryDirectory()
@@ -302,13 +290,137 @@ class ScrapeTest(ExporterTestCase):
         self.module.fails = False
         self.assertEqual((1, 1, 2, 2), self.health(self.scrape()))
 
-    def health(self, found):
-        return (found[self.key('ghsched_resctrl_up')],
-                found[self.key('ghsched_libvirt_up')],
-                found[self.key('ghsched_scrape_errors_total',
-                               what='resctrl')],
-                found[self.key('ghsched_scrape_errors_total',
-                               what='libvirt')])
+
+class BoundsTest(ExporterTestCase):
+    """Connections, and a host that does not answer."""
+
+    def connect(self):
+        port = int(self.url.rpartition(':')[2].partition('/')[0])
+        one = socket.create_connection(('127.0.0.1', port), timeout=30)
+        self.addCleanup(one.close)
+        one.sendall(b'GET /metr')
+        return one
+
+    def test_who_says_nothing_more_is_hung_up_on(self):
+        self.patch(exporter._Handler, 'timeout', 0.2)
+        self.serve(self.host('intel', QEMU))
+        self.assertEqual(b'', self.connect().recv(1))
+
+    def test_connections_that_are_held_keep_nobody_out(self):
+        self.serve(self.host('intel', QEMU))
+        before = threading.active_count()
+        held = [self.connect() for _ in range(exporter.CONNECTIONS + 20)]
+        self.assertIn(self.figure('ghsched_memory_bytes_total'),
+                      self.scrape())
+        # The oldest had to go.
+        self.assertEqual(b'', held[0].recv(1))
+        # A thread ends after its connection, and well before the time-out
+        # that would end those that are held.
+        most = before + exporter.CONNECTIONS + 1
+        end = time.monotonic() + exporter._Handler.timeout / 2
+        while threading.active_count() > most and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertLessEqual(threading.active_count(), most)
+
+    def block_libvirt(self):
+        """Have libvirt answer when the event that is returned is set."""
+        answers = threading.Event()
+        self.addCleanup(answers.set)
+        listed = self.module.listAllDomains
+
+        def wait(*args):
+            answers.wait()
+            return listed(*args)
+
+        self.module.listAllDomains = wait
+        return answers
+
+    def test_scrape_without_an_answer_of_libvirt_has_the_bandwidth(self):
+        self.patch(guests, 'TIMEOUT', 0.2)
+        self.serve(self.host('intel', QEMU))
+        answers = self.block_libvirt()
+        found = self.scrape()
+        self.assertEqual((1, 0, 0, 1), self.health(found))
+        self.assertIn('ghsched_memory_bytes', self.types)
+        answers.set()
+        self.eventually(lambda: self.health(self.scrape())[1] == 1)
+
+    def test_scrapes_without_an_answer_of_libvirt_are_bounded(self):
+        # Threads of other tests in this process end meanwhile.
+        self.patch(guests, 'TIMEOUT', 2.0)
+        self.serve(self.host('intel', QEMU))
+        answers = self.block_libvirt()
+        before = threading.active_count()
+        files = len(os.listdir('/proc/self/fd'))
+        port = int(self.url.rpartition(':')[2].partition('/')[0])
+        for _scrape in range(5 * exporter.CONNECTIONS):
+            with socket.create_connection(('127.0.0.1', port)) as one:
+                one.sendall(b'GET /metrics HTTP/1.0\r\n\r\n')
+            self.assertLessEqual(threading.active_count(),
+                                 before + exporter.CONNECTIONS + 2)
+            self.assertLessEqual(len(os.listdir('/proc/self/fd')),
+                                 files + exporter.CONNECTIONS + 2)
+        answers.set()
+        self.eventually(lambda: self.health(self.scrape())[1] == 1)
+
+    def test_scrapes_that_are_too_many_are_answered_503(self):
+        self.serve(self.host('intel', QEMU))
+        answers = self.block_libvirt()
+        asked = []
+        for _scrape in range(exporter.CONNECTIONS):
+            one = socket.create_connection(
+                ('127.0.0.1', int(self.url.split(':')[2].split('/')[0])),
+                timeout=60)
+            self.addCleanup(one.close)
+            one.sendall(b'GET /metrics HTTP/1.0\r\n\r\n')
+            asked.append(one)
+        self.eventually(lambda: not self.server._silent and len(
+            self.server._begun) == exporter.CONNECTIONS)
+        self.assertEqual(503, requests.get(self.url,
+                                           timeout=30).status_code)
+        answers.set()
+        for one in asked:
+            self.assertIn(b'200 OK', one.recv(100))
+
+    def test_scrape_of_a_host_that_cannot_be_read_is_answered_503(self):
+        self.patch(metrics, 'TIMEOUT', 0.2)
+        self.serve(self.host('intel', QEMU))
+        answers = self.block_libvirt()
+        found = requests.get(self.url, timeout=30)
+        self.assertEqual(503, found.status_code)
+        self.assertIn('could not be read: no answer', found.text)
+        answers.set()
+        self.eventually(lambda: requests.get(
+            self.url, timeout=30).status_code == 200)
+
+    def test_scrapes_at_one_time_read_the_host_once(self):
+        self.serve(self.host('intel', QEMU))
+        answers = self.block_libvirt()
+        waited = mock.Mock(wraps=self.module.listAllDomains)
+        self.module.listAllDomains = waited
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(
+            self.health(self.scrape()))) for _scrape in range(5)]
+        for thread in threads:
+            thread.start()
+        self.eventually(lambda: not self.server._silent and len(
+            self.server._begun) == 5)
+        answers.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([(1, 1, 0, 0)] * 5, found)
+        self.assertLess(waited.call_count, 5)
+
+    def test_connection_that_lasts_too_long_is_hung_up_on(self):
+        self.patch(exporter, 'CONNECTION_TIMEOUT', 0.1)
+        self.serve(self.host('intel', QEMU))
+        self.assertEqual(b'', self.connect().recv(1))
+
+    def eventually(self, condition):
+        end = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
 
 
 class CommandTest(ExporterTestCase):

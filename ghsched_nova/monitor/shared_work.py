@@ -1,0 +1,72 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Work whose result several callers wait for, each for a bounded time."""
+
+from collections.abc import Callable
+from concurrent import futures
+import functools
+import threading
+import time
+from typing import Generic
+from typing import TypeVar
+
+_Result = TypeVar('_Result')
+
+
+class NoAnswer(Exception):  # noqa: N818
+    """Work that has not ended in time; it goes on."""
+
+
+class SharedWork(Generic[_Result]):
+    """Runs a function in one thread at a time, whoever asks for its result.
+
+    :param work: the function.
+    :param timeout: seconds after its begin until which callers wait.
+    """
+
+    def __init__(self, work: Callable[[], _Result], timeout: float) -> None:
+        self._work = work
+        self.timeout = timeout
+        self._guard = threading.Lock()
+        self._running: futures.Future[_Result] | None = None
+        self._begun = 0.0
+
+    def result(self) -> _Result:
+        """Return the result of the work that runs, or that is begun now.
+
+        :raises NoAnswer: when it does not end in time.
+        :raises Exception: of any kind, that the work raises.
+        """
+        with self._guard:
+            if self._running is None:
+                begun: futures.Future[_Result] = futures.Future()
+                self._begun = time.monotonic()
+                threading.Thread(target=self._run, args=(begun,),
+                                 daemon=True).start()
+                self._running = begun
+            running = self._running
+            left = self._begun + self.timeout - time.monotonic()
+        futures.wait([running], max(0.0, left))
+        if not running.done():
+            raise NoAnswer(f'no answer within {self.timeout:g} s')
+        return running.result()
+
+    def _run(self, running: 'futures.Future[_Result]') -> None:
+        found: Callable[[], None]
+        try:
+            found = functools.partial(running.set_result, self._work())
+        except BaseException as error:
+            found = functools.partial(running.set_exception, error)
+        with self._guard:
+            self._running = None
+        found()
