@@ -18,15 +18,12 @@ was given open, a mount point, a file in a directory that is not writable.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
-import contextlib
 import errno
 import os
 from pathlib import Path
-import secrets
-import shutil
 import stat
-from typing import TextIO
+
+from ghsched_nova import atomic_file
 
 #: No other file can take this name: it is a mount point, or the directory is
 #: not writable, or the owner cannot be kept. See rename(2) and chown(2).
@@ -50,10 +47,8 @@ def save(path: Path, text: str) -> None:
     :raises OSError: with the path, when it cannot be written.
     """
     def replace(target: Path) -> None:
-        with _neighbour(target) as file:
-            file.write(text)
-            file.close()
-            Path(file.name).replace(target)
+        _try_if_there(target)
+        atomic_file.replace(target, text)
 
     def write(given: Path) -> None:
         given.write_text(text, encoding='utf-8')
@@ -99,28 +94,15 @@ def _has_name(path: Path) -> bool:
     return stat.S_ISREG(mode)
 
 
-@contextlib.contextmanager
-def _neighbour(target: Path) -> Iterator[TextIO]:
-    """A new file beside another, with the rights of that if it is there.
-
-    It is gone at the end, if it has not become the other.
-    """
-    beside = target.with_name(f'.ghsched-{secrets.token_hex(8)}')
-    with beside.open('x', encoding='utf-8') as file:
-        try:
-            if target.exists():
-                _try(target)
-                owned = target.stat()
-                os.chown(file.fileno(), owned.st_uid, owned.st_gid)
-                shutil.copymode(target, beside)
-            yield file
-        finally:
-            beside.unlink(missing_ok=True)
-
-
 def _try_neighbour(target: Path) -> None:
-    with _neighbour(target):
+    _try_if_there(target)
+    with atomic_file.neighbour(target):
         pass
+
+
+def _try_if_there(target: Path) -> None:
+    if target.exists():
+        _try(target)
 
 
 def _try(path: Path) -> None:

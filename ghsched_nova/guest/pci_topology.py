@@ -33,6 +33,7 @@ import re
 from lxml import etree
 
 from ghsched_nova.guest import document
+from ghsched_placement import decimals
 
 _ADDRESS = re.compile(
     r'([0-9a-f]{1,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])', re.IGNORECASE)
@@ -216,8 +217,8 @@ def read(devices: etree._Element) -> Topology:
     behind: dict[int, int] = {}
     for index, element in controllers.items():
         if element.get('model') == EXPANDER:
-            node = element.findtext('target/node', '').strip()
-            expanders[index] = int(node) if node.isdigit() else None
+            expanders[index] = decimals.decimal(
+                element.findtext('target/node', ''))
     for index, element in controllers.items():
         bus = guest_bus(element)
         if bus in expanders:

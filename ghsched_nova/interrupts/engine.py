@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ghsched_nova.interrupts import model
 from ghsched_placement import cpulist
+from ghsched_placement import decimals
 
 #: Sends one interrupt elsewhere; returns why it could not.
 Steer = Callable[[model.Action], str]
@@ -87,10 +88,9 @@ def read(path: Path) -> model.Route | None:
             _text(path / 'effective_affinity_list').strip())
     except ValueError:
         effective = frozenset()
-    node = _text(path / 'node').strip()
     # The kernel has -1 for a device without a node.
     return model.Route(cpus, effective,
-                       int(node) if node.isdecimal() else None)
+                       decimals.decimal(_text(path / 'node')))
 
 
 def _text(path: Path) -> str:

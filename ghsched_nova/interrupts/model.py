@@ -31,6 +31,7 @@ import itertools
 import re
 
 from ghsched_placement import cpulist
+from ghsched_placement import decimals
 
 #: What VFIO names an interrupt.
 NAME_PATTERN = (r'vfio-(msix|msi|intx)(?:\[[0-9]{1,5}\])?\('
@@ -159,25 +160,24 @@ def parse(text: str) -> list[Interrupt]:
 
 
 def _line(line: str) -> Iterator[Interrupt]:
-    number, _colon, rest = line.partition(':')
-    if not _is_number(number.strip()) or 'vfio-' not in rest:
+    begin, _colon, rest = line.partition(':')
+    number = decimals.decimal(begin)
+    if number is None or 'vfio-' not in rest:
         return
-    counts = list(itertools.takewhile(_is_number, rest.split()))
+    counts = itertools.takewhile(lambda count: count is not None,
+                                 map(decimals.decimal, rest.split()))
     # The chip and its names for the interrupt stand before the first.
     users = [part.split()[-1] for part in rest.split(', ') if part.split()]
     found = [match for user in users if (match := _NAME.fullmatch(user))]
+    total = sum(filter(None, counts))
     for match in found:
-        yield Interrupt(int(number), match[0], match[2],
-                        sum(map(int, counts)), len(users) == len(found) == 1)
+        yield Interrupt(number, match[0], match[2], total,
+                        len(users) == len(found) == 1)
 
 
 def is_name(text: str) -> bool:
     """Whether it is a name that VFIO gives."""
     return _NAME.fullmatch(text) is not None
-
-
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit()
 
 
 def counts(text: str) -> Mapping[str, int]:

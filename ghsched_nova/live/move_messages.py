@@ -15,14 +15,22 @@
 Plain lists, numbers and texts alone, as :mod:`ghsched_nova.live.messages`.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+import reprlib
 from typing import Any
 
 from ghsched_nova.live import messages
+from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
+
+#: Host NUMA nodes (MAX_NUMNODES of include/linux/numa.h is 1024 at most).
+MAX_NODES = 1024
+#: MiB of a guest NUMA node, and KiB of a page.
+MAX_MEMORY = 2 ** 40
 
 Packed = Sequence[Mapping[str, Any]]
 
@@ -59,7 +67,7 @@ def unpack(packed: Packed) -> Request:
     try:
         before = tuple(_cell(one['before']) for one in packed)
         after = tuple(_cell(one['after']) for one in packed)
-        shared = {side['host_node']: frozenset(map(_number, side['shared']))
+        shared = {side['host_node']: _cpus(side['shared'])
                   for one in packed for side in one.values()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise messages.MessageError(f'this is no move: {error!r}') from error
@@ -69,13 +77,20 @@ def unpack(packed: Packed) -> Request:
 def _cell(one: Mapping[str, Any]) -> GuestCell:
     size = one['page_size']
     return GuestCell(
-        _number(one['host_node']), frozenset(map(_number, one['vcpus'])),
-        {_number(vcpu): _number(cpu) for vcpu, cpu in one['pins']},
-        frozenset(map(_number, one['reserved'])), _number(one['memory']),
-        None if size is None else _number(size))
+        _number(one['host_node'], MAX_NODES), _cpus(one['vcpus']),
+        {_number(vcpu, cpulist.MAX_CPUS): _number(cpu, cpulist.MAX_CPUS)
+         for vcpu, cpu in one['pins']},
+        _cpus(one['reserved']), _number(one['memory'], MAX_MEMORY),
+        None if size is None else _number(size, MAX_MEMORY))
 
 
-def _number(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f'{value!r} is no number')
+def _cpus(numbers: Iterable[object]) -> frozenset[int]:
+    return frozenset(_number(number, cpulist.MAX_CPUS) for number in numbers)
+
+
+def _number(value: object, limit: int) -> int:
+    """Return a number that is 0 or more and below a limit."""
+    if isinstance(value, bool) or not isinstance(value, int) or (
+            not 0 <= value < limit):
+        raise TypeError(f'{reprlib.repr(value)} is no number below {limit}')
     return value

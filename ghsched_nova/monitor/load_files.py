@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import re
 from typing import NamedTuple
 
-_CPU = re.compile(r'^cpu([0-9]{1,5}) ([0-9 ]+)$', re.MULTILINE)
+_CPU = re.compile(r'^cpu([0-9]{1,5})((?: +[0-9]{1,20})+) *$', re.MULTILINE)
 _COUNT = re.compile(r'^(\w{1,64}) ([0-9]{1,20})$', re.MULTILINE)
 _SOME = re.compile(r'^some [^\n]*\btotal=([0-9]{1,20})$', re.MULTILINE)
 _ON_NODE = re.compile(r'\bN([0-9]{1,5})=([0-9]{1,15})\b')

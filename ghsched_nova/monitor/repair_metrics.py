@@ -45,7 +45,8 @@ def read(text: str) -> dict[str, int]:
             return {}
         return {str(kind): int(count)
                 for kind, count in found['repairs'].items()}
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, RecursionError,
+            TypeError, ValueError):
         return {}
 
 

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
+from ghsched_placement import decimals
 
 #: The lines that can hold the ways of an L3, and whether their domains are
 #: NUMA nodes. With CDP there are two, which get the same; OLK-5.10 has a line
@@ -233,4 +234,4 @@ def _mask(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    return int(text) if text.strip().isdecimal() else 0
+    return decimals.decimal(text) or 0

@@ -30,6 +30,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
+from ghsched_placement import decimals
 
 #: What is measured, and what else takes counters.
 EVENT = 'mbm_total_bytes'
@@ -74,9 +75,10 @@ def _assigned(group: str, text: str) -> dict[model.Counted, frozenset[int]]:
     for line in text.splitlines():
         event, _, rest = line.partition(':')
         found[group, event] = frozenset(
-            int(domain) for domain, _, state in (
+            number for domain, _, state in (
                 item.partition('=') for item in rest.split(';'))
-            if domain.isdecimal() and state == 'e')
+            if state == 'e' and (number := decimals.decimal(domain))
+            is not None)
     return found
 
 

@@ -40,6 +40,7 @@ from typing import Literal
 
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
+from ghsched_placement import decimals
 
 Role = Literal['maximum', 'minimum', 'hardlimit', 'priority']
 
@@ -297,10 +298,10 @@ def _measured(dialect: Dialect, info: Info) -> Dialect:
                 info.get('MB/features', '').split() if '@' in word)
 
     def measured(knob: Knob) -> Knob:
-        highest = told.get(knob.feature, '')
-        if not (highest.isascii() and highest.isdigit()):
+        highest = decimals.decimal(told.get(knob.feature, ''))
+        if highest is None:
             return knob
-        return replace(knob, maximum=min(knob.maximum, int(highest)))
+        return replace(knob, maximum=min(knob.maximum, highest))
 
     return replace(dialect, knobs=tuple(map(measured, dialect.knobs)))
 

@@ -32,6 +32,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import tasks
+from ghsched_placement import decimals
 
 #: Flag of a thread that has no user process (PF_KTHREAD in
 #: include/linux/sched.h).
@@ -211,13 +212,13 @@ def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
     """
     found = {process for tid in tasks.vcpu_threads(tids, proc)
              for process in tasks.process_of(proc, tid)}
-    number = found.pop() if len(found) == 1 else ''
-    if not number.isdecimal() or _is_of_another(proc, number, uuid):
+    number = decimals.decimal(found.pop() if len(found) == 1 else '')
+    if number is None or _is_of_another(proc, number, uuid):
         return 0
-    return int(number)
+    return number
 
 
-def _is_of_another(proc: Path, process: str, uuid: str) -> bool:
+def _is_of_another(proc: Path, process: int, uuid: str) -> bool:
     """Whether QEMU was started for a guest with another UUID."""
     try:
         words = _read(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
@@ -253,10 +254,10 @@ def _helpers(proc: Path) -> dict[int, dict[int, str]]:
     found: dict[int, dict[int, str]] = {}
     for tid in _numbers(proc):
         name = tasks.thread_name(proc, tid)
-        process = name.removeprefix('vhost-')
-        if (process != name and process.isdecimal()
-                and _is_of_kernel(proc, tid)):
-            found.setdefault(int(process), {})[tid] = name
+        process = (decimals.decimal(name.removeprefix('vhost-'))
+                   if name.startswith('vhost-') else None)
+        if process is not None and _is_of_kernel(proc, tid):
+            found.setdefault(process, {})[tid] = name
     return found
 
 

@@ -35,8 +35,8 @@ from ghsched_placement import cpulist
 Nodes = frozenset[int]
 
 _BOUND = re.compile(r'([0-9a-f]+) bind(?:=[a-z+]+)?:([0-9,-]+)(?: |$)')
-_PAGES = re.compile(r' N(\d+)=(\d+)')
-_PAGE_SIZE = re.compile(r' kernelpagesize_kB=(\d+)')
+_PAGES = re.compile(r' N([0-9]{1,4})=([0-9]{1,20})')
+_PAGE_SIZE = re.compile(r' kernelpagesize_kB=([0-9]{1,10})')
 _RANGE = re.compile(r'([0-9a-f]+)-([0-9a-f]+) ')
 
 
@@ -95,7 +95,10 @@ def areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
 def _area(line: str) -> Area | None:
     """Return the area of a line of ``numa_maps``, whose end is not known."""
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
-    nodes = cpulist.parse(found[2]) if found else frozenset()
+    try:
+        nodes = cpulist.parse(found[2]) if found else frozenset()
+    except cpulist.CpuListError:
+        return None
     if not found or len(nodes) != 1:
         return None
     first = int(found[1], 16)

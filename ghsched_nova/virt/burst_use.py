@@ -19,9 +19,9 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from ghsched_nova import atomic_file
 from ghsched_nova import conf
 from ghsched_nova.monitor import view
-from ghsched_nova.virt import state_file
 from ghsched_placement import burst
 from ghsched_placement import burst_record
 from ghsched_placement import tree
@@ -75,7 +75,7 @@ class BurstUse:
                     records.get(node, burst_record.Record()),
                     burst.hour_of(now), period, limits)
             self._records = records
-            state_file.replace(self._path, burst_record.write(records))
+            atomic_file.replace(self._path, burst_record.write(records))
         except Exception as error:
             LOG.warning('ghsched: the use of bursts cannot be measured: %r',
                         error)

@@ -32,6 +32,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_placement import cpulist
+from ghsched_placement import decimals
 from ghsched_placement import names
 
 
@@ -288,6 +289,7 @@ def _vcpus(root: etree._Element) -> tuple[int, int]:
     element = root.find('vcpu')
     text = (element.text or '') if element is not None else ''
     current = element.get('current', text) if element is not None else ''
-    if not text.strip().isdecimal() or not current.strip().isdecimal():
+    most, now = map(decimals.decimal, (text, current))
+    if most is None or now is None:
         raise DomainError('the domain has no number of vCPUs')
-    return int(text), int(current)
+    return most, now

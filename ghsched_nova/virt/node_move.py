@@ -30,7 +30,7 @@ from ghsched_placement.node_move import GuestCell
 
 _NODES = Path('devices/system/node')
 #: Of /sys/devices/system/node/nodeN/meminfo, in KiB.
-_LINE = re.compile(r'Node +\d+ +(MemFree|Inactive\(file\)): +(\d+) kB')
+_LINE = re.compile(r'Node +\d+ +(MemFree|Inactive\(file\)): +([0-9]{1,20}) kB')
 
 #: What has its memory pinned, so that no page of it can be moved.
 _PINNED = {

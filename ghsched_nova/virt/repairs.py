@@ -18,9 +18,9 @@ from pathlib import Path
 
 from oslo_log import log as logging
 
+from ghsched_nova import atomic_file
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.resctrl import model
-from ghsched_nova.virt import state_file
 
 LOG = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Repairs:
             return
         try:
             text = self._path.read_text() if self._path.exists() else ''
-            state_file.replace(self._path, repair_metrics.write(
+            atomic_file.replace(self._path, repair_metrics.write(
                 Counter(repair_metrics.read(text)) + done))
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning('ghsched: repairs cannot be counted: %s', error)

@@ -143,6 +143,18 @@ class TuneTest(SysfsTestCase):
         self.assertIn('does not leave any', self.refused(
             *self.apply, '--irq-cpus', '0'))
 
+    def test_undo_with_a_state_of_another_program_is_refused(self):
+        state = self.root / guest_tune.TUNE.STATE
+        state.parent.mkdir(exist_ok=True)
+        for text in ('[]', '{}', '', '{"irqs": [], "threads": {}}',
+                     '{"irqs": {"x": "0"}, "threads": {}}',
+                     '{"irqs": {}, "threads": {"1": 1e999}}',
+                     '{"irqs": {"1": "x"}, "threads": {}}', '[' * 100000):
+            state.write_text(text)
+            code, _out, error = self.run_script('undo')
+            self.assertEqual(1, code)
+            self.assertIn('is not of this program', error)
+
     def test_undo_leaves_out_what_is_gone(self):
         self.run_script(*self.apply)
         self.affinity(24).unlink()

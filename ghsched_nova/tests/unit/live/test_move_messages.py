@@ -39,6 +39,19 @@ class MoveMessageTest(base.TestCase):
         self.assertEqual(request, move_messages.unpack(
             move_messages.pack(request)))
 
+    def test_unpack_number_that_no_host_has_is_refused(self):
+        cell = {'host_node': 0, 'vcpus': [0], 'pins': [[0, 4]],
+                'reserved': [1], 'memory': 1, 'page_size': 4, 'shared': [2]}
+        move_messages.unpack([{'before': cell, 'after': cell}])
+        for key, value in cell.items():
+            for number in (-1, 10 ** 15,
+                           2 ** 64, True, 1.0, '1'):
+                wrong = (number if not isinstance(value, list) else
+                         [[0, number]] if key == 'pins' else [number])
+                self.assertRaises(
+                    messages.MessageError, move_messages.unpack,
+                    [{'before': cell, 'after': {**cell, key: wrong}}])
+
     @given(st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(

@@ -10,14 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Files in which nova-compute keeps what has to outlive it."""
+"""Numbers in texts of the kernel, of libvirt and of files (pure)."""
 
-import os
-from pathlib import Path
+import re
+
+_DECIMAL = re.compile(r'[0-9]{1,20}')
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file; who reads it meanwhile has the old one or the new one."""
-    fresh = path.with_suffix('.new')
-    fresh.write_text(text)
-    os.replace(fresh, path)
+def decimal(text: str) -> int | None:
+    """Return the number that a text is; None for any other text.
+
+    int() reads digits of all scripts, and raises for one that it does not
+    read ('²'.isdigit() is true) or for more than 4300 digits.
+
+    :param text: with at most 20 digits and blanks around them.
+    """
+    stripped = text.strip()
+    return int(stripped) if _DECIMAL.fullmatch(stripped) else None

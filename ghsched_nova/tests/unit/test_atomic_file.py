@@ -1,0 +1,103 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import errno
+import json
+import os
+from pathlib import Path
+import stat
+import tempfile
+import threading
+from unittest import mock
+
+from ghsched_nova import atomic_file
+from ghsched_placement.tests import base
+
+
+class ReplaceTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.directory = Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+        self.path = self.directory / 'state.json'
+
+    def test_replace_writes_the_file_with_the_usual_mode(self):
+        atomic_file.replace(self.path, 'text')
+        self.assertEqual('text', self.path.read_text())
+        mask = os.umask(0)
+        os.umask(mask)
+        self.assertEqual(0o666 & ~mask,
+                         stat.S_IMODE(self.path.stat().st_mode))
+
+    def test_replace_keeps_the_mode_of_the_file(self):
+        self.path.write_text('before')
+        self.path.chmod(0o640)
+        atomic_file.replace(self.path, 'after')
+        self.assertEqual(0o640, stat.S_IMODE(self.path.stat().st_mode))
+
+    def test_replace_link_leaves_the_file_behind_it(self):
+        victim = self.directory / 'victim'
+        victim.write_text('precious')
+        self.path.symlink_to(victim)
+        (self.directory / 'state.new').symlink_to(victim)
+        atomic_file.replace(self.path, 'text')
+        self.assertEqual('precious', victim.read_text())
+        self.assertFalse(self.path.is_symlink())
+
+    def test_replace_is_on_the_disk_before_and_after_it_has_the_name(self):
+        calls = mock.Mock()
+        with (mock.patch.object(atomic_file.os, 'fsync', calls.fsync),
+              mock.patch.object(atomic_file.Path, 'replace', calls.replace)):
+            atomic_file.replace(self.path, 'text')
+        self.assertEqual(['fsync', 'replace', 'fsync'],
+                         [call[0] for call in calls.mock_calls])
+
+    def test_replace_on_a_full_disk_leaves_what_was_there(self):
+        atomic_file.replace(self.path, 'before')
+        with mock.patch.object(atomic_file.os, 'fsync', side_effect=OSError(
+                errno.ENOSPC, 'full')):
+            self.assertRaises(OSError, atomic_file.replace, self.path, 'x')
+        self.assertEqual('before', self.path.read_text())
+        self.assertEqual([self.path], list(self.directory.iterdir()))
+
+    def test_replace_by_two_writers_is_never_read_in_part(self):
+        """Native threads: a reader has one of the texts, or none."""
+        self.problems, self.ended = [], threading.Event()
+        reader = threading.Thread(target=self._read)
+        writers = [threading.Thread(target=self._write, args=(kind,))
+                   for kind in (0, 1)]
+        for thread in (reader, *writers):
+            thread.start()
+        for thread in writers:
+            thread.join()
+        self.ended.set()
+        reader.join()
+        self.assertEqual([], self.problems)
+        self.assertEqual([self.path], list(self.directory.iterdir()))
+
+    def _write(self, kind):
+        try:
+            for number in range(200):
+                atomic_file.replace(self.path, json.dumps(
+                    {'kind': kind, 'fill': [number] * 5000 * (kind + 1)}))
+        except OSError as error:
+            self.problems.append(error)
+
+    def _read(self):
+        while not self.ended.is_set():
+            try:
+                json.loads(self.path.read_text())
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                self.problems.append(error)

@@ -1,0 +1,123 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Numbers of 5000 digits wherever the kernel shows one.
+
+int() raises ValueError for more than 4300 digits, which no caller of a parser
+expects. Each number of each file of an emulated host is replaced in turn.
+"""
+
+from pathlib import Path
+import re
+import shutil
+import tempfile
+
+from ghsched_nova.interrupts import engine as interrupts
+from ghsched_nova.interrupts import model as interrupts_model
+from ghsched_nova.monitor import load_files
+from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.monitor import topology
+from ghsched_nova.resctrl import counters
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.threads import memory
+from ghsched_placement.tests import base
+
+LONG = '9' * 5000
+_NUMBER = re.compile('[0-9]+')
+#: Numbers of one file that are replaced.
+_MOST = 12
+
+
+def with_long_numbers(text):
+    """Yield a text once for each number in it, which is too long there."""
+    for match in list(_NUMBER.finditer(text))[:_MOST]:
+        yield text[:match.start()] + LONG + text[match.end():]
+
+
+class TreeTest(base.TestCase):
+    """Captured hosts: each kind of file once, whichever host has it."""
+
+    def setUp(self):
+        super().setUp()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def test_read_host_with_a_long_number_raises_what_is_documented(self):
+        seen = set()
+        for name in captured.all_machines():
+            machine = self.top / name
+            shutil.copytree(captured.MACHINES / name, machine)
+            for path in sorted(machine.rglob('*')):
+                kind = _NUMBER.sub('', str(path.relative_to(machine)))
+                if path.is_file() and kind not in seen:
+                    seen.add(kind)
+                    self._change(machine, path)
+        self.assertGreater(len(seen), 20)
+
+    def _change(self, machine, path):
+        text = path.read_text(errors='replace')
+        for changed in with_long_numbers(text):
+            path.write_text(changed)
+            self._read(machine / 'resctrl', machine / 'sysfs')
+        path.write_text(text)
+
+    def _read(self, root, sysfs):
+        for read, documented in (
+                (lambda: resctrl_host.read_host(root, sysfs).description(),
+                 resctrl_host.ResctrlUnavailable),
+                (reader.Reader(root, sysfs, occupancy=True).usage,
+                 topology.MonitorUnavailable)):
+            try:
+                read()
+            except documented:
+                pass
+
+
+class TextTest(base.TestCase):
+
+    def test_texts_with_a_long_number_are_read(self):
+        for read, text in (
+                (interrupts_model.parse,
+                 '40: 7 8 IR-PCI-MSI 524288-edge vfio-msix[0](0000:18:00.2)'),
+                (lambda text: counters._assigned('', text),
+                 'mbm_total_bytes:0=e;1=e'),
+                (lambda text: memory.areas(text.splitlines(), [
+                    '7f0000000000-7f0020000000 rw-p 00000000 00:00 0']),
+                 '7f0000000000 bind:0 anon=1 N0=1 N1=2 kernelpagesize_kB=4'),
+                (repair_metrics.read,
+                 '{"version": 1, "repairs": {"write line": 12}}'),
+                (load_files.cpu_times, 'cpu0 1 2 3 4 5 6 7 8 9 10\n'),
+                (load_files.run_times, '1 2 3'),
+                (load_files.stalled, 'some avg10=0.00 total=12345\n'),
+                (load_files.counts, 'pgsteal_kswapd 12\n'),
+                (load_files.devices,
+                 '8 0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14\n'),
+                (load_files.node_memory,
+                 'Node 0 MemTotal: 12 kB\nNode 0 MemFree: 3 kB\n'),
+                (load_files.group_memory, 'anon N0=1 N1=2\n'),
+                (load_files.mapped_memory,
+                 '7f0000 bind:0 anon=1 N0=1 kernelpagesize_kB=4\n')):
+            for changed in with_long_numbers(text):
+                read(changed)
+
+    def test_repairs_beyond_any_number_are_none(self):
+        for number in ('1e999', '-1e999', 'NaN', '"x"', 'null', '[]'):
+            self.assertEqual({}, repair_metrics.read(
+                f'{{"version": 1, "repairs": {{"a": {number}}}}}'))
+
+    def test_interrupt_on_a_node_with_a_long_number_has_no_node(self):
+        top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (top / 'smp_affinity_list').write_text('0-1\n')
+        for text in (LONG, '-1', '²', ''):
+            (top / 'node').write_text(text)
+            self.assertIsNone(interrupts.read(top).node)
