@@ -19,6 +19,7 @@ read this one table.
 
 from dataclasses import dataclass
 import difflib
+import re
 from typing import Literal
 
 NAMESPACE = 'ghsched'
@@ -32,6 +33,7 @@ class Key:
     """One extra spec.
 
     :param name: the word after ``ghsched:``.
+    :param title: a few words for people, as Horizon shows them.
     :param kind: ``int``, ``bool``, ``enum``, ``name``, ``vcpus`` (a list of
         vCPUs, as ``2-3`` or ``^0-1``) or ``devices`` (how many devices of
         which PCI alias, as ``ALIAS:COUNT,ALIAS:COUNT``).
@@ -46,6 +48,7 @@ class Key:
     """
 
     name: str
+    title: str
     kind: Literal['int', 'bool', 'enum', 'name', 'vcpus', 'devices']
     per_node: bool
     summary: str
@@ -66,7 +69,8 @@ class Key:
 
 
 MEM_BW_MIN = Key(
-    name='mem_bw_min', kind='int', per_node=True, minimum=0, maximum=100,
+    name='mem_bw_min', title='Memory bandwidth, minimum',
+    kind='int', per_node=True, minimum=0, maximum=100,
     default_text='0, no guarantee',
     summary='Guaranteed memory bandwidth, in percent of what one host NUMA '
             'node can deliver in theory.',
@@ -75,20 +79,21 @@ MEM_BW_MIN = Key(
             'guest while it gets less.')
 
 MEM_BW_BURST = Key(
-    name='mem_bw_burst', kind='int', per_node=True, minimum=0, maximum=100,
+    name='mem_bw_burst', title='Memory bandwidth, burst',
+    kind='int', per_node=True, minimum=0, maximum=100,
     default_text='0, no burst',
     summary='Memory bandwidth beyond ghsched:mem_bw_min that the guest gets '
             'in all but a small part of the time, in percent of what one '
             'host NUMA node can deliver in theory.',
     details='Counted on the host NUMA node like a guarantee, but '
             'oversubscribed: a host promises more of it in all than it has, '
-            'by what its guests have really used. See '
-            ':ref:`bandwidth-bursts`. With ghsched:mem_bw_min it must not '
-            'exceed ghsched:mem_bw_max. A running guest cannot be given '
-            'another.')
+            'by what its guests have really used; see "Bursts" in the manual. '
+            'With ghsched:mem_bw_min it must not exceed ghsched:mem_bw_max. '
+            'A running guest cannot be given another.')
 
 MEM_BW_MAX = Key(
-    name='mem_bw_max', kind='int', per_node=True, minimum=1, maximum=100,
+    name='mem_bw_max', title='Memory bandwidth, maximum',
+    kind='int', per_node=True, minimum=1, maximum=100,
     default_text='100, no cap',
     summary='Cap on memory bandwidth, in percent of what one host NUMA node '
             'can deliver in theory.',
@@ -97,7 +102,8 @@ MEM_BW_MAX = Key(
             'ghsched:mem_bw_min.')
 
 MEM_BW_HARDLIMIT = Key(
-    name='mem_bw_hardlimit', kind='bool', per_node=True,
+    name='mem_bw_hardlimit', title='Memory bandwidth, hard limit',
+    kind='bool', per_node=True,
     default_text='true',
     summary='Whether the cap holds even while the host NUMA node has '
             'bandwidth to spare.',
@@ -107,13 +113,15 @@ MEM_BW_HARDLIMIT = Key(
             'because the defaults of the hardware differ.')
 
 MEM_BW_PRIORITY = Key(
-    name='mem_bw_priority', kind='int', per_node=True, minimum=0, maximum=7,
+    name='mem_bw_priority', title='Memory bandwidth, priority',
+    kind='int', per_node=True, minimum=0, maximum=7,
     default_text="the host's own default",
     summary='Priority of the guest when memory bandwidth is short; the '
             'higher value wins.')
 
 L3_WAYS = Key(
-    name='l3_ways', kind='int', per_node=True, minimum=1, maximum=64,
+    name='l3_ways', title='L3 cache ways',
+    kind='int', per_node=True, minimum=1, maximum=64,
     default_text='none; the guest uses the ways that are left to all',
     summary='Ways of the L3 cache that the guest has to itself, in each L3 '
             'of the host NUMA node that backs the guest node.',
@@ -125,7 +133,8 @@ L3_WAYS = Key(
             'running guest cannot be given others.')
 
 MONITOR = Key(
-    name='monitor', kind='bool', per_node=False, default_text='false',
+    name='monitor', title='Measure memory bandwidth',
+    kind='bool', per_node=False, default_text='false',
     summary='Measure the memory bandwidth of the guest even when it has no '
             'limit.',
     details='Takes a monitoring group, which hosts have many of, and no '
@@ -140,7 +149,8 @@ NONE = 'none'
 HOUSEKEEPING = 'housekeeping'
 
 DEVICE_NUMA = Key(
-    name='device_numa', kind='enum', per_node=False, default_text='none',
+    name='device_numa', title='NUMA node of devices',
+    kind='enum', per_node=False, default_text='none',
     choices=(REQUIRED, PREFERRED, NONE),
     summary='Whether the guest sees the NUMA node of its passthrough '
             'devices.',
@@ -151,7 +161,8 @@ DEVICE_NUMA = Key(
             'virt (Arm).')
 
 VFS = Key(
-    name='vfs', kind='devices', per_node=True, default_text='none',
+    name='vfs', title='SR-IOV VFs',
+    kind='devices', per_node=True, default_text='none',
     summary='SR-IOV VFs from the host NUMA node that backs a guest NUMA node, '
             'as ALIAS:COUNT with a name of [pci]alias; several are separated '
             'by commas.',
@@ -163,7 +174,8 @@ VFS = Key(
             'must be on.')
 
 VFS_LOCALITY = Key(
-    name='vfs_locality', kind='enum', per_node=False,
+    name='vfs_locality', title='Locality of VFs',
+    kind='enum', per_node=False,
     default_text='node with ghsched:device_numa=required, else any',
     choices=('node', 'socket', 'any'),
     summary='How far a VF of ghsched:vfs may be from its guest NUMA node.',
@@ -177,7 +189,8 @@ VFS_LOCALITY = Key(
 SCHEDULERS = ('fifo', 'rr', 'batch', 'idle', 'other')
 
 VCPU_SCHEDULER = Key(
-    name='vcpu_scheduler', kind='enum', per_node=False,
+    name='vcpu_scheduler', title='vCPU scheduling class',
+    kind='enum', per_node=False,
     default_text="the kernel's own, other",
     choices=(*SCHEDULERS, 'deadline'),
     summary='Scheduling class of the vCPU threads on the host.',
@@ -192,7 +205,8 @@ VCPU_SCHEDULER = Key(
             'same, and a host that offers it; see ghsched:vcpu_runtime_us.')
 
 VCPU_PRIORITY = Key(
-    name='vcpu_priority', kind='int', per_node=False, minimum=1, maximum=99,
+    name='vcpu_priority', title='vCPU real-time priority',
+    kind='int', per_node=False, minimum=1, maximum=99,
     default_text='1',
     summary='Priority of the vCPU threads under fifo or rr; the higher value '
             'wins.',
@@ -202,7 +216,8 @@ VCPU_PRIORITY = Key(
             'that it waits for.')
 
 VCPU_RUNTIME_US = Key(
-    name='vcpu_runtime_us', kind='int', per_node=False, minimum=2,
+    name='vcpu_runtime_us', title='vCPU runtime (microseconds)',
+    kind='int', per_node=False, minimum=2,
     maximum=4194304, default_text='none; deadline needs it',
     summary='Microseconds that a vCPU under deadline may run in each period.',
     details='The kernel holds a vCPU to it. At most the share of the period '
@@ -213,55 +228,64 @@ VCPU_RUNTIME_US = Key(
             'to it.')
 
 VCPU_PERIOD_US = Key(
-    name='vcpu_period_us', kind='int', per_node=False, minimum=100,
+    name='vcpu_period_us', title='vCPU period (microseconds)',
+    kind='int', per_node=False, minimum=100,
     maximum=4194304, default_text='none; deadline needs it',
     summary='Period of a vCPU under deadline, in microseconds; on shared CPUs '
             'of one under fifo or rr, too.')
 
 VCPU_DEADLINE_US = Key(
-    name='vcpu_deadline_us', kind='int', per_node=False, minimum=2,
+    name='vcpu_deadline_us', title='vCPU deadline (microseconds)',
+    kind='int', per_node=False, minimum=2,
     maximum=4194304, default_text='the period',
     summary='Microseconds from the beginning of a period in which a vCPU '
             'under deadline has had its runtime.')
 
 VCPU_SCHEDULER_MASK = Key(
-    name='vcpu_scheduler_mask', kind='vcpus', per_node=False,
+    name='vcpu_scheduler_mask', title='vCPUs with the scheduling class',
+    kind='vcpus', per_node=False,
     default_text='all vCPUs',
     summary='The vCPUs that ghsched:vcpu_scheduler is for, as 2-3, or as '
             '^0-1 for all others.')
 
 EMULATOR_SCHEDULER = Key(
-    name='emulator_scheduler', kind='enum', per_node=False,
+    name='emulator_scheduler', title='Emulator scheduling class',
+    kind='enum', per_node=False,
     default_text="the kernel's own, other", choices=SCHEDULERS,
     summary="Scheduling class of QEMU's main thread on the host.",
     details='With fifo or rr it must not run on the CPUs of the vCPUs: set '
             'hw:emulator_threads_policy.')
 
 EMULATOR_PRIORITY = Key(
-    name='emulator_priority', kind='int', per_node=False, minimum=1,
+    name='emulator_priority', title='Emulator real-time priority',
+    kind='int', per_node=False, minimum=1,
     maximum=99, default_text='1',
     summary="Priority of QEMU's main thread under fifo or rr.")
 
 IOTHREAD_SCHEDULER = Key(
-    name='iothread_scheduler', kind='enum', per_node=False,
+    name='iothread_scheduler', title='I/O thread scheduling class',
+    kind='enum', per_node=False,
     default_text="the kernel's own, other", choices=SCHEDULERS,
     summary='Scheduling class of the I/O threads of the guest, where Nova '
             'gives it some.')
 
 IOTHREAD_PRIORITY = Key(
-    name='iothread_priority', kind='int', per_node=False, minimum=1,
+    name='iothread_priority', title='I/O thread real-time priority',
+    kind='int', per_node=False, minimum=1,
     maximum=99, default_text='1',
     summary='Priority of the I/O threads under fifo or rr.')
 
 LOCK_MEMORY = Key(
-    name='lock_memory', kind='bool', per_node=False, default_text='false',
+    name='lock_memory', title='Lock memory',
+    kind='bool', per_node=False, default_text='false',
     summary="Lock all of the guest's memory on the host (mlock), so that it "
             'is never swapped out or merged.',
     details='The whole of QEMU is locked, which is more than the memory of '
             'the flavor; keep some in reserved_host_memory_mb.')
 
 IRQ_BYPASS = Key(
-    name='irq_bypass', kind='enum', per_node=False,
+    name='irq_bypass', title='Interrupt bypass',
+    kind='enum', per_node=False,
     default_text='whatever the host does', choices=(REQUIRED, PREFERRED),
     summary='Whether interrupts of passthrough devices reach the guest '
             'without the hypervisor (GICv4, posted interrupts, AVIC).',
@@ -274,7 +298,8 @@ IRQ_BYPASS = Key(
             'them, required refuses the guest.')
 
 IRQ_AFFINITY = Key(
-    name='irq_affinity', kind='enum', per_node=False,
+    name='irq_affinity', title='CPUs for interrupts',
+    kind='enum', per_node=False,
     default_text='wherever the kernel sends them', choices=(HOUSEKEEPING,),
     summary='Which CPUs of the host handle interrupts of passthrough devices '
             'that do not bypass the hypervisor.',
@@ -285,7 +310,8 @@ IRQ_AFFINITY = Key(
             'driver in the guest makes new interrupts when it likes.')
 
 AFFINITY_GROUP = Key(
-    name='affinity_group', kind='name', per_node=False,
+    name='affinity_group', title='Affinity group',
+    kind='name', per_node=False,
     default_text='none; guests that talk to each other are still found by '
                  'what is measured',
     summary='Name of a group of guests of one project that should be on the '
@@ -297,7 +323,8 @@ AFFINITY_GROUP = Key(
             'letters, digits, dots, hyphens and underscores.')
 
 GUEST_TOPOLOGY = Key(
-    name='guest_topology', kind='enum', per_node=False,
+    name='guest_topology', title='Guest topology',
+    kind='enum', per_node=False,
     default_text='what Nova gives it', choices=('host',),
     summary='Whether the guest sees the part of the host that backs it.',
     details='With host the guest sees the distances of its NUMA nodes, '
@@ -326,12 +353,37 @@ BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 _ALIKE = 0.85
 
 
+#: The word of our namespace, with whatever stands in place of the colon.
+_NAMED = re.compile(rf'\s*{NAMESPACE}(?:[^a-z0-9]|$)\s*', re.IGNORECASE)
+
+#: Names of keys that no other software uses without a namespace. The others
+#: may be those of host aggregates, which have none.
+_OWN_NAMES = 'mem_bw_'
+
+
 def nearest(extra_spec: str) -> str | None:
-    """The extra spec of ours that was probably meant; None without one.
+    """Return the extra spec of ours that was probably meant, or None.
 
     The number of a guest NUMA node after the dot is kept.
     """
-    name, dot, node = extra_spec.partition('.')
+    named = _NAMED.match(extra_spec)
+    rest = extra_spec[named.end():] if named else extra_spec
+    name, dot, node = rest.partition('.')
+    name = name.strip().lower()
+    if named or name.startswith(_OWN_NAMES) and name in BY_NAME:
+        name = f'{NAMESPACE}:{name}'
     known = {key.extra_spec.lower(): key.extra_spec for key in KEYS}
-    found = difflib.get_close_matches(name.lower(), known, 1, _ALIKE)
+    found = difflib.get_close_matches(name, known, 1, _ALIKE)
     return known[found[0]] + dot + node if found else None
+
+
+def names_us(extra_spec: str) -> bool:
+    """Whether an extra spec begins with our namespace, however separated."""
+    return _NAMED.match(extra_spec) is not None
+
+
+def without_namespace(extra_spec: str) -> str | None:
+    """Return the extra spec of ours whose name this one is, or None."""
+    name, dot, node = extra_spec.strip().lower().partition('.')
+    key = BY_NAME.get(name)
+    return None if key is None else key.extra_spec + dot + node

@@ -26,7 +26,7 @@ _TYPES = {'int': 'integer', 'bool': 'boolean'}
 
 
 def document() -> dict[str, Any]:
-    """What ``glance md-namespace-import`` takes, as JSON."""
+    """Return what ``glance md-namespace-import`` takes, as JSON."""
     return {
         'namespace': 'OS::Compute::Ghsched',
         'display_name': 'Memory bandwidth, VFs and scheduling (ghsched)',
@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
 
 def _property(key: keys.Key) -> dict[str, Any]:
     found: dict[str, Any] = {
-        'title': key.name.replace('_', ' ').capitalize(),
+        'title': key.title,
         'description': f'{key.summary} {key.details}'.strip()
         + f' Default: {key.default_text}.',
         'type': _TYPES.get(key.kind, 'string')}

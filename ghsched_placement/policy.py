@@ -236,11 +236,27 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
 
 
 def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
-    """Names outside of our namespace that are nearly one of our keys."""
+    """Yield an error for each name that is nearly one of our keys."""
     for extra_spec in sorted(given):
+        if extra_spec.startswith(_PREFIX):
+            continue
         nearest = keys.nearest(extra_spec)
-        if not extra_spec.startswith(_PREFIX) and nearest:
+        if nearest:
             yield PolicyError(extra_spec, f'do you mean {nearest}?')
+
+
+def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
+    """Yield a warning for each name that may be meant for one of our keys.
+
+    Such a name is not refused: it may be a property of host aggregates.
+    """
+    for extra_spec in sorted(extra_specs):
+        if extra_spec.startswith(_PREFIX) or keys.nearest(extra_spec):
+            continue
+        meant = keys.without_namespace(extra_spec)
+        if meant or keys.names_us(extra_spec):
+            yield (f'{extra_spec} is no key of ghsched, whose keys have the '
+                   f'form {meant or _PREFIX + "NAME"}')
 
 
 def check_names(given: Iterable[str]) -> None:

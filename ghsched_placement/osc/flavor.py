@@ -121,7 +121,9 @@ class CheckFlavor(base.Lister):
 
     def _warn(self, policy: policies.GuestPolicy,
               classes: Mapping[str, str], specs: Mapping[str, str]) -> None:
-        """Say what is not looked at."""
+        """Log what is not counted, and keys that may be mistakes."""
+        for text in policies.doubtful(specs):
+            self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
         if unknown:
             self.log.warning(

@@ -16,6 +16,7 @@
 import json
 import os
 import pathlib
+import re
 
 from ghsched_placement import keys
 from ghsched_placement import metadefs
@@ -23,6 +24,9 @@ from ghsched_placement.tests import base
 
 FILE = (pathlib.Path(__file__).parents[2] / 'etc' / 'ghsched' / 'metadefs'
         / 'compute-ghsched.json')
+
+#: A role, a literal, emphasis, a link or a substitution of reStructuredText.
+MARKUP = re.compile(r':[a-z]+:`|`|\*\w|\w_\s|\|\w+\||\.\. \w+::')
 
 #: Set it to write the file again; then read the difference.
 UPDATE = 'GHSCHED_UPDATE_GOLDEN'
@@ -44,3 +48,20 @@ class MetadefsTest(base.TestCase):
                          list(document['properties']))
         for prop in document['properties'].values():
             self.assertIn(prop['type'], ('integer', 'boolean', 'string'))
+
+    def test_texts_of_keys_have_no_markup(self):
+        """Horizon and the API show them as they are."""
+        for key in keys.KEYS:
+            for text in (key.title, key.summary, key.details,
+                         key.default_text):
+                self.assertIsNone(MARKUP.search(text), text)
+
+    def test_titles_of_keys_are_words_for_people(self):
+        titles = [key.title for key in keys.KEYS]
+        self.assertEqual(len(titles), len(set(titles)))
+        for key in keys.KEYS:
+            self.assertNotIn('_', key.title)
+            self.assertTrue(key.title[0].isupper() or key.title[:4] == 'vCPU',
+                            key.title)
+            # Not the name of the key with blanks.
+            self.assertNotRegex(key.title, r'\b(Mem|Vcpu|Irq|Vfs|us|bw)\b')

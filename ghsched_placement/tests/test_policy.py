@@ -11,6 +11,7 @@
 # under the License.
 
 
+import re
 import time
 
 from hypothesis import given
@@ -186,6 +187,43 @@ class RefusalTest(RefusalTestCase):
                       'resources:CUSTOM_MEM_BW_PCT', 'monitor', 'sched:x',
                       'trait:CUSTOM_GHSCHED_MEM_BW_MIN'):
             self.assertIsNone(keys.nearest(other), other)
+
+    def test_key_with_any_separator_is_refused_with_the_right_one(self):
+        for key in keys.KEYS:
+            for node in ('', '.1') if key.per_node else ('',):
+                for start in ('ghsched.', 'ghsched_', 'ghsched-', 'ghsched ',
+                              'GHSCHED.', ' ghsched:', 'ghsched: ',
+                              'ghsched::'):
+                    wrong = f'{start}{key.name}{node}'
+                    errors = list(policy.misspelt([wrong]))
+                    if wrong.startswith('ghsched:'):
+                        self.refused({wrong: '1'}, 2, wrong, 'do you mean '
+                                     + re.escape(key.extra_spec + node))
+                    else:
+                        self.assertEqual(
+                            [f'{wrong}: do you mean {key.extra_spec}{node}?'],
+                            list(map(str, errors)))
+
+    def test_key_without_namespace_is_refused_or_doubted(self):
+        for key in keys.KEYS:
+            for node in ('', '.0') if key.per_node else ('',):
+                name = key.name + node
+                texts = [str(error) for error in policy.misspelt([name])]
+                texts += policy.doubtful([name])
+                self.assertEqual(1, len(texts), name)
+                self.assertIn(key.extra_spec + node, texts[0])
+        # No other software has a property of these names.
+        self.assertEqual(1, len(list(policy.misspelt(['mem_bw_max']))))
+        self.assertEqual([], list(policy.misspelt(['monitor'])))
+
+    def test_word_of_the_namespace_alone_is_doubted(self):
+        for name in ('ghsched', 'ghsched-hosts', 'Ghsched'):
+            self.assertEqual([], list(policy.misspelt([name])))
+            self.assertEqual([f'{name} is no key of ghsched, whose keys have '
+                              'the form ghsched:NAME'],
+                             list(policy.doubtful([name])))
+        self.assertEqual([], list(policy.doubtful(
+            ['ghsched:mem_bw_min', 'hw:numa_nodes', 'ghschedule', 'x'])))
 
     def test_values(self):
         for key, text, reason in (
