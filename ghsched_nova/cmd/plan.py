@@ -81,8 +81,9 @@ def add_parser(commands: Any) -> None:
     _add_density(parser)
     parser.add_argument('--format', choices=('table', 'json', 'svg'),
                         default='table')
-    parser.add_argument('--picture', metavar='FILE', type=Path,
-                        help='write the picture (SVG) there as well')
+    parser.add_argument('--picture', metavar='FILE', type=_picture,
+                        help='write the picture there as well, as SVG; the '
+                             'name ends with .svg, or has no suffix')
     parser.add_argument('--progress', action='store_true',
                         help='show progress even where standard error is no '
                              'terminal')
@@ -199,6 +200,18 @@ def _targets(arguments: argparse.Namespace,
                                '"contention"; name one that has with '
                                '--machine')
     return found if asked else ()
+
+
+def _picture(text: str) -> Path:
+    """Return the path of a picture.
+
+    :raises argparse.ArgumentTypeError: for the suffix of another format.
+    """
+    path = Path(text)
+    if path.suffix.lower() not in ('', '.svg'):
+        raise argparse.ArgumentTypeError(
+            f'{text}: pictures are SVG, name a file that ends with .svg')
+    return path
 
 
 def _alias(text: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import tempfile
 from unittest import mock
 
+import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
@@ -449,6 +450,14 @@ class UsageTest(base.TestCase):
             EPYC))
         self.assertIn('is there twice', self.refused(
             '--hosts', KUNPENG, *small, *small))
+
+    def test_picture_with_the_suffix_of_another_format_is_refused(self):
+        for name in ('plan.png', 'plan.PDF', 'a.b/plan.jpg', 'plan.svg.gz'):
+            path = Path(self.useFixture(fixtures.TempDir()).path, name)
+            err = self.refused('--hosts', KUNPENG, '--flavor',
+                               'a:vcpus=1,ram=1', '--picture', str(path))
+            self.assertIn('pictures are SVG', err)
+            self.assertFalse(path.exists())
 
     def test_a_missing_placement_is_told(self):
         with mock.patch.object(private.util, 'find_spec', return_value=None):
