@@ -27,10 +27,15 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 
+from lxml import etree
+
 from ghsched_nova.guest import host_topology
 from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest.pci_topology import DeviceNumaError
 from ghsched_nova.guest import scheduling
 from ghsched_nova.lab import described
+from ghsched_nova.lab.explain import devices
 from ghsched_nova.lab.explain import placing
 from ghsched_nova.lab import hostfile
 from ghsched_nova.lab.planner.flavors import Flavor
@@ -69,6 +74,9 @@ class Explanation:
 
     :param threads: elements of the XML that schedule the guest's threads.
     :param topology: elements of the XML that show the host to the guest.
+    :param metadata: the policy in the metadata of the domain; empty for a
+        flavor without keys of ghsched.
+    :param devices: elements that show it the NUMA nodes of its devices.
     :param query: the try that finds the host; the first one when none does.
     :param locality: how near that asks for the VFs.
     """
@@ -87,6 +95,8 @@ class Explanation:
     lines: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
     topology: tuple[str, ...] = ()
+    metadata: str = ''
+    devices: tuple[str, ...] = ()
 
 
 def explain(question: Question) -> Explanation:
@@ -98,7 +108,7 @@ def explain(question: Question) -> Explanation:
         for step in (_flavor, _placement, _host):
             known.update(step(Explanation(**known)))
     except (topology.TopologyError, policies.PolicyError, placing.Refused,
-            resolve.PolicyNotHeld) as error:
+            resolve.PolicyNotHeld, DeviceNumaError) as error:
         known['refusal'] = str(error)
     return Explanation(**known)
 
@@ -148,11 +158,28 @@ def _host(so_far: Explanation) -> dict[str, Any]:
         for name, values in resolve.desired_lines(resctrl, settings).items())
     return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
             'tune': _tune(guest, policy, settings),
+            'metadata': _metadata(question, policy, place.nodes),
+            'devices': devices.fragment(question.host, policy, guest,
+                                        place.nodes),
             'threads': tuple(filter(None, scheduling.fragment(
                 policy.threads, guest.vcpus).split('\n'))),
             'topology': host_topology.fragment(policy, place.nodes,
                                                _topology(question.host)),
             **_query(so_far.need, place.locality, place.sizes)}
+
+
+def _metadata(question: Question, policy: policies.GuestPolicy,
+              host_nodes: Sequence[int]) -> str:
+    """Return the policy as it stands in the metadata of the domain."""
+    if not policies.wanted(question.flavor_specs):
+        return ''
+    root = etree.fromstring(metadata.write(
+        '<domain/>', metadata.DomainPolicy(
+            policy, tuple(host_nodes[:len(policy.nodes)]))))
+    for element in root:
+        etree.indent(element)
+    return '\n'.join(etree.tostring(element, encoding='unicode').strip()
+                     for element in root)
 
 
 def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:

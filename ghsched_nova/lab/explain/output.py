@@ -43,7 +43,9 @@ settings
     ``priority``; null where nothing was asked for, or where the host has no
     such knob.
 xml
-    The <memorytune> element, null when the guest has none.
+    The elements that nova-compute adds to the domain: the policy in its
+    metadata, memorytune, scheduling of threads, what shows the host to the
+    guest, and NUMA nodes of devices. Null for a flavor without keys.
 schemata
     Lines of the guest's control group.
 """
@@ -72,11 +74,22 @@ _FAR = {'socket': 'on the same socket', 'any': 'anywhere on the host'}
 _KNOBS = tuple(Bandwidth().as_dict())
 
 
+#: In place of the XML of a guest that has no key of ghsched.
+NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
+
+
 def as_xml(explanation: Explanation) -> str:
-    """The elements that are added to the domain; empty for none."""
+    """Return what is added to the domain; empty where it is refused."""
+    if explanation.refusal is not None:
+        return ''
+    return _added(explanation) or NO_XML
+
+
+def _added(explanation: Explanation) -> str:
+    """Return the elements that are added to the domain; empty for none."""
     return '\n'.join(filter(None, (
-        _memorytune(explanation), *explanation.threads,
-        *explanation.topology)))
+        explanation.metadata, _memorytune(explanation), *explanation.threads,
+        *explanation.topology, *explanation.devices)))
 
 
 def _memorytune(explanation: Explanation) -> str:
@@ -128,7 +141,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
              'effective': _effective(
                  setting, explanation.question.host.resctrl.dialect)}
             for setting in explanation.settings],
-        'xml': as_xml(explanation) or None,
+        'xml': _added(explanation) or None,
         'schemata': list(explanation.lines),
     }
 
@@ -184,18 +197,20 @@ def _effective(setting: resolve.DomainSetting,
 
 
 def as_table(explanation: Explanation) -> str:
-    """Text for people: one part per step, an empty line between them."""
+    """Return text for people: one part per step, a refusal first."""
     document = _document(explanation)
     parts = [
+        ('Refused', document['refusal'] or ''),
         ('Policy', _policy_text(document['policy'])),
         ('Placement query', _query_text(document['placement_query'])),
         (f'Providers of {document["host"]}',
-         _provider_table(document['providers'])),
+         # Of no use to somebody whose flavor is wrong.
+         _provider_table(document['providers'] if document['policy']
+                         else [])),
         ('Guest NUMA nodes', _guest_table(document['guest']['nodes'])),
         ('Asked and effective', _setting_table(document['settings'])),
         ('Guest XML', document['xml'] or ''),
         ('Schemata of the control group', '\n'.join(document['schemata'])),
-        ('Refused', document['refusal'] or ''),
     ]
     return '\n\n'.join(f'{title}\n{text}' for title, text in parts if text)
 
