@@ -31,6 +31,7 @@ import datetime
 import functools
 import itertools
 import random
+import socket
 import threading
 import time
 import types
@@ -1561,6 +1562,38 @@ def rpc_client(context: Any, target: Any) -> Any:
     router = rpc.ClientRouter(rpc.get_client(
         target, serializer=rpc.JsonPayloadSerializer()))
     return router.client(context)
+
+
+#: Seconds to wait for a TCP connection to one host of the message bus, and
+#: the port of RabbitMQ where a transport_url names none.
+_BUS_TIMEOUT_S = 2.0
+_BUS_PORT = 5672
+
+
+def bus_answers(context: Any) -> bool:
+    """Whether any host of a cell's message bus accepts a TCP connection.
+
+    A process that makes its first call waits for the connection of its reply
+    queue without a limit, whatever limit the call has
+    (``oslo_messaging._drivers.amqpdriver.AMQPDriverBase._get_reply_q``).
+
+    :param context: of the cell, see ``nova.context.target_cell``.
+    :returns: true also where the hosts of the bus are not known.
+    """
+    transport: Any = getattr(context, 'mq_connection', None) or rpc.TRANSPORT
+    url = getattr(getattr(transport, '_driver', None), '_url', None)
+    hosts = [(one.hostname, one.port or _BUS_PORT)
+             for one in (url.hosts if url is not None else ())
+             if one.hostname]
+    return not hosts or any(map(_accepts, hosts))
+
+
+def _accepts(address: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(address, _BUS_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
 
 
 def long_calls() -> dict[str, int]:

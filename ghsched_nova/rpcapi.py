@@ -144,6 +144,8 @@ class HostClient:
               version: str = messages.FIRST_VERSION,
               patience: Mapping[str, int] = CHANGE,
               **arguments: Any) -> dict[str, Any]:
+        if patience is QUESTION and not compat.bus_answers(self._context):
+            raise _no_bus(guest.host)
         client = self._client.prepare(server=guest.host, version=version,
                                       retry=BUS_RETRIES, **patience)
         try:
@@ -162,10 +164,7 @@ class HostClient:
             raise errors.Refused(f'nova-compute on {guest.host} failed: '
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
-            raise errors.HostSilent(
-                'the message bus does not answer, by which nova-compute on '
-                f'{guest.host} is reached: {type(error).__name__}'
-            ) from error
+            raise _no_bus(guest.host) from error
         if answer.get('gone'):
             raise errors.Gone(str(answer['refused']))
         if answer.get('left'):
@@ -173,6 +172,12 @@ class HostClient:
         if answer.get('refused'):
             raise errors.Refused(f'host {guest.host}: {answer["refused"]}')
         return answer
+
+
+def _no_bus(host: str) -> errors.HostSilent:
+    return errors.HostSilent(
+        'the message bus does not answer, by which nova-compute on '
+        f'{host} is reached')
 
 
 def _unknown(host: str) -> _UnknownCall:

@@ -14,6 +14,7 @@
 """
 
 import argparse
+import logging
 from typing import Any
 
 from ghsched_placement.osc import client
@@ -35,6 +36,10 @@ def make_client(instance: Any) -> client.Client:
     :param instance: osc_lib's ClientManager; it has read clouds.yaml, the
         environment and the command line.
     """
+    # It repeats what the error says, twice; --debug still shows it.
+    discovery = logging.getLogger('keystoneauth.discover')
+    if not discovery.isEnabledFor(logging.DEBUG):
+        discovery.setLevel(logging.ERROR)
     connection = instance.sdk_connection
     if connection.session.timeout is None:
         connection.session.timeout = SESSION_TIMEOUT_S

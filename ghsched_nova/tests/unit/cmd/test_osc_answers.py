@@ -49,7 +49,8 @@ NEEDED = {'SetServer': ['--mem-bw-min', '20']}
 
 #: Texts of libraries that explain nothing to a user.
 FOREIGN = ('HTTPConnectionPool', 'Max retries', 'Traceback', 'urllib3',
-           'supported versions', 'envvars', 'object at 0x')
+           'supported versions', 'envvars', 'object at 0x',
+           'Failed to contact')
 
 
 def commands():

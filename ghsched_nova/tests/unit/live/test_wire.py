@@ -17,12 +17,17 @@ A sample that does not hold any more is a change of the wire: it takes a new
 version in :mod:`ghsched_nova.live.messages`, and a new sample beside the old.
 """
 
+from concurrent import futures
 import inspect
+import socket
 import types
 from unittest import mock
 
+from nova import rpc as nova_rpc
+from oslo_config import cfg
 import oslo_messaging
 
+from ghsched_nova import compat
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
@@ -158,3 +163,43 @@ class EndpointTest(base.TestCase):
                   in REQUESTS.items()), ('set_policy', OLD_SET)):
             inspect.signature(getattr(rpc.PolicyEndpoint, method)).bind(
                 None, None, instance_uuid='u', **arguments)
+
+
+class OutageTest(base.TestCase):
+    """A real transport of oslo.messaging, to a bus that is not there."""
+
+    def context(self, *urls):
+        hosts = ','.join(urls)
+        conf = cfg.ConfigOpts()
+        conf([], project='x', default_config_files=[])
+        transport = oslo_messaging.get_rpc_transport(
+            conf, f'rabbit://{hosts}/')
+        self.addCleanup(transport.cleanup)
+        self.enterContext(mock.patch.object(nova_rpc, 'TRANSPORT', transport))
+        return types.SimpleNamespace(mq_connection=transport, to_dict=dict)
+
+    def unused(self):
+        with socket.create_server(('127.0.0.1', 0)) as one:
+            return f'u:p@127.0.0.1:{one.getsockname()[1]}'
+
+    def test_question_without_a_bus_is_refused_at_once(self):
+        client = rpcapi.HostClient(self.context(self.unused(), self.unused()))
+        # The client's own wait is without an end here.
+        with futures.ThreadPoolExecutor(1) as pool:
+            error = pool.submit(client.check, GUEST, ()).exception(timeout=60)
+        self.assertIsInstance(error, errors.HostSilent)
+        self.assertIn('the message bus does not answer', str(error))
+
+    def test_bus_with_one_host_of_two_that_answers_is_up(self):
+        with socket.create_server(('127.0.0.1', 0)) as one:
+            up = f'u:p@127.0.0.1:{one.getsockname()[1]}'
+            self.assertTrue(compat.bus_answers(
+                self.context(self.unused(), up)))
+        self.assertFalse(compat.bus_answers(self.context(self.unused())))
+
+    def test_bus_whose_hosts_are_not_known_is_taken_to_be_up(self):
+        for transport in (None, types.SimpleNamespace(), mock.Mock(
+                _driver=mock.Mock(_url=None))):
+            with mock.patch.object(nova_rpc, 'TRANSPORT', None):
+                self.assertTrue(compat.bus_answers(
+                    types.SimpleNamespace(mq_connection=transport)))
