@@ -165,13 +165,18 @@ class HostClient:
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
             raise _no_bus(guest.host) from error
-        if answer.get('gone'):
-            raise errors.Gone(str(answer['refused']))
-        if answer.get('left'):
-            raise errors.HalfDone(f'host {guest.host}: {answer["refused"]}')
-        if answer.get('refused'):
-            raise errors.Refused(f'host {guest.host}: {answer["refused"]}')
+        _check_answer(answer, guest.host)
         return answer
+
+
+def _check_answer(answer: Mapping[str, Any], host: str) -> None:
+    """Raise what a host has answered in place of a result."""
+    if answer.get('gone'):
+        raise errors.Gone(str(answer['refused']))
+    if answer.get('left'):
+        raise errors.HalfDone(f'host {host}: {answer["refused"]}')
+    if answer.get('refused'):
+        raise errors.Refused(f'host {host}: {answer["refused"]}')
 
 
 def _no_bus(host: str) -> errors.HostSilent:

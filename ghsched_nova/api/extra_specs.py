@@ -42,6 +42,9 @@ from ghsched_placement import policy
 _NODE = {'name': 'node', 'pattern': '(0|[1-9][0-9]{0,3})'}
 
 
+_FAILED = 'Validation failed; '
+
+
 @dataclass
 class Validator(base.ExtraSpecValidator):
     """Nova's validator, no laxer than the parser of the scheduler.
@@ -55,11 +58,17 @@ class Validator(base.ExtraSpecValidator):
             policy.check(name, value)
         except policy.PolicyError as error:
             raise _refusal(error) from None
-        super().validate(name, value)
+        try:
+            super().validate(name, value)
+        except exception.ValidationError as error:
+            # Nova names the value alone.
+            reason = error.format_message().removeprefix(_FAILED)
+            raise exception.ValidationError(
+                f'{_FAILED}{name}: {reason}') from None
 
 
 def _refusal(error: policy.PolicyError) -> exception.ValidationError:
-    return exception.ValidationError(f'Validation failed; {error}')
+    return exception.ValidationError(f'{_FAILED}{error}')
 
 
 def check_flavor(extra_specs: Mapping[str, str],

@@ -211,10 +211,10 @@ def _resctrl(facts: Facts) -> Iterator[Check]:
                     'kernel has it')
         return
     yield Check('resctrl', 'ok', f'mounted at {facts.resctrl}')
-    if facts.mode is not None and facts.mode & 0o077:
+    if facts.mode is not None and facts.mode & 0o007:
         yield Check('resctrl mode', 'warning', f'{facts.mode:04o}: any local '
                     'user can hold its lock, and so keep guests from '
-                    'starting', f'chmod 0700 {facts.resctrl}')
+                    'starting', f'chmod 0750 {facts.resctrl}')
     elif facts.mode is not None:
         yield Check('resctrl mode', 'ok', f'{facts.mode:04o}')
     if facts.dialect:

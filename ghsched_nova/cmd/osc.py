@@ -79,7 +79,7 @@ class MoveServerNodes(base.Lister):
         try:
             nodes = server_move.wish(parsed_args.node)
         except policies.PolicyError as error:
-            raise base.Refused(f'refused: {error}') from error
+            raise base.Refused(f'refused: --node: {error.reason}') from error
         client = clients.of(self.app)
         shown = client.move_nodes(
             str(client.find_server(parsed_args.server)['id']), nodes,

@@ -22,7 +22,9 @@ from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import console
 from ghsched_nova.cmd import node
+from ghsched_placement import exits
 
 _CODES = {'ok': upgradecheck.Code.SUCCESS,
           'skipped': upgradecheck.Code.SUCCESS,
@@ -76,10 +78,15 @@ class Checks(upgradecheck.UpgradeCommands):
 def main(argv: Sequence[str] | None = None) -> int:
     """Console script; its result is the exit status: 0, 1 warnings, 2 faults.
     """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv[:1] == ['--version']:
+        # oslo.config refuses it without a command.
+        print(f'ghsched-status {console.version()}')
+        return exits.DONE
     options = cfg.ConfigOpts()
     return int(upgradecheck.main(
         options, project='nova', upgrade_command=Checks(options),
-        argv=sys.argv[1:] if argv is None else list(argv)))
+        argv=argv))
 
 
 if __name__ == '__main__':

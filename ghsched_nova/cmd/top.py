@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog='ghsched-top',
         description='Memory bandwidth of guests: asked for, in force, and '
-                    'used. On a terminal: ' + top_screen.HELP + '.')
+                    'used. On a terminal: ' + top_screen.HELPS[0] + '.')
     console.add_version(top)
     top_source.add_options(top)
     top.add_argument('-d', '--delay', type=_seconds, default=2.0,

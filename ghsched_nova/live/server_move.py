@@ -73,7 +73,8 @@ def read(asked: Mapping[str, Any]) -> dict[int, int]:
 
 def _number(text: str, whole: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 4):
-        raise _wrong(f'{whole!r} is not of the form 0=1')
+        raise _wrong(f'{whole!r} is not of the form GUEST=HOST, '
+                     'for example 0=1')
     return int(text)
 
 

@@ -41,8 +41,14 @@ _MOVES = {'j': _DOWN, 'k': _UP, 'h': _LEFT, 'l': _RIGHT, ' ': _PAGE_DOWN,
           'g': _TOP, 'G': _BOTTOM}
 #: Columns of one step to the side.
 _SIDE = 8
-HELP = ('q quit  / filter  r reverse  arrows scroll  order: u used n name '
-        'd node i min a max e effective')
+#: The line of keys, from the longest; the first that fits is shown.
+HELPS = (
+    'q quit  / filter  r reverse  arrows scroll  order: u used n name d node '
+    'i min a max e effective',
+    'q quit  / filter  r reverse  order: u used n name d node i min a max '
+    'e effective',
+    'q quit  / filter  r reverse  arrows scroll  order: u n d i a e',
+    'q quit  / filter  r reverse  order: u n d i a e', 'q quit')
 
 
 class Top:
@@ -107,7 +113,10 @@ class Top:
             rows = page.lines(self.skip, self._room)
         rows = [line._replace(text=top_output.clip(
             line.text, self.shift, columns)) for line in rows[:lines - 1]]
-        last = HELP if self._asking is None else f'/{self._asking}'
+        last = f'/{self._asking}'
+        if self._asking is None:
+            last = next((one for one in HELPS if len(one) <= columns),
+                        HELPS[-1])
         return screen([*rows, top_output.Line(
             top_output.clip(last, 0, columns))], colour)
 

@@ -60,6 +60,13 @@ class Words(Lines):
         return ', '.join(map(self.line, self._value)) or '-'
 
 
+class Percents(Words):
+    """Percent of each NUMA node; None where it is not known."""
+
+    def line(self, item: int | None) -> str:
+        return '-' if item is None else str(item)
+
+
 class Vfs(Lines):
     """VFs that are free of those that there are, by PF."""
 

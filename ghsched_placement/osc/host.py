@@ -31,7 +31,7 @@ from ghsched_placement.osc import observe
 
 LIST = ('Host', 'State', 'Status', 'NUMA Nodes', 'BW Used (%)',
         'BW Free (%)', 'Largest Guarantee (%)', 'VFs Free', 'Groups Free',
-        'Guests', 'Drift')
+        'Guests', 'Drift', 'BW Free by Node (%)')
 
 
 def add_accounting(parser: argparse.ArgumentParser) -> None:
@@ -44,15 +44,16 @@ def add_accounting(parser: argparse.ArgumentParser) -> None:
 class ListHosts(base.Lister):
     """List the compute hosts of ghsched.
 
-    Bandwidth (BW) is the sum over the NUMA nodes of the host, in percent of
-    what one node can deliver in theory. Guests are those whose flavor has a
+    Bandwidth (BW) is in percent of what one NUMA node can deliver in theory,
+    for each node in the order of their numbers; with --long also as the sum
+    over all nodes. Guests are those whose flavor has a
     key of ghsched. Drift is how much does not agree between Placement and
     Nova; "openstack ghsched host show" tells what.
     """
 
     nothing = base.NO_HOSTS
-    SHORT = ('Host', 'State', 'Status', 'BW Free (%)', 'Groups Free',
-             'Guests', 'Drift')
+    SHORT = ('Host', 'State', 'Status', 'Groups Free', 'Guests', 'Drift',
+             'BW Free by Node (%)')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -82,7 +83,9 @@ def row(seen: observe.Observed) -> tuple[Any, ...]:
             columns.known(sum(pf.stock.free for pf in host.pfs)
                           if host.pfs else None),
             columns.known(host.groups.free if host.groups else None),
-            len(seen.guests), len(seen.findings))
+            len(seen.guests), len(seen.findings), columns.Percents([
+                node.bandwidth.free if node.bandwidth else None
+                for node in host.nodes]))
 
 
 class ShowHost(base.ShowOne):

@@ -84,7 +84,7 @@ class Evacuation(MoveRoom):
                       for name, resources in self.lab.allocations(one).items()
                       if 'CUSTOM_MEM_BW_PCT' in resources)
         self.checks.equal('nodes', held, sorted(
-            f'{one.host.hypervisor}_NUMA{node}'
+            f'{one.host.name}_NUMA{node}'
             for one in self.settings.each_host
             for node in range(one.host.nodes)))
 

@@ -82,9 +82,9 @@ class Upgrade(MoveRoom):
         self.checks.equal(
             'host list: state and drift of each host',
             {row['Host']: (row['State'], row['Drift']) for row in rows},
-            {host.hypervisor: ('up', 0) for host in self.settings.hosts})
+            {host.name: ('up', 0) for host in self.settings.hosts})
         for host in self.settings.hosts:
-            shown = self.lab.openstack('host', 'show', host.hypervisor)
+            shown = self.lab.openstack('host', 'show', host.name)
             self.checks.equal(f'host show: drift of {host.name}',
                               shown['drift'], [])
 

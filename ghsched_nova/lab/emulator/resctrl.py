@@ -228,6 +228,7 @@ class ResctrlFS(mfusepy.Operations):
         self._handles = itertools.count(1)
         self._texts: dict[int, bytes] = {}
         self._mounted = time.time()
+        self._root_mode: int | None = None
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         with self._mutex:
@@ -238,8 +239,11 @@ class ResctrlFS(mfusepy.Operations):
         made = entry.group.created if entry.group else self._mounted
         when = int(made * 1e9)
         kind = stat.S_IFREG if entry.children is None else stat.S_IFDIR
+        mode = entry.mode
+        if path == '/' and self._root_mode is not None:
+            mode = self._root_mode
         return {
-            'st_mode': kind | entry.mode, 'st_uid': 0, 'st_gid': 0,
+            'st_mode': kind | mode, 'st_uid': 0, 'st_gid': 0,
             'st_nlink': 1 if entry.children is None else 2, 'st_size': 0,
             'st_atime': when, 'st_mtime': when, 'st_ctime': when,
         }
@@ -324,6 +328,9 @@ class ResctrlFS(mfusepy.Operations):
         raise mfusepy.FuseOSError(errno.EPERM)
 
     def chmod(self, path: str, mode: int) -> int:
+        """Change the mode of the root, and ignore that of other entries."""
+        if path == '/':
+            self._root_mode = stat.S_IMODE(mode)
         return 0
 
     def chown(self, path: str, uid: int, gid: int) -> int:

@@ -230,7 +230,7 @@ class HostTest(base.TestCase):
 
     def test_a_host_in_one_line(self):
         self.assertEqual(
-            ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 2],
+            ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 2, [70, 100]],
             commands.plain(host.row(self.seen())))
 
     def test_all_of_a_host(self):

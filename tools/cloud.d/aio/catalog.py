@@ -237,9 +237,32 @@ def forget_host(settings: Settings, name: str) -> None:
     for service in cloud.compute.services(binary='nova-compute', host=name):
         try:
             cloud.compute.delete_service(service)
+        except openstack.exceptions.ConflictException as error:
+            check_empty(settings, name)
+            raise CloudError(f'{name} cannot be given up: Nova has servers '
+                             f'or migrations there ({error.message})'
+                             ) from error
         except openstack.exceptions.HttpException as error:
             raise CloudError(
                 f'{name} cannot be given up: {error.message}') from error
+
+
+def check_empty(settings: Settings, name: str) -> None:
+    """Refuse to give up a compute host with servers.
+
+    :raises CloudError: with the servers, and with what to do about them.
+    """
+    found = [server.name for server in connect(settings).compute.servers(
+        all_projects=True, host=name)]
+    if found:
+        raise CloudError(
+            f'{name} cannot be given up, because servers are on it: '
+            + ', '.join(sorted(found)) + '.\n'
+            'Delete them:  openstack server delete --all-projects --wait '
+            + ' '.join(sorted(found)) + '\n'
+            'or move them: tools/cloud up --hosts 2, then openstack server '
+            'migrate --live-migration --wait SERVER\n'
+            'or keep both hosts: tools/cloud up --hosts 2')
 
 
 def compute_services(settings: Settings, cloud: Any) -> dict[str, str]:

@@ -67,7 +67,25 @@ def _together(*works: Callable[[], object]) -> None:
 # -- up -----------------------------------------------------------------------
 
 def up_with(settings: Settings, hosts: tuple[ComputeHost, ...]) -> None:
-    """Bring up the cloud with these hosts and no others."""
+    """Bring up the cloud with these hosts and no others.
+
+    :raises CloudError: for a cloud of a release that named its first host
+        after the machine; Nova refuses to start there by another name.
+    """
+    named = settings.state / 'hosts-named'
+    if not named.exists() and (settings.state / 'nova'
+                               / 'compute_id').exists():
+        raise CloudError('this cloud was made by an earlier release, whose '
+                         'first host had the name of this machine; remove '
+                         'it with: tools/cloud wipe')
+    settings.state.mkdir(parents=True, exist_ok=True)
+    named.touch()
+    kept = {one.name for one in hosts}
+    if answers(settings, 'nova-api') and answers(settings, 'keystone'):
+        # Before anything is stopped.
+        for one in settings.hosts:
+            if one.name not in kept:
+                catalog.check_empty(settings, one.name)
     for one in settings.each_host:
         if one.host not in hosts:
             # A host with other hardware is another host: it is booted.

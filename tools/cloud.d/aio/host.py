@@ -92,17 +92,22 @@ def up(settings: Settings, dialect: str = '') -> None:
             '--closids', str(settings.control_groups),
             '--faults', str(settings.faults),
             '--migration', settings.migration,
+            '--hostname', host.name,
             '--bind', f'{ssh.configure(settings)}:/etc/ssh',
-            *(_of_another(settings) if host.suffix else ()))
+            # Where the commands on a compute host look for nova.conf.
+            '--bind', f'{_nova_directory(settings)}:/etc/nova',
+            # The instances of the first host are where they are seen.
+            *(('--bind', f'{settings.own_instances}:{settings.instances}')
+              if host.suffix else ()))
+    run(settings, ('chmod', '0700', '/sys/fs/resctrl'))
 
 
-def _of_another(settings: Settings) -> tuple[str, ...]:
-    """What a host needs that is not the first.
-
-    The first has the name of the machine, and its instances where they are.
-    """
-    return ('--hostname', settings.host.name,
-            '--bind', f'{settings.own_instances}:{settings.instances}')
+def _nova_directory(settings: Settings) -> Path:
+    """Make and return the directory with nova.conf of a host."""
+    directory = settings.etc / f'nova{settings.host.suffix}'
+    directory.mkdir(parents=True, exist_ok=True)
+    Path('/etc/nova').mkdir(mode=0o755, exist_ok=True)
+    return directory
 
 
 def small_disk(settings: Settings, size: str) -> None:

@@ -57,7 +57,7 @@ class PlacementReader:
 
     def own(self, every: Sequence[Provider]) -> list[Provider]:
         """Those of the host."""
-        name = self.settings.host.hypervisor
+        name = self.settings.host.name
         roots = [one.uuid for one in every if one.name == name]
         return [one for one in every
                 if one.uuid in roots or one.parent in roots]

@@ -143,7 +143,7 @@ def _of_server(hosts: Sequence[_Host], server: Any,
     if here is None:
         yield f'is on {server.compute_host}'
         return
-    name = here.lab.settings.host.hypervisor
+    name = here.lab.settings.host.name
     shares = {}
     for provider, resources in held.items():
         if provider.partition('_NUMA')[0] != name:

@@ -58,13 +58,8 @@ class ComputeHost:
 
     @property
     def name(self) -> str:
-        """What Nova calls it."""
+        """Name in Nova, libvirt and Placement."""
         return f'simulated-{self.number}'
-
-    @property
-    def hypervisor(self) -> str:
-        """What libvirt calls it, and Placement."""
-        return self.name if self.suffix else socket.gethostname()
 
     @property
     def suffix(self) -> str:

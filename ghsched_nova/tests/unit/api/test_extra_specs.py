@@ -108,6 +108,17 @@ class ValidateTest(LoadedTestCase):
             self.refused(name, '1', 'do you mean ghsched:mem_bw_min')
         self.refused('ghsched:x', '1', 'known are ghsched:mem_bw_min, ')
 
+    def test_refusal_of_each_key_names_the_key(self):
+        """Also where the parser takes a value that Nova refuses."""
+        for key in keys.KEYS:
+            for value in ('', ' ', 'x y', '-1', *(
+                    f'{one} ' for one in key.choices)):
+                try:
+                    validators.validate(key.extra_spec, value)
+                except exception.ValidationError as error:
+                    self.assertIn(f'Validation failed; {key.extra_spec}',
+                                  error.format_message())
+
     def test_monitor_is_for_the_whole_guest(self):
         self.refused('ghsched:monitor.0', 'true', 'for the whole guest')
 

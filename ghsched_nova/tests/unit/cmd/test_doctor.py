@@ -269,6 +269,11 @@ class VersionTest(base.TestCase):
                     SystemExit, module.parser().parse_args, ['--version'])
             self.assertEqual(0, error.code)
             self.assertEqual(console.version(), out.getvalue().split()[1])
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(0, status.main(['--version']))
+        self.assertEqual(f'ghsched-status {console.version()}\n',
+                         out.getvalue())
 
 
 class UsageTest(base.TestCase):

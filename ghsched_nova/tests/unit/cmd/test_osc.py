@@ -96,8 +96,10 @@ class MoveServerNodesTest(base.TestCase):
 
     def test_what_is_wrong_is_refused_before_anybody_is_asked(self):
         for node in ('1', '0=a'):
-            self.assertRaises(osc_base.Refused, self.call,
-                              'web', '--node', node)
+            error = self.assertRaises(osc_base.Refused, self.call,
+                                      'web', '--node', node)
+            self.assertIn(f"--node: '{node}' is not of the form GUEST=HOST",
+                          str(error))
         self.client.move_nodes.assert_not_called()
 
 

@@ -424,6 +424,15 @@ class ScreenTest(base.TestCase):
                                              ['abcd', '2']], 1)
         self.assertEqual({7}, {top_output.width(row) for row in rows})
 
+    def test_line_of_keys_is_one_that_fits(self):
+        shown = top_screen.Top(None)
+        for columns in range(6, 200):
+            last = shown.screen(columns, 10).splitlines()[-1]
+            last = last.removesuffix('\x1b[K\x1b[J')
+            self.assertIn(last, top_screen.HELPS)
+            self.assertLessEqual(len(last), columns)
+        self.assertIn('effective', shown.screen(80, 10))
+
     def test_only_an_alarm_is_red(self):
         lines = [top_output.Line('a'), top_output.Line('b', True)]
         self.assertEqual('\x1b[Ha\x1b[K\n\x1b[31mb\x1b[0m\x1b[K\x1b[J',
