@@ -22,13 +22,16 @@ from typing import Any
 
 from ghsched_placement import keys
 
+#: The namespace in Glance.
+NAME = 'OS::Compute::Ghsched'
+
 _TYPES = {'int': 'integer', 'bool': 'boolean'}
 
 
 def document() -> dict[str, Any]:
     """Return what ``glance md-namespace-import`` takes, as JSON."""
     return {
-        'namespace': 'OS::Compute::Ghsched',
+        'namespace': NAME,
         'display_name': 'Memory bandwidth, VFs and scheduling (ghsched)',
         'description': 'What a guest is given of the memory bandwidth, the '
                        'devices and the CPUs of the host NUMA nodes that it '

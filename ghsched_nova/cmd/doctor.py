@@ -51,6 +51,10 @@ def add_parser(commands: Any) -> None:
         '--config-file', action='append', metavar='FILE',
         help='configuration of the service of Nova on this node, may be '
              'given again; the default is what nova-compute would read')
+    parser.add_argument('--leftovers', action='store_true',
+                        help='list instead what has to be removed from this '
+                             'node before the package is; exit status 0: '
+                             'nothing is left, 1: something is')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
     parser.set_defaults(run=run)
@@ -64,13 +68,19 @@ def run(arguments: argparse.Namespace) -> int:
     # The other commands of "ghsched" need neither of these.
     from oslo_config import cfg
 
+    from ghsched_nova.cmd import leftovers
     from ghsched_nova.cmd import node
     try:
-        found = checks.checks(node.read(arguments.config_file))
+        found = (leftovers.checks_of(leftovers.read(arguments.config_file))
+                 if arguments.leftovers else
+                 checks.checks(node.read(arguments.config_file)))
     except cfg.Error as error:
         print(f'ghsched doctor: {error}', file=sys.stderr)
         return exits.COULD_NOT
     print(as_json(found) if arguments.format == 'json' else as_table(found))
+    if arguments.leftovers:
+        return (exits.DONE if all(check.status == 'ok' for check in found)
+                else exits.FOUND)
     return exits.FOUND if checks.failed(found) else exits.DONE
 
 

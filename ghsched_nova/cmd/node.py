@@ -12,6 +12,7 @@
 
 """This node as ``ghsched doctor`` and ``ghsched-status`` look at it."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -41,8 +42,8 @@ def read(files: Sequence[str] | None,
     :param files: of configuration; None: what nova-compute reads.
     :raises oslo_config.cfg.Error: when one cannot be read.
     """
-    options = _options(files)
-    section = options.ghsched
+    found = options(files)
+    section = found.ghsched
     bandwidth, invalid = {}, ''
     try:
         bandwidth = conf.by_node(section, 'node_bandwidth')
@@ -54,11 +55,11 @@ def read(files: Sequence[str] | None,
     own_file, attempts = own_placement(files)
     return checks.Facts(
         nova=_release('nova'), placement=_release('openstack-placement'),
-        files=tuple(options.config_file or ()),
-        driver=options.compute_driver or '',
+        files=tuple(found.config_file or ()),
+        driver=found.compute_driver or '',
         importable=_importable('nova.virt.ghsched'),
-        available=tuple(options.filter_scheduler.available_filters),
-        enabled=tuple(options.filter_scheduler.enabled_filters),
+        available=tuple(found.filter_scheduler.available_filters),
+        enabled=tuple(found.filter_scheduler.enabled_filters),
         programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
         mounted=(root / 'schemata').is_file(), mode=_mode(root),
         dialect=dialect, unavailable=unavailable, bandwidth=bandwidth,
@@ -66,21 +67,21 @@ def read(files: Sequence[str] | None,
         own_file=own_file, attempts=attempts)
 
 
-def _options(files: Sequence[str] | None) -> cfg.ConfigOpts:
-    """Ours, and those of Nova's by which a node is known."""
-    options = cfg.ConfigOpts()
-    conf.register(options)
-    options.register_opt(cfg.StrOpt('compute_driver'))
-    options.register_opts(
+def options(files: Sequence[str] | None) -> cfg.ConfigOpts:
+    """Return the options of ghsched, and those of Nova that name a node."""
+    found = cfg.ConfigOpts()
+    conf.register(found)
+    found.register_opt(cfg.StrOpt('compute_driver'))
+    found.register_opts(
         [cfg.MultiStrOpt('available_filters', default=[]),
          cfg.ListOpt('enabled_filters', default=[])],
         group='filter_scheduler')
     if files is None:
-        options([], project='nova', prog='nova-compute')
+        found([], project='nova', prog='nova-compute')
     else:
-        options([], project='nova', default_config_files=list(files),
-                default_config_dirs=[])
-    return options
+        found([], project='nova', default_config_files=list(files),
+              default_config_dirs=[])
+    return found
 
 
 def own_placement(files: Sequence[str] | None) -> tuple[str, int | None]:
@@ -146,12 +147,12 @@ def _programs(proc: Path) -> Iterator[str]:
         # It may be gone by now.
         with contextlib.suppress(OSError):
             found = program((entry / 'cmdline').read_bytes())
-            if found in _SCHEDULERS:
+            if found:
                 yield found
 
 
-def program(cmdline: bytes) -> str:
-    """Return the name of one of our programs that a process runs, or ``''``.
+def program(cmdline: bytes, known: Collection[str] = _SCHEDULERS) -> str:
+    """Return which of some programs a process runs, or ``''``.
 
     oslo.service's native threads (Nova 34) give a process a title that is one
     word: ``NAME: master process [...]`` or ``NAME: ... worker(N)``
@@ -159,8 +160,9 @@ def program(cmdline: bytes) -> str:
     the program is the first word, or follows the interpreter and its options.
 
     :param cmdline: of ``/proc/PID/cmdline``.
+    :param known: names of programs.
     """
     words = [os.fsdecode(word) for word in cmdline.split(b'\0')[:3]]
     title = _TITLE.match(words[0])
     names = [title[1]] if title else map(os.path.basename, words)
-    return next((name for name in names if name in _SCHEDULERS), '')
+    return next((name for name in names if name in known), '')

@@ -217,6 +217,23 @@ class Client(nova_reader.NovaReader):
             f'/resource_providers?required={os_traits.COMPUTE_NODE},'
             f'!{names.OWNER_TRAIT}')['resource_providers']
 
+    def our_names(self) -> tuple[list[str], list[str]]:
+        """Return the resource classes and the traits of ghsched there are."""
+        classes = {one['name'] for one in self._placement(
+            '/resource_classes')['resource_classes']}
+        traits = self._placement('/traits?name=startswith:CUSTOM_')['traits']
+        return (sorted(classes & names.OUR_CLASSES),
+                sorted(filter(names.is_our_trait, traits)))
+
+    def hosts_with(self, traits: Iterable[str]) -> list[str]:
+        """Return names of compute nodes with any of some traits."""
+        roots = {provider['root_provider_uuid'] for trait in traits
+                 for provider in self._placement(
+                     f'/resource_providers?required={trait}')[
+                         'resource_providers']}
+        return sorted(str(self._placement(
+            f'/resource_providers/{root}')['name']) for root in roots)
+
     def _root(self, name: str) -> str:
         found = self._placement('/resource_providers?' + parse.urlencode(
             {'name': name}))['resource_providers']

@@ -27,7 +27,8 @@ TIMEOUT_S = (5, 60)
 HOST_TIMEOUT_S = 5
 
 #: Services by their type in the catalog, as messages name them.
-NAMES = {'compute': 'Nova', 'image': 'Glance', 'placement': 'Placement'}
+NAMES = {'compute': 'Nova', 'identity': 'Keystone', 'image': 'Glance',
+         'placement': 'Placement'}
 
 #: Statuses of a proxy whose service is down.
 _DOWN = (502, 503, 504)

@@ -40,6 +40,8 @@ R = TypeVar('R')
 _HYPERVISORS = '2.53'
 #: Nova: the flavor is in the server, with its extra specs.
 _SERVERS = '2.47'
+#: Nova: extra specs are in the flavor.
+_FLAVORS = '2.61'
 #: Nova: host NUMA nodes of a server.
 _TOPOLOGY = '2.78'
 #: Nova: UUIDs of migrations, and paging.
@@ -297,6 +299,25 @@ class NovaReader:
             return self._find(
                 lambda name, **how: self._connection.compute.find_flavor(
                     name, get_extra_specs=True, **how), 'flavor', name)
+
+    def all_flavors(self) -> list[dict[str, Any]]:
+        """Return all flavors, also those that are not public."""
+        return list(self._pages('/flavors/detail', 'flavors', _FLAVORS,
+                                {'is_public': 'None'}))
+
+    def limits(self, kind: str) -> list[dict[str, Any]]:
+        """Return unified limits of Keystone.
+
+        :param kind: ``limits`` or ``registered_limits``.
+        """
+        return list(http.get_json(self._connection, 'identity', f'/{kind}',
+                                  None)[kind])
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether Glance has a namespace of metadata definitions."""
+        return bool(http.get_json(
+            self._connection, 'image', f'/metadefs/namespaces/{name}', None,
+            gone={}))
 
     def image_properties(self, name: str) -> dict[str, str]:
         """All properties of an image, by name or UUID."""

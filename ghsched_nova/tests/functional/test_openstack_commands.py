@@ -28,6 +28,7 @@ from ghsched_placement.osc import client
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import http
+from ghsched_placement.osc import leftovers
 from ghsched_placement.osc import server
 
 
@@ -484,3 +485,58 @@ class VfTest(openstack_base.CommandTestCase):
         row, = self.told(flavor.CheckFlavor, wanted)
         self.assertIn('2 VFs of CUSTOM_PCI_8086_1515 free, 3 needed',
                       row['Reasons'][0])
+
+
+class LeftoversTest(openstack_base.CommandTestCase):
+
+    def setUp(self):
+        super().setUp()
+        # Neither is there in these tests.
+        for name in ('limits', 'has_namespace'):
+            self.useFixture(fixtures.MockPatchObject(
+                client.Client, name,
+                side_effect=http.Unreachable('does not answer')))
+
+    def left(self):
+        with fixtures.FakeLogger() as log:
+            status, rows = self.outcome(leftovers.ListLeftovers)
+        self.assertIn('Keystone was not read: does not answer', log.output)
+        self.assertIn('Glance was not read: does not answer', log.output)
+        return status, rows
+
+    def test_cloud_of_ghsched_lists_each_kind_of_thing(self):
+        self.start_host()
+        flavor_id = self.flavor(mem_bw_min=30, mem_bw_max=50)
+        self.boot(flavor_id)
+        status, rows = self.left()
+        self.assertEqual(1, status)
+        by_kind = {}
+        for row in rows:
+            by_kind.setdefault(row['Kind'], []).append(row)
+        self.assertEqual(['server', 'flavor', 'compute node',
+                          'resource class', 'trait'], list(by_kind))
+        self.assertEqual(
+            [f'openstack flavor unset {flavor_id} --property '
+             'ghsched:mem_bw_max --property ghsched:mem_bw_min'],
+            [row['Remedy'] for row in by_kind['flavor']])
+        self.assertEqual(['host_a'],
+                         [row['Name'] for row in by_kind['compute node']])
+        # Every class and trait that Placement has of ours, by another way.
+        known = {one['name'] for one in self.placement.get(
+            '/resource_classes', version='1.36').body['resource_classes']}
+        self.assertEqual(
+            sorted(name for name in known if name.startswith('CUSTOM_')
+                   and not name.startswith('CUSTOM_PCI')),
+            [row['Name'] for row in by_kind['resource class']])
+        traits = self.placement.get('/traits', version='1.36').body['traits']
+        self.assertEqual(
+            sorted(name for name in traits
+                   if name.startswith('CUSTOM_GHSCHED_')),
+            [row['Name'] for row in by_kind['trait']])
+
+    def test_stock_cloud_has_nothing_left(self):
+        self.assertEqual((0, []), self.left())
+        status, text = self.command(leftovers.ListLeftovers)
+        self.assertEqual(
+            (0, 'Nothing of ghsched is left in Nova and Placement.\n'),
+            (status, text))

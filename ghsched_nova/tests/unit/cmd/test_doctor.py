@@ -31,6 +31,7 @@ from oslo_upgradecheck import upgradecheck
 import ghsched_import_hook
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import console
+from ghsched_nova.cmd import leftovers
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
@@ -255,6 +256,88 @@ class CommandTest(base.TestCase):
         with contextlib.redirect_stdout(out):
             self.assertEqual(2, status.main(['upgrade', 'check']))
         self.assertIn('compute_driver is', out.getvalue())
+
+
+NOVA_CONF = """\
+[DEFAULT]
+# compute_driver = ghsched.GhschedLibvirtDriver
+log_dir = /var/log/ghsched
+compute_driver = ghsched.GhschedLibvirtDriver
+
+[filter_scheduler]
+available_filters = nova.scheduler.filters.all_filters
+available_filters = ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter
+enabled_filters = ComputeFilter,GhschedNUMATopologyFilter
+[ghsched]
+node_bandwidth = 0:100
+resctrl_path = {top}/resctrl
+"""
+
+PASTE = """\
+[composite:openstack_compute_api_v21]
+keystone = cors authtoken keystonecontext ghsched osapi_compute_app_v21
+
+[filter:ghsched]
+paste.filter_factory = ghsched_nova.api.server_set:filter_factory
+"""
+
+
+class LeftoversTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.top = Path(self.useFixture(fixtures.TempDir()).path)
+        self.proc = self.top / 'proc'
+        os.makedirs(self.proc / '1')
+        os.makedirs(self.top / 'resctrl' / 'mon_groups' / 'ghsched-u')
+        os.makedirs(self.top / 'resctrl' / 'ghsched-default')
+        (self.proc / '1' / 'cmdline').write_text(
+            'ghsched-nova-scheduler: ServiceWrapper worker(0)\0')
+
+    def write(self, nova, paste):
+        (self.top / 'nova.conf').write_text(nova.format(top=self.top))
+        (self.top / 'api-paste.ini').write_text(paste)
+
+    def found(self):
+        return leftovers.checks_of(leftovers.read(
+            [str(self.top / 'nova.conf')], self.proc))
+
+    def test_node_of_ghsched_names_all_that_is_to_be_removed(self):
+        self.write(NOVA_CONF, PASTE)
+        found = self.found()
+        self.assertEqual({'warning'}, {one.status for one in found})
+        self.assertTrue(all(one.remedy for one in found))
+        self.assertEqual([
+            'compute_driver = ghsched.GhschedLibvirtDriver',
+            'available_filters = ghsched_nova.scheduler.filters.'
+            'GhschedNUMATopologyFilter',
+            'enabled_filters = ComputeFilter,GhschedNUMATopologyFilter',
+            '[ghsched]',
+            'keystone = cors authtoken keystonecontext ghsched '
+            'osapi_compute_app_v21', '[filter:ghsched]',
+            'ghsched-nova-scheduler runs', 'ghsched-default, ghsched-u'],
+            [one.text for one in found])
+        self.assertIn('start nova-scheduler in its place',
+                      [one.remedy for one in found])
+
+    def test_node_that_has_gone_back_has_nothing(self):
+        self.write('[DEFAULT]\nlog_dir = /var/log/ghsched\n'
+                   f'[libvirt]\nx = {self.top}\n', '[filter:cors]\n')
+        for name in ('ghsched-default', 'mon_groups/ghsched-u'):
+            os.rmdir(self.top / 'resctrl' / name)
+        (self.proc / '1' / 'cmdline').write_text('nova-scheduler\0')
+        found, = self.found()
+        self.assertEqual('ok', found.status)
+        self.assertIn('nothing of ghsched is left', found.text)
+
+    def test_command_ends_with_1_while_something_is_left(self):
+        self.write(NOVA_CONF, PASTE)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            status = main.main(['doctor', '--leftovers', '--config-file',
+                                str(self.top / 'nova.conf')])
+        self.assertEqual(1, status)
+        self.assertIn('[filter:ghsched]', out.getvalue())
 
 
 class VersionTest(base.TestCase):

@@ -31,6 +31,7 @@ from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
+from ghsched_placement.osc import leftovers
 from ghsched_placement.osc import rebalance
 from ghsched_placement.osc import server
 from ghsched_placement.tests import base
@@ -112,6 +113,7 @@ class WidthTest(base.TestCase):
         density.PlanDensity: (*density.COLUMNS, density.PREDICTED),
         flavor.CheckFlavor: flavor.COLUMNS,
         host.ListHosts: host.LIST,
+        leftovers.ListLeftovers: leftovers.COLUMNS,
         osc.MoveServerNodes: server_move.HEADER,
         osc.SetServer: server_set.HEADER,
         rebalance.ApplyRebalance: rebalance.RESULT,

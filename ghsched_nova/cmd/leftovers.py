@@ -1,0 +1,162 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a node still has of ghsched, for a cloud that goes back to stock Nova.
+
+:func:`read` looks at configuration files, processes and resctrl;
+:func:`checks_of` says what to remove, in this order (pure).
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import re
+
+from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import node
+from ghsched_nova.resctrl import naming
+
+#: Names of ghsched in a line of configuration, and no parts of paths.
+_OURS = re.compile(r'(?<![\w/-])(?:ghsched(?![\w/-])|ghsched_\w|Ghsched\w)')
+_COMMENT = re.compile(r'\s*[#;]')
+_SECTION = re.compile(r'\s*\[([^]]+)\]')
+
+#: Programs of the package that run as services.
+SERVICES = ('ghsched-nova-scheduler', 'ghsched-nova-compute',
+            'ghsched-exporter')
+
+#: Files beside nova.conf of which a line may need ghsched.
+PASTE = 'api-paste.ini'
+
+_REMEDIES = {
+    'compute_driver': 'put libvirt.LibvirtDriver there, see "ghsched-host '
+                      'retire"',
+    'available_filters': 'remove the line',
+    'enabled_filters': f'put NUMATopologyFilter in place of {checks.FILTER}',
+    'weight_classes': 'remove the classes of ghsched_nova',
+    PASTE: 'remove ghsched from the pipeline, and the section '
+           '[filter:ghsched], and start nova-api again; without the package '
+           'it does not start with them',
+    '[ghsched]': 'remove the section',
+}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What was found on a node.
+
+    :param files: configuration files that were read.
+    :param lines: file and line of each that needs ghsched.
+    :param programs: names of programs of ghsched that run.
+    :param groups: control groups of ghsched in resctrl.
+    """
+
+    files: tuple[str, ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()
+    programs: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+def checks_of(traces: Traces) -> tuple[checks.Check, ...]:
+    """Return a warning for each thing that is left, or one that all is gone.
+    """
+    found = [*map(_of_line, traces.lines),
+             *map(_of_program, traces.programs)]
+    if traces.groups:
+        found.append(checks.Check(
+            'control groups', 'warning', ', '.join(traces.groups),
+            'ghsched-host retire'))
+    if not traces.files:
+        found.append(checks.Check(
+            'configuration', 'warning', 'no nova.conf was found',
+            'name it with --config-file'))
+    return tuple(found) or (checks.Check(
+        'leftovers', 'ok', 'nothing of ghsched is left on this node; read '
+        + ', '.join(traces.files)),)
+
+
+def _of_line(found: tuple[str, str]) -> checks.Check:
+    file, line = found
+    key = (PASTE if Path(file).name == PASTE else
+           line.partition('=')[0].strip())
+    return checks.Check(f'configuration {file}', 'warning', line,
+                        _REMEDIES.get(key, 'remove it'))
+
+
+def _of_program(name: str) -> checks.Check:
+    stock = name.removeprefix('ghsched-')
+    remedy = (f'start {stock} in its place' if stock.startswith('nova-')
+              else 'stop it')
+    return checks.Check('program', 'warning', f'{name} runs', remedy)
+
+
+# -- the node -----------------------------------------------------------------
+
+
+def read(files: Sequence[str] | None, proc: Path = Path('/proc')) -> Traces:
+    """Return what is left on this node.
+
+    :param files: of configuration; None: what nova-compute reads, and
+        api-paste.ini beside.
+    :raises oslo_config.cfg.Error: when one cannot be read.
+    """
+    options = node.options(files)
+    found = [Path(file) for file in options.config_file or ()]
+    found += sorted({path.with_name(PASTE) for path in found
+                     if path.with_name(PASTE).is_file()} - set(found))
+    return Traces(
+        tuple(map(str, found)),
+        tuple((str(path), line) for path in found
+              for line in lines_of(path.read_text(errors='replace'))),
+        tuple(sorted(set(_programs(proc)))),
+        tuple(_groups(Path(options.ghsched.resctrl_path))))
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """Yield the lines of a configuration file that need ghsched (pure).
+
+    Of a section of ghsched only its head.
+    """
+    section = ''
+    for line in text.splitlines():
+        head = _SECTION.match(line)
+        if head:
+            section = head[1].strip()
+            if _OURS.search(section):
+                yield f'[{section}]'
+        elif (not _OURS.search(section) and not _COMMENT.match(line)
+              and _OURS.search(line)):
+            yield line.strip()
+
+
+def _programs(proc: Path) -> Iterator[str]:
+    for entry in proc.iterdir() if proc.is_dir() else ():
+        # It may be gone by now.
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal():
+                name = node.program((entry / 'cmdline').read_bytes(),
+                                    SERVICES)
+                if name:
+                    yield name
+
+
+def _groups(root: Path) -> Iterable[str]:
+    found: list[str] = []
+    for directory in (root, root / naming.MONITORS):
+        with contextlib.suppress(OSError):
+            found += [one.name for one in os.scandir(directory)
+                      if one.is_dir() and one.name.startswith(naming.PREFIX)]
+    return sorted(found)

@@ -1,0 +1,138 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched leftover list``: what a cloud still has of ghsched."""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import astuple
+from dataclasses import dataclass
+from typing import Any
+
+from keystoneauth1 import exceptions as ksa_exceptions
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from ghsched_placement import exits
+from ghsched_placement import metadefs
+from ghsched_placement import names
+from ghsched_placement.osc import base
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import observe
+from ghsched_placement import policy as policies
+
+COLUMNS = ('Where', 'Kind', 'Name', 'Remedy')
+
+#: Prefix of the unified limits of a resource class in Keystone.
+_LIMIT = 'class:'
+
+#: A service that the cloud does not have, or that the user may not read.
+_ABSENT = (exceptions.CommandError, ksa_exceptions.ClientException,
+           sdk_exceptions.SDKException)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One thing that is to be removed before the package is.
+
+    :param where: service that has it.
+    :param kind: of thing, in the words of that service.
+    :param remedy: command or page of the manual that removes it.
+    """
+
+    where: str
+    kind: str
+    name: str
+    remedy: str
+
+
+class ListLeftovers(base.Lister):
+    """List what is left of ghsched in a cloud that goes back to stock Nova.
+
+    The rows are in the order in which to remove things. "ghsched doctor
+    --leftovers" does the same for the files and processes of one node. Exit
+    status: 0 nothing is left, 1 something is, 2 the cloud cannot be asked.
+    """
+
+    nothing = 'Nothing of ghsched is left in Nova and Placement.'
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        client = clients.of(self.app)
+        found = [*of_servers(client.servers()),
+                 *of_flavors(client.all_flavors()), *_of_placement(client)]
+        read = ['Nova', 'Placement']
+        for service, look in (('Keystone', _of_keystone),
+                              ('Glance', _of_glance)):
+            try:
+                found += look(client)
+                read.append(service)
+            except _ABSENT as error:
+                self.log.warning('%s was not read: %s', service,
+                                 base.said(error))
+        self.status = exits.FOUND if found else exits.DONE
+        self.nothing = ('Nothing of ghsched is left in '
+                        f'{", ".join(read[:-1])} and {read[-1]}.')
+        return COLUMNS, [astuple(one) for one in found]
+
+
+def of_servers(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
+    """Yield the servers whose own flavor has keys of ghsched (pure)."""
+    for record in records:
+        if policies.wanted(observe.extra_specs(record)):
+            yield Leftover(
+                'Nova', 'server', f'{record["name"]} ({record["id"]})',
+                'resize it to a flavor without keys of ghsched, or delete it')
+
+
+def of_flavors(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
+    """Yield the flavors with keys of ghsched (pure)."""
+    for record in sorted(records, key=lambda one: str(one['name'])):
+        specs = record.get('extra_specs') or {}
+        ours = sorted(key for key in specs if policies.wanted({key: ''}))
+        if ours:
+            yield Leftover(
+                'Nova', 'flavor', str(record['name']),
+                f'openstack flavor unset {record["id"]} '
+                + ' '.join(f'--property {key}' for key in ours))
+
+
+def _of_placement(client: clients.Client) -> Iterator[Leftover]:
+    classes, traits = client.our_names()
+    for name in client.hosts_with(traits):
+        yield Leftover('Placement', 'compute node', name,
+                       'ghsched-host retire, on that host')
+    for name in classes:
+        yield Leftover('Placement', 'resource class', name,
+                       f'openstack resource class delete {name}')
+    for name in traits:
+        yield Leftover('Placement', 'trait', name,
+                       f'openstack trait delete {name}')
+
+
+def _of_keystone(client: clients.Client) -> list[Leftover]:
+    ours = {f'{_LIMIT}{name}' for name in names.OUR_CLASSES}
+    return [Leftover('Keystone', word, str(one['resource_name']),
+                     f'openstack {word} delete {one["id"]}')
+            for kind, word in (('limits', 'limit'),
+                               ('registered_limits', 'registered limit'))
+            for one in client.limits(kind) if one['resource_name'] in ours]
+
+
+def _of_glance(client: clients.Client) -> list[Leftover]:
+    name = metadefs.NAME
+    return [Leftover(
+        'Glance', 'metadata namespace', name,
+        f'glance md-namespace-update {name} --protected False, then glance '
+        f'md-namespace-delete {name}')] if client.has_namespace(name) else []
