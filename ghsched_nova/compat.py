@@ -103,7 +103,8 @@ _JOBS = (1, 2)
 #: and _POSTCOPY_FAILED.
 _PAUSED_BY_MIGRATION = ((3, 2), (3, 12), (3, 13))
 
-#: Marks a function of Nova's that has one of ours around it.
+#: Attribute of a wrapper around a function of Nova's: qualified names of
+#: the functions of ours around it.
 _OURS = '_ghsched_wrapped'
 
 #: Marks an instance that keeps its flavor.
@@ -189,6 +190,10 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'context', 'compute_nodes', 'services'),
     'nova.scheduler.manager.SchedulerManager._get_all_host_states': (
         'self', 'context', 'spec_obj', 'provider_summaries'),
+    'nova.scheduler.manager.SchedulerManager._schedule': (
+        'self', 'context', 'spec_obj', 'instance_uuids',
+        'alloc_reqs_by_rp_uuid', 'provider_summaries',
+        'allocation_request_version', 'return_alternates'),
     'nova.scheduler.utils.ResourceRequest.get_request_group': (
         'self', 'ident'),
     'nova.objects.service.Service._from_db_object': (
@@ -223,6 +228,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.compute.resource_tracker.ResourceTracker._move_claim': (
         'self', 'context', 'instance', 'new_flavor', 'nodename', 'migration',
         'allocations', 'move_type', 'image_meta', 'limits'),
+    'nova.compute.resource_tracker.ResourceTracker.instance_claim': (
+        'self', 'context', 'instance', 'nodename', 'allocations', 'limits'),
     'nova.compute.resource_tracker.ResourceTracker.live_migration_claim': (
         'self', 'context', 'instance', 'nodename', 'migration', 'limits',
         'allocs'),
@@ -238,7 +245,11 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'context', 'report_client', 'pci_requests', 'provider_mapping'),
     'nova.objects.request_spec.RequestSpec.'
     'generate_request_groups_from_pci_requests': ('self',),
+    'nova.objects.request_spec.RequestSpec.get_request_group_mapping': (
+        'self',),
     'nova.objects.request_spec.RequestGroup.to_queryparams': ('self',),
+    'nova.pci.stats.PciDeviceStats._filter_pools': (
+        'self', 'pools', 'request', 'numa_cells', 'rp_uuids'),
     'nova.pci.stats.PciDeviceStats._filter_pools_for_spec': (
         'self', 'pools', 'request'),
     'nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs': (
@@ -393,7 +404,7 @@ def extend_pci_requests(function: Callable[..., Any]) -> None:
 
     :param function: takes Nova's function, and then its arguments.
     """
-    _wrap(pci_request, 'get_pci_requests_from_flavor', function)
+    wrap(pci_request, 'get_pci_requests_from_flavor', function)
 
 
 def watch_provider_mapping(
@@ -414,22 +425,49 @@ def watch_provider_mapping(
                           provider_mapping)
         function(pci_requests, provider_mapping)
         return result
-    _wrap(compute_utils, 'update_pci_request_with_placement_allocations',
-          watched)
+    wrap(compute_utils, 'update_pci_request_with_placement_allocations',
+         watched)
 
 
-def around_move_claim(
-        function: Callable[[Any], contextlib.AbstractContextManager[None]]
+def around_claims(
+        of_move: Callable[[Any], contextlib.AbstractContextManager[None]],
+        of_new: Callable[[Any], contextlib.AbstractContextManager[None]]
 ) -> None:
-    """Have a context of ours around each claim of a move.
+    """Enter a context of ours around each claim of nova-compute.
 
-    :param function: takes the instance that is claimed.
+    :param of_move: takes the instance; around the claim of a move, which
+        makes the PCI requests of the instance again.
+    :param of_new: takes the instance; around the claim of an instance that
+        has no host, which uses the PCI requests that it has.
     """
+    def claimed_move(original: Callable[..., Any], tracker: Any, context: Any,
+                     instance: Any, *args: Any, **kwargs: Any) -> Any:
+        with of_move(instance):
+            return original(tracker, context, instance, *args, **kwargs)
+
     def claimed(original: Callable[..., Any], tracker: Any, context: Any,
                 instance: Any, *args: Any, **kwargs: Any) -> Any:
-        with function(instance):
+        with of_new(instance):
             return original(tracker, context, instance, *args, **kwargs)
-    _wrap(resource_tracker.ResourceTracker, '_move_claim', claimed)
+    wrap(resource_tracker.ResourceTracker, '_move_claim', claimed_move)
+    wrap(resource_tracker.ResourceTracker, 'instance_claim', claimed)
+
+
+def change_group_mapping(
+        function: Callable[[RequestSpec, dict[str, list[str]]], None]) -> None:
+    """Let a function of ours change the providers of a request's groups.
+
+    ``HostState.consume_from_request`` reads them between two instances of one
+    request (``RequestSpec.get_request_group_mapping``).
+
+    :param function: takes the request and its providers by group suffix.
+    """
+    def changed(original: Callable[..., Any], spec: RequestSpec) -> Any:
+        mapping = original(spec)
+        if mapping:
+            function(spec, mapping)
+        return mapping
+    wrap(objects.RequestSpec, 'get_request_group_mapping', changed)
 
 
 def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
@@ -453,7 +491,7 @@ def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
             check(to_add or {}, added)
         return original(flavor, to_add, to_delete)
 
-    _wrap(flavor_object.Flavor, 'save_extra_specs', save)
+    wrap(flavor_object.Flavor, 'save_extra_specs', save)
 
 
 @dataclass(frozen=True)
@@ -502,7 +540,7 @@ def hold_live_claims(orders: Callable[[Any, Any, Destination],
         if refused is not None:
             raise refused
         return claim(limits=limits)
-    _wrap(resource_tracker.ResourceTracker, 'live_migration_claim', claimed)
+    wrap(resource_tracker.ResourceTracker, 'live_migration_claim', claimed)
 
 
 def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
@@ -546,7 +584,7 @@ def before_moves(function: Callable[[Any, Any, str], None]) -> None:
         function(context, instance, name)
         return original(api, context, instance, *args, **kwargs)
     for name in MOVES:
-        _wrap(compute_api.API, name, functools.partial(moved, name))
+        wrap(compute_api.API, name, functools.partial(moved, name))
 
 
 def before_evacuations(function: Callable[[Any, Any], None]) -> None:
@@ -564,7 +602,7 @@ def before_evacuations(function: Callable[[Any, Any], None]) -> None:
             function(context, instance)
         return original(api, context, instance, *args, recreate=recreate,
                         **kwargs)
-    _wrap(conductor_api.ComputeTaskAPI, 'rebuild_instance', rebuilt)
+    wrap(conductor_api.ComputeTaskAPI, 'rebuild_instance', rebuilt)
 
 
 def extend_limits(
@@ -583,9 +621,9 @@ def extend_limits(
         return function(lambda _spec, number: original(flavor, is_bfv, number),
                         objects.RequestSpec(flavor=flavor), count)
     if hasattr(placement_limits, '_get_deltas'):
-        _wrap(placement_limits, '_get_deltas', function)
+        wrap(placement_limits, '_get_deltas', function)
     else:
-        _wrap(placement_limits, '_get_deltas_by_flavor', by_flavor)
+        wrap(placement_limits, '_get_deltas_by_flavor', by_flavor)
 
 
 def ignore_devices_left_behind() -> None:
@@ -608,7 +646,7 @@ def ignore_devices_left_behind() -> None:
         return [device for device in devices
                 if device.request_id in sources
                 and source in (None, sources[device.request_id])]
-    _wrap(objects.Instance, 'get_pci_devices', requested)
+    wrap(objects.Instance, 'get_pci_devices', requested)
 
 
 def keep_allocation_of_rebuilt() -> None:
@@ -624,8 +662,8 @@ def keep_allocation_of_rebuilt() -> None:
         if node_type == 'destination' and instance.host == tracker.host:
             return
         original(tracker, context, instance, node, node_type)
-    _wrap(resource_tracker.ResourceTracker,
-          'delete_allocation_for_evacuated_instance', given_back)
+    wrap(resource_tracker.ResourceTracker,
+         'delete_allocation_for_evacuated_instance', given_back)
 
 
 def give_back_again() -> None:
@@ -654,8 +692,8 @@ def give_back_again() -> None:
             time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
         return original(*args, **kwargs)
     client = report.SchedulerReportClient
-    _wrap(client, 'delete_allocation_for_instance', deleted)
-    _wrap(client, 'move_allocations', moved)
+    wrap(client, 'delete_allocation_for_instance', deleted)
+    wrap(client, 'move_allocations', moved)
 
 
 def add_failed_event(context: Any, uuid: str, name: str,
@@ -686,19 +724,25 @@ def load_request_spec(context: Any, uuid: str) -> RequestSpec | None:
         return None
 
 
-def _wrap(owner: Any, name: str, function: Callable[..., Any]) -> None:
+def wrap(owner: Any, name: str, function: Callable[..., Any]) -> None:
     """Put a function of ours around one of Nova's, once.
+
+    A function with the same qualified name is not put around it again;
+    another one is.
 
     :param function: takes Nova's function, and then its arguments.
     """
     original = getattr(owner, name)
-    if getattr(original, _OURS, False):
+    named = getattr(function, 'func', function)     # of a partial
+    ours = getattr(named, '__qualname__', str(named))
+    known: frozenset[str] = getattr(original, _OURS, frozenset())
+    if ours in known:
         return
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return function(original, *args, **kwargs)
-    setattr(wrapper, _OURS, True)
+    setattr(wrapper, _OURS, known | {ours})
     setattr(owner, name, wrapper)
 
 
@@ -914,7 +958,7 @@ def steer_fit() -> None:
         # With the first order failing Nova tries the others.
         follows = order is None or tuple(host_cells(fitted)) == order
         return fitted if follows else None
-    _wrap(hardware, 'numa_fit_instance_to_host', steered)
+    wrap(hardware, 'numa_fit_instance_to_host', steered)
 
 
 def chosen_order(state: Any) -> tuple[int, ...] | None:
@@ -1398,8 +1442,8 @@ def count_moves() -> None:
                 LOG.warning('the new place of server %s is not counted: %s',
                             uuid, error)
         return found
-    _wrap(resource_tracker.ResourceTracker, '_update_usage_from_instances',
-          counted)
+    wrap(resource_tracker.ResourceTracker, '_update_usage_from_instances',
+         counted)
 
 
 def _usage(topology: Any) -> dict[str, Any]:
@@ -1749,9 +1793,9 @@ def cache_host_topologies(size: int) -> None:
     def parse(document: str) -> Any:
         return objects.NUMATopology.obj_from_primitive(
             jsonutils.loads(document))
-    _wrap(objects.NUMATopology, 'obj_from_db_obj',
-          lambda _original, document: _HostTopology(
-              functools.partial(parse, document)))
+    wrap(objects.NUMATopology, 'obj_from_db_obj',
+         lambda _original, document: _HostTopology(
+             functools.partial(parse, document)))
 
 
 def host_states(manager: Any, context: Any, uuids: Sequence[str],

@@ -45,7 +45,8 @@ _REQUESTER = re.compile(r'ghsched-vfs-node(\d+)')
 #: Suffix of Nova's request group for one device: request id and number.
 _SUFFIX = re.compile(r'(.{36})-\d+')
 
-#: What this thread is about to claim, see :func:`claiming`.
+#: Providers of the instance that this thread is about to claim, see
+#: :func:`remember` and :func:`claiming_move`.
 _claims = threading.local()
 
 
@@ -106,7 +107,8 @@ def with_vfs(original: Callable[..., Any], flavor: Any,
         for request in more.requests:
             request.requester_id = f'ghsched-vfs-node{vfs.guest_node}'
             found.requests.append(request)
-    _follow(found.requests, getattr(_claims, 'moving', None))
+    set_given_pfs(found.requests, getattr(_claims, 'mapping', None),
+                  policies.wanted(extra_specs))
     return found
 
 
@@ -128,7 +130,7 @@ def vfs_of(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
 
 def remember(requests: Sequence[Any],
              mapping: Mapping[str, Sequence[str]]) -> None:
-    """Tell PCI requests of ours which PFs Placement gave, whatever their ids.
+    """Note the providers that Placement gave to an instance, for its claim.
 
     Nova goes by the request id, and the ids of an instance that has been
     moved are not those of its RequestSpec: the resource tracker of the host
@@ -138,32 +140,50 @@ def remember(requests: Sequence[Any],
     :param requests: those of the instance.
     :param mapping: providers by request group suffix.
     """
-    _follow(requests, mapping)
     _claims.given = requests, mapping
 
 
 @contextlib.contextmanager
-def claiming(instance: Any) -> Iterator[None]:
-    """While the resource tracker makes the requests of a move again.
+def claiming_move(instance: Any) -> Iterator[None]:
+    """Within this context, new PCI requests of a flavor name given PFs.
 
-    In there :func:`with_vfs` tells them the PFs that :func:`remember` was
-    told for the same instance.
+    The resource tracker makes the requests of a move again, by
+    :func:`with_vfs`, and Nova's own have no PFs then.
     """
-    given, _claims.given = getattr(_claims, 'given', None), None
-    own = instance.pci_requests and instance.pci_requests.requests
-    _claims.moving = given[1] if given and given[0] is own else None
+    _claims.mapping = _given_to(instance)
     try:
         yield
     finally:
-        _claims.moving = None
+        _claims.mapping = None
 
 
-def _follow(requests: Sequence[Any],
-            mapping: Mapping[str, Sequence[str]] | None) -> None:
-    """Tell our requests which PFs their VFs are to be of.
+@contextlib.contextmanager
+def claiming_new(instance: Any) -> Iterator[None]:
+    """Name the given PFs in the PCI requests that an instance has."""
+    mapping = _given_to(instance)
+    if mapping and instance.pci_requests:
+        set_given_pfs(instance.pci_requests.requests, mapping,
+                      policies.wanted(instance.flavor.extra_specs))
+    yield
 
-    They are in the same order wherever they were made, so the order tells
-    which is which.
+
+def _given_to(instance: Any) -> Mapping[str, Sequence[str]] | None:
+    """Return the providers that were noted for an instance, once."""
+    given, _claims.given = getattr(_claims, 'given', None), None
+    own = instance.pci_requests and instance.pci_requests.requests
+    return given[1] if given and given[0] is own else None
+
+
+def set_given_pfs(requests: Sequence[Any],
+                  mapping: Mapping[str, Sequence[str]] | None,
+                  aliases: bool) -> None:
+    """Write the PFs that Placement gave into PCI requests.
+
+    Requests are in the same order wherever they were made, so the order says
+    which groups are whose.
+
+    :param aliases: whether those of ``pci_passthrough:alias`` are changed,
+        beside those of ``ghsched:vfs``.
     """
     providers: dict[str, list[str]] = {}
     for suffix, uuids in (mapping or {}).items():
@@ -176,8 +196,9 @@ def _follow(requests: Sequence[Any],
             request.count for request in asked]:
         return      # of another flavor
     for request, uuids in zip(asked, given, strict=True):
-        if guest_node_of(request) is not None:
-            request.spec[0]['rp_uuids'] = ','.join(uuids)
+        if aliases or guest_node_of(request) is not None:
+            for spec in request.spec:
+                spec['rp_uuids'] = ','.join(uuids)
 
 
 def _asks(extra_specs: Iterable[str]) -> bool:
@@ -193,5 +214,5 @@ def register_compute() -> None:
     """The same in nova-compute, where guests move to."""
     register()
     compat.watch_provider_mapping(remember)
-    compat.around_move_claim(claiming)
+    compat.around_claims(claiming_move, claiming_new)
     compat.ignore_devices_left_behind()

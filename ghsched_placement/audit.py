@@ -205,6 +205,12 @@ def _server(host: capacity.Host, server: Server,
             f'{server.name} runs, and its policy does not hold: '
             f'{server.not_held}',
             'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
+    if server.missing_devices:
+        yield Finding(
+            host.name, 'devices-missing', server.uuid,
+            f'{server.name} has {", ".join(server.missing_devices)}',
+            'cold-migrate or resize it, so that its devices are claimed '
+            'again, or delete it')
 
 
 def _holds(host: capacity.Host, server: Server, policy: GuestPolicy,

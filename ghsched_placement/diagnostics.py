@@ -120,6 +120,8 @@ class Report:
         at the last report; empty when it did.
     :param accounting: ``min`` or ``max``, what nova-compute counts in
         Placement; empty where it does not tell.
+    :param missing_devices: for each PCI request of the guest that has fewer
+        devices than it asks for, how many of which it has.
     """
 
     guest: tuple[GuestNode, ...] = ()
@@ -130,6 +132,7 @@ class Report:
     left: tuple[str, ...] = ()
     uncounted: str = ''
     accounting: str = ''
+    missing_devices: tuple[str, ...] = ()
 
     def by_node(self) -> dict[int, GuestNode]:
         """What is set for the guest, by host NUMA node."""
@@ -156,7 +159,8 @@ def read(diagnostics: Mapping[str, Any]) -> Report | None:
             None if domains is None else tuple(map(str, domains)),
             tuple(map(str, found.get('left') or ())),
             str(found.get('uncounted') or ''),
-            str(found.get('accounting') or ''))
+            str(found.get('accounting') or ''),
+            tuple(map(str, found.get('missing_devices') or ())))
     except (AttributeError, TypeError):
         return Report(problem='it is told in a way that is not known here')
 

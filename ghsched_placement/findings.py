@@ -58,6 +58,7 @@ class Server:
     :param running: whether Nova says that it runs.
     :param not_held: why the host could not hold its policy, see
         :class:`diagnostics.Report`.
+    :param missing_devices: see :class:`diagnostics.Report`.
     :param silent: why its host, which was asked, tells nothing of it.
     """
 
@@ -71,6 +72,7 @@ class Server:
     effective: Mapping[int, diagnostics.GuestNode] | None = None
     running: bool = False
     not_held: str = ''
+    missing_devices: tuple[str, ...] = ()
     silent: str = ''
 
 

@@ -34,6 +34,7 @@ from nova.scheduler.filters import numa_topology_filter
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova.nova_fixes import devices_of_far_pf
 from ghsched_nova import pci_requests
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.placement_client import PlacementError
@@ -58,6 +59,9 @@ LOG = logging.getLogger(__name__)
 # the first request.
 request_filter.register()
 compat.steer_fit()
+compat.change_group_mapping(lambda spec, mapping: candidates.fan_out(
+    [{'mappings': mapping}], vf_requests(spec)))
+devices_of_far_pf.install_in_scheduler()
 
 NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
                    'NUMA topology')

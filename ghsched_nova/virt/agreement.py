@@ -12,8 +12,11 @@
 
 """The last check before a guest starts: allocation == claim (pure)."""
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from ghsched_placement import lack
@@ -30,6 +33,24 @@ _UNITS = {names.L3_WAYS: 'ways of the L3',
 
 class Disagreement(Exception):
     """What Placement counts is not what the guest would use."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Devices of one PCI request of a guest.
+
+    :param name: of the alias or the port, for an error.
+    :param count: how many are asked for.
+    :param given: provider of each device in Placement; empty where Placement
+        has not chosen them.
+    :param claimed: provider of each claimed device; None for one that is not
+        in Placement.
+    """
+
+    name: str
+    count: int
+    given: Sequence[str]
+    claimed: Sequence[str | None]
 
 
 def check(policy: GuestPolicy, accounting: Accounting,
@@ -70,6 +91,48 @@ def check(policy: GuestPolicy, accounting: Accounting,
         raise Disagreement('Placement holds no resctrl control group for the '
                            'guest; was it sent to this host past the '
                            'scheduler?')
+
+
+def check_devices(requests: Iterable[Devices],
+                  allocations: Mapping[str, Any]) -> None:
+    """Compare the devices that a guest claimed with those it is to have.
+
+    :param allocations: ``{provider: {'resources': {class: amount}}}``.
+    :raises Disagreement: naming the first difference.
+    """
+    total: Counter[str | None] = Counter()
+    for one in requests:
+        if len(one.claimed) != one.count:
+            raise Disagreement(
+                f'{len(one.claimed)} devices of {one.name} were claimed, '
+                f'{one.count} are asked for')
+        if not one.given:
+            continue
+        if Counter(one.claimed) != Counter(one.given):
+            raise Disagreement(
+                f'devices of {one.name} were claimed of the providers '
+                f'{_providers(one.claimed)}, Placement gave those of '
+                f'{_providers(one.given)}')
+        total.update(one.claimed)
+    for provider, count in total.items():
+        held = sum(allocations.get(provider or '', {}).get(
+            'resources', {}).values())
+        # It may hold more: Nova charges a guest for devices of a resize that
+        # was rolled back, until the migration is gone.
+        if held < count:
+            raise Disagreement(
+                f'{count} devices of provider {provider} were claimed, '
+                f'Placement holds {held} of them for the guest')
+
+
+def missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
+    """Return how many devices a guest has where it has too few."""
+    return tuple(f'{len(one.claimed)} of {one.count} devices of {one.name}'
+                 for one in requests if len(one.claimed) < one.count)
+
+
+def _providers(uuids: Iterable[str | None]) -> str:
+    return ', '.join(sorted(map(str, uuids)))
 
 
 def _check_counted(policy: GuestPolicy, accounting: Accounting,

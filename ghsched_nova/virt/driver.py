@@ -25,6 +25,7 @@ from nova import exception
 
 from ghsched_nova import compat
 from ghsched_nova import conf
+from ghsched_nova.nova_fixes import devices_of_far_pf
 from ghsched_nova import pci_requests
 from ghsched_nova.threads import pages
 from ghsched_nova.virt import driver_devices
@@ -39,6 +40,7 @@ from ghsched_nova.virt import rpc
 
 pci_requests.register_compute()
 compat.steer_fit()
+devices_of_far_pf.install_in_compute()
 compat.count_moves()
 compat.keep_allocation_of_rebuilt()
 compat.give_back_again()

@@ -83,6 +83,19 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         except (policies.PolicyError, agreement.Disagreement) as error:
             raise refusal.of(error, instance) from error
 
+    def _check_devices(self, instance: Any, allocations: Any) -> None:
+        """Refuse a guest whose devices are not those that Placement gave.
+
+        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
+            the next host.
+        """
+        if not policies.wanted(instance.flavor.extra_specs):
+            return
+        try:
+            agreement.check_devices(devices_of(instance), allocations or {})
+        except agreement.Disagreement as error:
+            raise refusal.of(error, instance) from error
+
     # -- guests that run ------------------------------------------------------
 
     def _reconcile_guest(self, guest: Any) -> None:
@@ -163,6 +176,26 @@ def is_active(guest: Any) -> bool:
 def claimed(instance: Any) -> list[Any]:
     """The passthrough devices that an instance has claimed."""
     return list(instance.get_pci_devices())
+
+
+def devices_of(instance: Any) -> list[agreement.Devices]:
+    """Return the devices of each PCI request, as asked, given and claimed."""
+    claimed: dict[str, list[str | None]] = {}
+    for device in instance.pci_devices or ():
+        claimed.setdefault(device.request_id, []).append(
+            device.extra_info.get('rp_uuid'))
+    requests = instance.pci_requests
+    return [agreement.Devices(
+        f'alias {request.alias_name}' if request.alias_name
+        else f'port {request.requester_id}', request.count,
+        _given(request), claimed.get(request.request_id, ()))
+        for request in (requests.requests if requests else ())]
+
+
+def _given(request: Any) -> list[str]:
+    """Return the provider of each device that Placement chose."""
+    text = request.spec[0].get('rp_uuids') if request.spec else None
+    return text.split(',') if text else []
 
 
 def topology_here(instance: Any) -> Any:

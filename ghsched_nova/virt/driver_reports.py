@@ -22,6 +22,7 @@ from oslo_serialization import jsonutils
 
 from ghsched_nova import compat
 from ghsched_nova import conf
+from ghsched_nova.virt import agreement
 from ghsched_nova.virt import bandwidth_use
 from ghsched_nova.virt import burst_use
 from ghsched_nova.virt import counted
@@ -178,7 +179,8 @@ class ReportingDriver(base.DriverBase):
         """Return Nova's diagnostics of a guest with those of ghsched."""
         guest = self._host.get_guest(instance)
         found = self._diagnostics.added_to(
-            super().get_diagnostics(instance), guest)
+            super().get_diagnostics(instance), guest,
+            lambda: agreement.missing_devices(base.devices_of(instance)))
         return self._traffic.added_to(
             found | self._node_rooms(instance.node), guest)
 

@@ -56,6 +56,7 @@ class StartingDriver(base.DriverBase):
         if not compat.is_rebuilt_in_place(instance):
             self._check_agreement(instance, instance.numa_topology,
                                   allocations, pci_requests.nodes_of(instance))
+            self._check_devices(instance, allocations)
             with (compat.saved_as_it_is(instance)
                   if compat.is_evacuated(instance)
                   else contextlib.nullcontext()):
@@ -78,6 +79,7 @@ class StartingDriver(base.DriverBase):
             self._check_agreement(
                 instance, instance.numa_topology, allocations,
                 pci_requests.nodes_of(instance))
+            self._check_devices(instance, allocations)
             return super().finish_migration(
                 context, migration, instance, disk_info, network_info,
                 image_meta, resize_instance, allocations, *args, **kwargs)

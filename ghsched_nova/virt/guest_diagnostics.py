@@ -73,10 +73,13 @@ class GuestDiagnostics:
         self._listed: tuple[float, tuple[str, ...],
                             tuple[str, ...]] | None = None
 
-    def added_to(self, found: dict[str, Any], guest: Any) -> dict[str, Any]:
-        """What the driver says of a guest, with our part.
+    def added_to(self, found: dict[str, Any], guest: Any,
+                 missing_devices: Callable[[], tuple[str, ...]] = tuple
+                 ) -> dict[str, Any]:
+        """Return what the driver reports about a guest, with our part.
 
         :param guest: of nova.virt.libvirt.guest.
+        :param missing_devices: see :class:`diagnostics.Report`.
         """
         measured = self._measured()
         if measured is not None:
@@ -84,11 +87,10 @@ class GuestDiagnostics:
         try:
             policy = metadata.read(guest.get_xml_desc())
             if policy is not None:
-                found |= self._written(guest.uuid, self._report(view.Guest(
-                    guest.name, guest.uuid, guest.id, policy), policy))
-        except topology.MonitorUnavailable as error:
-            found |= self._written(guest.uuid, diagnostics.Report(
-                problem=str(error)))
+                found |= self._written(guest.uuid, dataclasses.replace(
+                    self._report_or_problem(view.Guest(
+                        guest.name, guest.uuid, guest.id, policy), policy),
+                    missing_devices=missing_devices()))
         except Exception as error:
             LOG.warning('ghsched: what guest %(name)s has of memory '
                         'bandwidth cannot be read: %(error)r',
@@ -102,6 +104,14 @@ class GuestDiagnostics:
             told, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
             accounting=compat.config().ghsched.bandwidth_accounting))
+
+    def _report_or_problem(self, guest: view.Guest,
+                           told: metadata.DomainPolicy
+                           ) -> diagnostics.Report:
+        try:
+            return self._report(guest, told)
+        except topology.MonitorUnavailable as error:
+            return diagnostics.Report(problem=str(error))
 
     def _report(self, guest: view.Guest,
                 told: metadata.DomainPolicy) -> diagnostics.Report:

@@ -239,6 +239,7 @@ def _told(server: Server,
         return dataclasses.replace(
             server, silent='it runs, and its host tells nothing of it')
     server = dataclasses.replace(server, not_held=report.not_held,
+                                 missing_devices=report.missing_devices,
                                  silent=report.problem)
     if report.problem:
         return server

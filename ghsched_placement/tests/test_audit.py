@@ -190,6 +190,14 @@ class EffectiveTest(AuditTestCase):
         self.assertEqual('not-protected', finding.kind)
         self.assertIn('no group is free', finding.text)
 
+    def test_server_with_too_few_devices_is_named(self):
+        server = Server(A, 'web', 'a', missing_devices=(
+            '1 of 2 devices of alias fast',))
+        finding, = audit.audit(clouds.host(clouds.node(0)), [server], {})
+        self.assertEqual(('devices-missing', A),
+                         (finding.kind, finding.subject))
+        self.assertIn('web has 1 of 2 devices of alias fast', finding.text)
+
     def test_less_is_guaranteed(self):
         for minimum in (None, 20):
             self.assertEqual(['host-differs'], self.effective(

@@ -33,8 +33,8 @@ TOP = pathlib.Path(__file__).parents[3]
 #: The subpackages and modules that may know Nova.
 NOVA_SIDE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('api', 'cmd', 'compat', 'live', 'pci_requests', 'rpcapi',
-                 'scheduler', 'shim', 'tests', 'virt'))
+    for name in ('api', 'cmd', 'compat', 'live', 'nova_fixes', 'pci_requests',
+                 'rpcapi', 'scheduler', 'shim', 'tests', 'virt'))
 
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(
@@ -204,8 +204,8 @@ class RuleMachineryTest(base.TestCase):
 SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
         '', '.compat', '.conf', '.monitor', '.monitor.rates',
-        '.monitor.stats', '.pci_requests', '.placement_client',
-        '.scheduler'))
+        '.monitor.stats', '.nova_fixes', '.nova_fixes.devices_of_far_pf',
+        '.pci_requests', '.placement_client', '.scheduler'))
 
 
 class SchedulerLoadsTest(base.TestCase):

@@ -93,3 +93,58 @@ class CheckTest(base.TestCase):
 
     def test_a_guest_that_is_only_measured_needs_no_allocation(self):
         self.check([], {}, parse({'ghsched:monitor': 'true'}, 0))
+
+
+class DevicesTest(base.TestCase):
+    held = {'pf0': {'resources': {'CUSTOM_PCI': 2}},
+            'pf1': {'resources': {'CUSTOM_PCI': 1}}}
+
+    def check(self, *requests, allocations=None):
+        agreement.check_devices([agreement.Devices(*one) for one in requests],
+                                allocations or self.held)
+
+    def refused(self, *requests, **kwargs):
+        return str(self.assertRaises(agreement.Disagreement, self.check,
+                                     *requests, **kwargs))
+
+    def test_devices_that_placement_gave_agree(self):
+        self.check()
+        self.check(('alias nic', 3, ('pf0', 'pf1', 'pf0'),
+                    ('pf0', 'pf0', 'pf1')))
+        self.check(('alias nic', 2, ('pf0', 'pf1'), ('pf1', 'pf0')),
+                   ('alias fast', 1, ('pf0',), ('pf0',)))
+
+    def test_devices_that_placement_does_not_choose_are_counted_only(self):
+        self.check(('port one', 1, (), (None,)),
+                   ('alias nic', 2, (), ('pf1', 'pf1')))
+
+    def test_too_few_or_too_many_devices_are_refused(self):
+        for claimed in ((), ('pf0',), ('pf0',) * 3):
+            for given in ((), ('pf0', 'pf0')):
+                self.assertIn(
+                    f'{len(claimed)} devices of alias nic were claimed, 2 are',
+                    self.refused(('alias nic', 2, given, claimed)))
+        self.assertIn('0 devices of port one were claimed',
+                      self.refused(('port one', 1, (), ())))
+
+    def test_missing_devices_are_those_of_short_requests(self):
+        self.assertEqual(
+            ('1 of 2 devices of alias nic', '0 of 1 devices of port one'),
+            agreement.missing_devices([agreement.Devices(*one) for one in (
+                ('alias nic', 2, ('pf0', 'pf1'), ('pf1',)),
+                ('alias fast', 2, (), ('pf1', 'pf1')),
+                ('port one', 1, (), ()))]))
+
+    def test_devices_of_another_provider_are_refused(self):
+        self.assertIn('Placement gave those of pf0, pf1', self.refused(
+            ('alias nic', 2, ('pf0', 'pf1'), ('pf0', 'pf0'))))
+        self.assertIn('of the providers None', self.refused(
+            ('alias nic', 1, ('pf1',), (None,))))
+
+    def test_amount_that_placement_does_not_hold_is_refused(self):
+        self.check(('alias nic', 1, ('pf0',), ('pf0',)))
+        self.assertIn('3 devices of provider pf0 were claimed, Placement '
+                      'holds 2', self.refused(
+                          ('alias nic', 3, ('pf0',) * 3, ('pf0',) * 3)))
+        self.assertIn('Placement holds 0', self.refused(
+            ('alias nic', 1, ('pf2',), ('pf2',))))

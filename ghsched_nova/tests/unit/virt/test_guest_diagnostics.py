@@ -46,7 +46,8 @@ class GuestDiagnosticsTest(base.TestCase):
         self.xml = metadata.write('<domain/>', metadata.DomainPolicy(
             GuestPolicy((node,)), (1,), shared))
 
-    def told(self, dialect, lines=(), group=GROUP, guests=1):
+    def told(self, dialect, lines=(), group=GROUP, guests=1,
+             missing_devices=()):
         self.host = trees.Host(dialect)
         self.addCleanup(self.host.remove)
         self.host.group(group, 100)
@@ -65,7 +66,8 @@ class GuestDiagnosticsTest(base.TestCase):
             bandwidth_use.BandwidthUse(section), own_engine).added_to(
                 {'cpu0_time': 1}, types.SimpleNamespace(
                     name='instance-1', uuid=trees.UUID, id=7,
-                    get_xml_desc=lambda: self.xml)))
+                    get_xml_desc=lambda: self.xml),
+                lambda: missing_devices))
 
     def test_what_the_control_group_holds(self):
         found = self.told('openeuler66', ['MB:1=50', 'MBMIN:1=20',
@@ -109,6 +111,12 @@ class GuestDiagnosticsTest(base.TestCase):
 
     def test_a_host_that_reports_no_bandwidth(self):
         self.assertIn('no memory bandwidth', self.told('mpam71').problem)
+
+    def test_missing_devices_are_reported_by_every_host(self):
+        missing = ('1 of 2 devices of alias fast',)
+        for dialect in ('openeuler66', 'mpam71'):
+            self.assertEqual(missing, self.told(
+                dialect, missing_devices=missing).missing_devices)
 
     def test_diagnostics_of_nova_come_through_whatever_is_wrong(self):
         self.xml = 'no XML'

@@ -1,0 +1,112 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Compare PCI requests with the devices that Placement gave, not with others.
+
+``PciDeviceStats._filter_pools`` decides by the number of free devices in each
+pool, also where Placement has chosen how many devices come from which
+provider. A pool near the guest with enough free devices then hides a far one
+that the allocation names: the claim takes fewer devices than were asked for,
+or is refused although all that Placement gave is free. See
+``doc/source/contributor/upstream/devices-of-far-pf.rst``.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+import contextlib
+import contextvars
+from typing import Any
+
+from nova.compute import resource_tracker
+from nova.pci import stats
+from nova.scheduler import manager
+
+from ghsched_nova import compat
+from ghsched_placement import policy as policies
+
+#: Whether the server that this thread schedules or claims has a key of ours.
+_is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
+
+
+def install_in_scheduler() -> None:
+    """Repair the choice of hosts; harmless when done twice."""
+    compat.wrap(stats.PciDeviceStats, '_filter_pools', _filter_pools)
+    compat.wrap(manager.SchedulerManager, '_schedule', _schedule)
+
+
+def install_in_compute() -> None:
+    """Repair the claims of nova-compute; harmless when done twice."""
+    tracker = resource_tracker.ResourceTracker
+    compat.wrap(stats.PciDeviceStats, '_filter_pools', _filter_pools)
+    compat.wrap(tracker, 'instance_claim', _instance_claim)
+    compat.wrap(tracker, '_move_claim', _move_claim)
+
+
+@contextlib.contextmanager
+def acting_for(flavor: Any) -> Iterator[None]:
+    """Within this context, act if a flavor has a key of ours."""
+    token = _is_ours.set('extra_specs' in flavor
+                         and policies.wanted(flavor.extra_specs))
+    try:
+        yield
+    finally:
+        _is_ours.reset(token)
+
+
+def _schedule(original: Callable[..., Any], scheduler: Any, context: Any,
+              spec_obj: Any, *args: Any, **kwargs: Any) -> Any:
+    with acting_for(spec_obj.flavor):
+        return original(scheduler, context, spec_obj, *args, **kwargs)
+
+
+def _instance_claim(original: Callable[..., Any], tracker: Any, context: Any,
+                    instance: Any, *args: Any, **kwargs: Any) -> Any:
+    with acting_for(instance.flavor):
+        return original(tracker, context, instance, *args, **kwargs)
+
+
+def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
+                instance: Any, new_flavor: Any, *args: Any,
+                **kwargs: Any) -> Any:
+    with acting_for(new_flavor):
+        return original(tracker, context, instance, new_flavor, *args,
+                        **kwargs)
+
+
+def _filter_pools(original: Callable[..., Any], pci_stats: Any,
+                  pools: Sequence[Any], request: Any, numa_cells: Any,
+                  rp_uuids: Sequence[str]) -> Any:
+    """Let Nova filter the pools of an allocation, with what was given of each.
+
+    :returns: those of the pools that Nova keeps, as they are.
+    """
+    if not rp_uuids or not _is_ours.get():
+        return original(pci_stats, pools, request, numa_cells,
+                        rp_uuids=rp_uuids)
+    given = Counter(rp_uuids)
+    shown = [(_with_count(pool, given), pool) for pool in pools
+             if pool.get('rp_uuid') in given]
+    kept = original(pci_stats, [view for view, _pool in shown], request,
+                    numa_cells, rp_uuids=rp_uuids)
+    if not kept:
+        return kept
+    known = {id(view): pool for view, pool in shown}
+    return [known[id(view)] for view in kept]
+
+
+def _with_count(pool: Mapping[str, Any],
+                given: Mapping[str, int]) -> dict[str, Any]:
+    """Return a pool with no more devices than Placement gave of it."""
+    return {**pool, 'count': min(pool['count'], given[pool['rp_uuid']])}
