@@ -17,6 +17,7 @@ priority. All else in ``ghsched:`` decides where a guest can run or what it is
 made of, and needs a resize.
 """
 
+from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -112,56 +113,61 @@ def decide(extra_specs: Mapping[str, str], wish: Wish,
 
 # -- what Placement holds -----------------------------------------------------
 
+#: Amount by UUID of the provider and resource class.
+Amounts = Mapping[tuple[str, str], int]
 
-def shares(policy: GuestPolicy, accounting: Accounting,
-           host_nodes: Sequence[int],
-           compute_node_uuid: str) -> dict[str, int]:
-    """Percent that a guest takes, by provider of each of its host nodes.
+
+def amounts(policy: GuestPolicy, accounting: Accounting,
+            host_nodes: Sequence[int], compute_node_uuid: str,
+            classes: Iterable[str]) -> dict[tuple[str, str], int]:
+    """Return what Placement is to hold of each host node of a guest.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
+    :param classes: resource classes, each named for each host node.
     """
-    demand = policy.demand(accounting)
-    found: dict[str, int] = {}
+    asked = policy.resources(accounting)
+    found: dict[tuple[str, str], int] = {}
     for guest_node, host_node in enumerate(host_nodes):
         provider = names.numa_provider_uuid(compute_node_uuid, host_node)
-        found[provider] = (found.get(provider, 0)
-                           + demand.get(guest_node, 0))
+        for name in classes:
+            found[provider, name] = (
+                found.get((provider, name), 0)
+                + asked.get(guest_node, {}).get(name, 0))
     return found
 
 
-def held(allocations: Mapping[str, Any]) -> dict[str, int]:
-    """Percent that is allocated to a consumer, by provider.
+def held(allocations: Mapping[str, Any],
+         classes: Container[str]) -> dict[tuple[str, str], int]:
+    """Return what is allocated to a consumer of some resource classes.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     """
-    amounts = {provider: int(one['resources'].get(names.MEM_BW_PCT, 0))
-               for provider, one in allocations.items()}
-    return {provider: amount for provider, amount in amounts.items()
-            if amount}
+    return {(provider, name): int(amount)
+            for provider, one in allocations.items()
+            for name, amount in one['resources'].items()
+            if amount and name in classes}
 
 
 def reallocate(answer: Mapping[str, Any],
-               wanted: Mapping[str, int]) -> dict[str, Any] | None:
-    """The body of PUT /allocations/{consumer} for other shares.
+               wanted: Amounts) -> dict[str, Any] | None:
+    """Return the body of PUT /allocations/{consumer} for other amounts.
 
     :param answer: what GET /allocations/{consumer} gave (Placement 1.28 or
         later, up to 1.37).
-    :param wanted: percent by provider; providers that are not named keep
-        what they have, 0 is nothing.
+    :param wanted: 0 is nothing; what is not named stays as it is.
     :returns: None when nothing would change.
     """
-    now = held(answer['allocations'])
-    if all(now.get(provider, 0) == share
-           for provider, share in wanted.items()):
-        return None
     allocations = {
         provider: dict(one['resources'])
         for provider, one in answer['allocations'].items()}
-    for provider, share in wanted.items():
+    if all(allocations.get(provider, {}).get(name, 0) == amount
+           for (provider, name), amount in wanted.items()):
+        return None
+    for (provider, name), amount in wanted.items():
         resources = allocations.setdefault(provider, {})
-        resources.pop(names.MEM_BW_PCT, None)
-        if share:
-            resources[names.MEM_BW_PCT] = share
+        resources.pop(name, None)
+        if amount:
+            resources[name] = amount
     return {
         'allocations': {provider: {'resources': resources} for
                         provider, resources in allocations.items()
@@ -170,17 +176,16 @@ def reallocate(answer: Mapping[str, Any],
         'consumer_generation': answer['consumer_generation']}
 
 
-def larger(some: Mapping[str, int],
-           others: Mapping[str, int]) -> dict[str, int]:
-    """The larger share of each provider.
+def larger(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
+    """Return the larger amount of each provider and class.
 
     Enough for a guest of which nobody knows which of the two it has.
     """
-    return {provider: max(some.get(provider, 0), others.get(provider, 0))
-            for provider in {**some, **others}}
+    return {key: max(some.get(key, 0), others.get(key, 0))
+            for key in {**some, **others}}
 
 
-def elsewhere(now: Mapping[str, int],
-              providers: Iterable[str]) -> frozenset[str]:
-    """Providers with a share of a guest that are none of its host nodes."""
-    return frozenset(now) - frozenset(providers)
+def elsewhere(now: Amounts, providers: Iterable[str]) -> frozenset[str]:
+    """Return providers of some amounts that are none of the given ones."""
+    return frozenset(provider for provider, _name in now) - frozenset(
+        providers)

@@ -94,6 +94,10 @@ BESIDE = {
         keys.VCPU_RUNTIME_US, 'hosts give some with '
         '[ghsched]realtime_shared_percent')}
 
+#: What is counted of a NUMA node, as a line about one node names it.
+ON_NODE = {names.MEM_BW_PCT: '% of its memory bandwidth',
+           **{name: what for name, (what, _key, _cure) in BESIDE.items()}}
+
 _HELD = {names.CAPABILITY_TRAITS[name]: key
          for name, key in HELD_BY_KEY.items()}
 

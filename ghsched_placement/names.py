@@ -74,6 +74,8 @@ CAPABILITY_TRAITS = {
 #: What no other service reports; for traits see :func:`is_our_trait`.
 OUR_CLASSES = frozenset({MEM_BW_PCT, MEM_BW_BURST_PCT, L3_WAYS,
                          RT_CPU_PERMILLE, RESCTRL_GROUP})
+#: Those of a NUMA node's provider, the others are of the compute node's.
+NODE_CLASSES = OUR_CLASSES - {RESCTRL_GROUP}
 _OUR_TRAITS = frozenset({*CAPABILITY_TRAITS.values(), NUMA_NODE_TRAIT})
 
 _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'

@@ -22,6 +22,7 @@ without Nova's database.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
+from typing import Self
 
 from lxml import etree
 
@@ -32,6 +33,7 @@ NAMESPACE = 'https://opendev.org/x/ghsched/domain/1.0'
 PREFIX = 'ghsched'
 _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
+_REALTIME = f'{{{NAMESPACE}}}realtime'
 _BOOLEAN = {'true': True, 'false': False}
 #: Attributes of a node that are its policy.
 _VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).packed())
@@ -48,14 +50,47 @@ class DomainPolicy:
     """What a domain was started with.
 
     :param policy: as the flavor asked for it.
-    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param host_nodes: host NUMA node of each guest NUMA node that has
+        bandwidth or ways of the L3; empty for a policy without ``nodes``.
     :param shared: whether it has its control group together with the guests
         of the same policy on the same host nodes.
+    :param realtime_nodes: host NUMA node of each guest NUMA node; empty for a
+        policy without ``rt_permille``.
+    :raises ValueError: for other numbers of nodes than the policy has.
     """
 
     policy: GuestPolicy
     host_nodes: tuple[int, ...]
     shared: bool = False
+    realtime_nodes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, asked, given in (
+                ('bandwidth', self.policy.nodes, self.host_nodes),
+                ('real time', self.policy.rt_permille, self.realtime_nodes)):
+            if len(asked) != len(given):
+                raise ValueError(
+                    f'the policy has {what} on {len(asked)} guest NUMA nodes, '
+                    f'host NUMA nodes are given for {len(given)}')
+        if self.host_nodes and self.realtime_nodes and (
+                self.host_nodes != self.realtime_nodes):
+            raise ValueError(
+                f'the guest is on the host NUMA nodes {self.host_nodes}, and '
+                f'its real time is counted on {self.realtime_nodes}')
+
+    @property
+    def counted_nodes(self) -> tuple[int, ...]:
+        """Host NUMA node of each guest node that anything is counted of."""
+        return self.host_nodes or self.realtime_nodes
+
+    def on(self, host_nodes: tuple[int, ...]) -> Self:
+        """Return the same policy on other host NUMA nodes.
+
+        :raises ValueError: for another number of nodes than it has.
+        """
+        return replace(
+            self, host_nodes=host_nodes if self.host_nodes else (),
+            realtime_nodes=host_nodes if self.realtime_nodes else ())
 
 
 def write(xml: str, domain: DomainPolicy) -> str:
@@ -68,7 +103,7 @@ def write(xml: str, domain: DomainPolicy) -> str:
     for old in metadata.findall(_POLICY):
         metadata.remove(old)
     _fill(etree.SubElement(metadata, _POLICY, nsmap={PREFIX: NAMESPACE}),
-          domain, _NODE)
+          domain, _NODE, _REALTIME)
     return etree.tostring(root, encoding='unicode')
 
 
@@ -80,11 +115,12 @@ def fragment(domain: DomainPolicy) -> str:
     src/util/virxml.c).
     """
     element = etree.Element('policy')
-    _fill(element, domain, 'node')
+    _fill(element, domain, 'node', 'realtime')
     return etree.tostring(element, encoding='unicode')
 
 
-def _fill(policy: etree._Element, domain: DomainPolicy, tag: str) -> None:
+def _fill(policy: etree._Element, domain: DomainPolicy, tag: str,
+          realtime_tag: str) -> None:
     policy.set('monitor', _text(domain.policy.monitor))
     policy.set('device_numa', domain.policy.device_numa)
     if domain.shared:
@@ -96,6 +132,12 @@ def _fill(policy: etree._Element, domain: DomainPolicy, tag: str) -> None:
         for name, value in node.packed().items():
             if value is not None:
                 element.set(name, _text(value))
+    # Of elements of its own: earlier releases read a node of bandwidth in
+    # each of the others.
+    for permille, host_node in zip(domain.policy.rt_permille,
+                                   domain.realtime_nodes, strict=True):
+        etree.SubElement(policy, realtime_tag, host=str(host_node),
+                         permille=str(permille))
 
 
 def read(xml: str) -> DomainPolicy | None:
@@ -114,17 +156,22 @@ def of(domain: etree._Element) -> DomainPolicy | None:
     try:
         nodes = [(int(node.attrib['host']), _node_policy(node))
                  for node in element.findall(_NODE)]
+        realtime = [(int(node.attrib['host']), int(node.attrib['permille']))
+                    for node in element.findall(_REALTIME)]
         monitor = _BOOLEAN[element.get('monitor', 'false')]
-        device_numa = element.get('device_numa', 'none')
+        return DomainPolicy(
+            policy=GuestPolicy(
+                nodes=tuple(policy for _host, policy in nodes),
+                monitor=monitor,
+                device_numa=element.get('device_numa', 'none'),
+                rt_permille=tuple(permille for _host, permille in realtime)),
+            host_nodes=tuple(host for host, _policy in nodes),
+            shared=element.get('group') == SHARED,
+            realtime_nodes=tuple(host for host, _permille in realtime))
     except (KeyError, TypeError, ValueError) as error:
         raise MetadataError(
             'the ghsched policy in the metadata of the domain cannot be '
             f'read: {error!r}') from error
-    return DomainPolicy(
-        policy=GuestPolicy(nodes=tuple(policy for _host, policy in nodes),
-                           monitor=monitor, device_numa=device_numa),
-        host_nodes=tuple(host for host, _policy in nodes),
-        shared=element.get('group') == SHARED)
 
 
 def move(xml: str, new_node: Mapping[int, int]) -> str:
@@ -135,8 +182,8 @@ def move(xml: str, new_node: Mapping[int, int]) -> str:
     domain = read(xml)
     if domain is None:
         return xml
-    return write(xml, replace(domain, host_nodes=tuple(
-        new_node.get(node, node) for node in domain.host_nodes)))
+    return write(xml, domain.on(tuple(
+        new_node.get(node, node) for node in domain.counted_nodes)))
 
 
 def _node_policy(element: etree._Element) -> NodePolicy:

@@ -20,7 +20,6 @@ passthrough devices does not move.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-from dataclasses import replace
 
 from lxml import etree
 
@@ -57,13 +56,13 @@ def helper_cpus(cells: Iterable[GuestCell],
 
 
 def policy_after(xml: str, move: Move) -> metadata.DomainPolicy | None:
-    """The policy of a domain after a move; None when it has none.
+    """Return the policy of a domain after a move; None when it has none.
 
-    :raises MetadataError: when it cannot be read.
+    :raises ValueError: when it cannot be read, or is of another number of
+        NUMA nodes.
     """
     policy = metadata.read(xml)
-    return policy and replace(policy, host_nodes=tuple(
-        cell.host_node for cell in move.after))
+    return policy and policy.on(tuple(cell.host_node for cell in move.after))
 
 
 def pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:

@@ -31,6 +31,7 @@ import uuid
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_placement import change as changes
+from ghsched_placement import names
 from ghsched_placement import policy as policies
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
@@ -48,6 +49,7 @@ class Guest:
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param extra_specs: of its own copy of the flavor.
     :param running: whether it has a QEMU process.
+    :param vcpus: how many it has.
     :param left: UUIDs of compute nodes that it was evacuated from, and that
         have not come back since; it holds their resources until they do.
     """
@@ -60,6 +62,7 @@ class Guest:
     extra_specs: Mapping[str, str]
     running: bool
     left: tuple[str, ...] = ()
+    vcpus: int = 0
 
 
 class Records(Protocol):
@@ -111,13 +114,13 @@ class Host(Protocol):
 class Shares(Protocol):
     """See :class:`ghsched_nova.live.placement.Shares`."""
 
-    def held(self) -> dict[str, int]:
-        """Percent by provider."""
+    def held(self) -> dict[tuple[str, str], int]:
+        """Amount by provider and resource class."""
 
-    def put(self, wanted: Mapping[str, int]) -> bool:
+    def put(self, wanted: changes.Amounts) -> bool:
         """Have Placement hold these."""
 
-    def check_room(self, wanted: Mapping[str, int]) -> None:
+    def check_room(self, wanted: changes.Amounts) -> None:
         """Whether it could."""
 
     def check_traits(self, compute_node_uuid: str,
@@ -129,7 +132,7 @@ class Shares(Protocol):
 class Plan:
     """What is to be done.
 
-    :param held: percent that Placement holds now, by provider.
+    :param held: percent that Placement holds now.
     :param wanted: percent that it is to hold.
     :param running: policy that the guest runs with; None when it does not.
     :param effective: what the host makes of the policy, one entry per resctrl
@@ -142,8 +145,8 @@ class Plan:
 
     guest: Guest
     change: changes.Change
-    held: Mapping[str, int]
-    wanted: Mapping[str, int]
+    held: changes.Amounts
+    wanted: changes.Amounts
     running: Packed | None
     effective: Sequence[Mapping[str, Any]]
     needed: bool
@@ -216,8 +219,9 @@ class LiveChange:
         shares.check_traits(guest.compute_node, change.after)
         answer = self._asked(guest, change)
         held = shares.held()
-        wanted = changes.shares(change.after, self.accounting,
-                                guest.host_nodes, guest.compute_node)
+        wanted = changes.amounts(
+            change.after, self.accounting, guest.host_nodes,
+            guest.compute_node, {names.MEM_BW_PCT})
         return Plan(
             guest, change, held, wanted, answer['policy'],
             answer['effective'],
@@ -337,8 +341,8 @@ def give_up(error: BaseException, undo: Sequence[Callable[[], str]],
     raise error
 
 
-def put_back(shares: Shares, held: Mapping[str, int]) -> str:
-    """Have Placement hold what it held; what is left to do in words."""
+def put_back(shares: Shares, held: changes.Amounts) -> str:
+    """Have Placement hold what it held; return what is left to do by hand."""
     try:
         shares.put(held)
     except errors.Gone:
@@ -346,8 +350,8 @@ def put_back(shares: Shares, held: Mapping[str, int]) -> str:
     except errors.Refused as error:
         return (f'Placement holds another share for the server than before '
                 f'({error}); it should be '
-                + ', '.join(f'{share} % of {provider}'
-                            for provider, share in held.items()))
+                + ', '.join(f'{amount} {name} of {provider}' for
+                            (provider, name), amount in held.items()))
     return ''
 
 

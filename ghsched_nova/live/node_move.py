@@ -27,6 +27,7 @@ from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import move_messages
 from ghsched_placement import change as changes
+from ghsched_placement import names
 from ghsched_placement import node_move
 from ghsched_placement import policy as policies
 from ghsched_placement.policy import Accounting
@@ -80,14 +81,14 @@ class Host(Protocol):
 class Plan:
     """What is to be done.
 
-    :param held: percent that Placement holds now, by provider.
-    :param wanted: percent that it is to hold.
+    :param held: what Placement holds now of the host's NUMA nodes.
+    :param wanted: what it is to hold.
     """
 
     guest: change.Guest
     request: move_messages.Request
-    held: Mapping[str, int]
-    wanted: Mapping[str, int]
+    held: changes.Amounts
+    wanted: changes.Amounts
 
     @property
     def needed(self) -> bool:
@@ -179,7 +180,7 @@ class NodeMove:
                 plan.request), token, lock)
         except errors.HalfDone as error:
             self._undo = []
-            raise errors.LeftOver(str(error), [self._both(plan)]) from error
+            raise errors.LeftOver(str(error), self._left(plan)) from error
         except errors.HostSilent as silent:
             self._after_silence(plan, token, silent)
 
@@ -190,7 +191,7 @@ class NodeMove:
             self.host.policy_of(plan.guest, token)
         except (errors.HostSilent, errors.Refused) as error:
             self._undo = []
-            raise errors.LeftOver(str(silent), [self._both(plan)]) from error
+            raise errors.LeftOver(str(silent), self._left(plan)) from error
         cells = self.records.place().cells
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
@@ -208,11 +209,22 @@ class NodeMove:
                 [self._both(plan)]) from error
 
     @staticmethod
+    def _left(plan: Plan) -> list[str]:
+        """Return what is left to do when the guest may be on either nodes."""
+        there = (f'the server is on one of both places on the host '
+                 f'{plan.guest.host}, or between them; when its nova-compute '
+                 'runs, it brings the server to one of them')
+        if plan.held == plan.wanted:
+            return [there]
+        return [f'{there}. Placement holds both places; "openstack ghsched '
+                'audit --fix", or this command once more, gives up the other '
+                'one after that']
+
+    @staticmethod
     def _both(plan: Plan) -> str:
-        return (f'Placement holds both places of the server on the host '
-                f'{plan.guest.host}; when its nova-compute runs, it brings '
-                'the server to one of them, and "openstack ghsched audit '
-                '--fix", or this command once more, gives up the other')
+        return ('Placement holds both places of the server on the host '
+                f'{plan.guest.host}; "openstack ghsched audit --fix", or this '
+                'command once more, gives up the one that it has left')
 
     def _shares(self, plan: Plan) -> change.Shares:
         return self.shares_of(plan.guest, plan.nodes)
@@ -235,25 +247,18 @@ class NodeMove:
             held, wanted)
 
     def _room(self, place: Place, nodes: Sequence[int]
-              ) -> tuple[Mapping[str, int], Mapping[str, int]]:
+              ) -> tuple[changes.Amounts, changes.Amounts]:
         """What Placement holds and is to hold, of all nodes of the host.
 
-        Both are empty for a guest that it holds no bandwidth for.
+        All classes of a node go with the guest. Both are empty for a guest
+        that nothing of a node is counted for.
         """
         guest = place.guest
-        policy = policies.parse(guest.extra_specs, len(place.cells))
-        if policy and any(node.l3_ways for node in policy.nodes):
-            raise errors.Refused(
-                'the server has ways of the L3 to itself (ghsched:l3_ways), '
-                'which are not moved while it runs')
-        if policy and any(node.counted_burst(self.accounting)
-                          for node in policy.nodes):
-            raise errors.Refused(
-                'the server has a burst of bandwidth (ghsched:mem_bw_burst), '
-                'which is not moved while it runs')
-        wanted = {} if policy is None else changes.shares(
-            policy, self.accounting, nodes, guest.compute_node)
-        if not any(wanted.values()):
+        policy = policies.parse(guest.extra_specs, len(place.cells),
+                                guest.vcpus)
+        if policy is None or not policy.resources(self.accounting):
             return {}, {}
+        wanted = changes.amounts(policy, self.accounting, nodes,
+                                 guest.compute_node, names.NODE_CLASSES)
         held = self.shares_of(guest, tuple(place.host)).held()
-        return held, {provider: wanted.get(provider, 0) for provider in held}
+        return held, {key: wanted.get(key, 0) for key in held}

@@ -12,6 +12,7 @@
 
 """The memory bandwidth that Placement holds for a guest."""
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -46,46 +47,51 @@ _NODES = 256
 
 
 class Shares:
-    """What one consumer holds.
+    """What one consumer holds of host NUMA nodes.
 
     :param client: with ``get`` and ``put``, as Nova's report client has them.
     :param host: provider of the compute node, of which each guest that is
         there holds something.
     :param nodes: host NUMA node of each provider that may have a share.
+    :param classes: resource classes that are read and written.
     :param left: other providers with a share that is none of this class's
         business.
     """
 
     def __init__(self, client: Any, consumer: str, host: str,
-                 nodes: Mapping[str, int],
+                 nodes: Mapping[str, int], classes: Collection[str],
                  left: frozenset[str] = frozenset()) -> None:
         self._client = PlacementClient(client)
         self._consumer = consumer
         self._host = host
         self._nodes = nodes
+        self._classes = classes
         self._left = left
 
     @_refusing()
-    def held(self) -> dict[str, int]:
-        """Percent by provider, for all host nodes of the guest.
+    def held(self) -> dict[tuple[str, str], int]:
+        """Return what is held of each node and class.
 
         :raises Gone: when Placement holds nothing of the host for the
             consumer.
-        :raises Refused: when it cannot be asked, or when the guest has
-            bandwidth of a node that it does not run on.
+        :raises Refused: when it cannot be asked, or when the guest holds
+            something of a node that it does not run on.
         """
-        now = change.held(self._get()['allocations'])
+        now = self._held()
         strange = change.elsewhere(now, self._nodes) - self._left
         if strange:
+            held = ', '.join(sorted({lack.WORDS[name] for provider, name in now
+                                     if provider in strange}))
             raise errors.Refused(
-                'Placement holds memory bandwidth for the guest on providers '
-                f'that are none of its host NUMA nodes: {sorted(strange)}; '
-                'put its allocation right first')
-        return {provider: now.get(provider, 0) for provider in self._nodes}
+                f'Placement holds {held} for the guest on providers that are '
+                f'none of its host NUMA nodes: {sorted(strange)}; put its '
+                'allocation right first')
+        return {(provider, name): now.get((provider, name), 0)
+                for provider in self._nodes for name in self._classes}
 
     @_refusing()
-    def put(self, wanted: Mapping[str, int]) -> bool:
-        """Have Placement hold these shares.
+    def put(self, wanted: change.Amounts) -> bool:
+        """Have Placement hold these amounts, in one request.
 
         All else in the allocation stays. A change that meets another one of
         the same consumer, or of a provider, is made again on top of that.
@@ -113,10 +119,10 @@ class Shares:
             f'{_TRIES} times while it was to be changed here; try again')
 
     @_refusing()
-    def check_room(self, wanted: Mapping[str, int]) -> None:
+    def check_room(self, wanted: change.Amounts) -> None:
         """Whether :meth:`put` would find enough left, as of now.
 
-        :raises Refused: naming each node that has not.
+        :raises Refused: naming each node and class that has not.
         """
         short = list(self._shortages(wanted))
         if short:
@@ -150,19 +156,24 @@ class Shares:
                               'guest; was it deleted, or evacuated?')
         return answer
 
-    def _shortages(self, wanted: Mapping[str, int]) -> Iterator[str]:
-        now = change.held(self._get()['allocations'])
-        for provider, share in wanted.items():
-            if share <= now.get(provider, 0):
+    def _held(self) -> dict[tuple[str, str], int]:
+        return change.held(self._get()['allocations'], self._classes)
+
+    def _shortages(self, wanted: change.Amounts) -> Iterator[str]:
+        now = self._held()
+        for (provider, name), amount in wanted.items():
+            own = now.get((provider, name), 0)
+            if amount <= own:
                 continue
-            record = self._client.inventories(provider).get(names.MEM_BW_PCT)
-            used = self._client.usages(provider)
-            left = tree.free(record, used.get(names.MEM_BW_PCT, 0)
-                             - now.get(provider, 0)) if record else 0
-            if left < share:
-                yield (f'host NUMA node {self._nodes[provider]} has {left} % '
-                       'of its memory bandwidth left for the guest, with '
-                       f'what it holds already, {share} % are asked for')
+            record = self._client.inventories(provider).get(name)
+            used = self._client.usages(provider).get(name, 0)
+            left = tree.free(record, used - own) if record else 0
+            if left < amount:
+                what = lack.ON_NODE[name]
+                percent = ' %' if what.startswith('%') else ''
+                yield (f'host NUMA node {self._nodes[provider]} has {left} '
+                       f'{what} left for the guest, with what it holds '
+                       f'already, {amount}{percent} are asked for')
 
 
 def nodes_of(compute_node_uuid: str,

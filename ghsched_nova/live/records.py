@@ -95,7 +95,8 @@ class NovaRecords:
             host=instance.host, compute_node=node.uuid,
             host_nodes=tuple(compat.host_cells(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
-            running=_STATES[instance.vm_state], left=tuple(self._left()))
+            running=_STATES[instance.vm_state], left=tuple(self._left()),
+            vcpus=instance.flavor.vcpus)
 
     def place(self) -> node_move.Place:
         guest, instance = self.read(), self._instance()

@@ -15,6 +15,7 @@
 It is the same from where nova-manage runs and in nova-api.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from ghsched_nova.live import node_move
 from ghsched_nova.live import placement
 from ghsched_nova.live import records
 from ghsched_nova import rpcapi
+from ghsched_placement import names
 
 
 def change(context: Any, server: str, asked: Mapping[str, str | None],
@@ -50,20 +52,21 @@ def live_change(context: Any, server: str) -> live_changes.LiveChange:
     """
     return live_changes.LiveChange(
         records.NovaRecords(context, server),
-        lambda guest: _shares(guest, guest.host_nodes),
+        lambda guest: _shares(guest, guest.host_nodes, {names.MEM_BW_PCT}),
         rpcapi.HostClient(context),
         compat.config().ghsched.bandwidth_accounting)
 
 
-def _shares(guest: live_changes.Guest, nodes: Sequence[int]
-            ) -> placement.Shares:
-    """What Placement holds of its host for a guest.
+def _shares(guest: live_changes.Guest, nodes: Sequence[int],
+            classes: Collection[str]) -> placement.Shares:
+    """Return what Placement holds of its host for a guest.
 
     :param nodes: host NUMA nodes that may have a share.
+    :param classes: resource classes that are looked at.
     """
     return placement.Shares(
         compat.placement_client(), guest.uuid, guest.compute_node,
-        placement.nodes_of(guest.compute_node, nodes),
+        placement.nodes_of(guest.compute_node, nodes), classes,
         placement.providers_of(guest.left))
 
 
@@ -86,6 +89,7 @@ def move(context: Any, server: str, nodes: Mapping[int, int],
 def node_mover(context: Any, server: str) -> node_move.NodeMove:
     """The move of one guest, with all that it works with."""
     return node_move.NodeMove(
-        records.NovaRecords(context, server), _shares,
+        records.NovaRecords(context, server),
+        lambda guest, nodes: _shares(guest, nodes, names.NODE_CLASSES),
         rpcapi.HostClient(context),
         compat.config().ghsched.bandwidth_accounting)

@@ -61,23 +61,24 @@ def uncounted(guests: Mapping[str, metadata.DomainPolicy],
 def _differs(guest: metadata.DomainPolicy, held: Mapping[str, Any],
              root: str, accounting: Accounting) -> str:
     try:
-        agreement.check(guest.policy, accounting, guest.host_nodes, held,
+        agreement.check(guest.policy, accounting, guest.counted_nodes, held,
                         root, joins=guest.shared)
     except agreement.Disagreement as error:
         return str(error)
     return ''
 
 
-def of_running(running: Iterable[desired.Running]
+def of_running(running: Iterable[desired.Running], accounting: Accounting
                ) -> dict[str, metadata.DomainPolicy]:
-    """Guests that run with a policy which needs something of Placement."""
+    """Return guests that run with a policy which Placement counts, by UUID."""
     found = {}
     for one in running:
         try:
             guest = one.policy
         except metadata.MetadataError:
             continue    # whoever holds the policy says so
-        if guest is not None and guest.policy.controlled:
+        if guest is not None and (guest.policy.controlled
+                                  or guest.policy.resources(accounting)):
             found[one.domain.uuid] = guest
     return found
 
@@ -89,19 +90,15 @@ def look(running: Iterable[desired.Running], root: str,
 
     :param holders: see the method of the Placement client.
     """
-    guests = of_running(running)
-    nodes = {node for guest in guests.values() for node in guest.host_nodes}
-    classes = [names.MEM_BW_PCT]
-    if any(guest.policy.partitions for guest in guests.values()):
-        classes.append(names.L3_WAYS)
-    if any(node.burst for guest in guests.values()
-           for node in guest.policy.nodes):
-        classes.append(names.MEM_BW_BURST_PCT)
-    asked = [(names.numa_provider_uuid(root, node), resource_class)
-             for node in sorted(nodes) for resource_class in classes]
-    asked += [(root, names.RESCTRL_GROUP)] if guests else []
+    guests = of_running(running, accounting)
+    asked = {(names.numa_provider_uuid(root, guest.counted_nodes[number]),
+              name) for guest in guests.values()
+             for number, amounts in guest.policy.resources(accounting).items()
+             for name in amounts}
+    if any(guest.policy.controlled for guest in guests.values()):
+        asked.add((root, names.RESCTRL_GROUP))
     holdings: dict[str, dict[str, Any]] = {}
-    for provider, resource_class in asked:
+    for provider, resource_class in sorted(asked):
         for consumer, amount in holders(provider, resource_class).items():
             of_provider = holdings.setdefault(consumer, {}).setdefault(
                 provider, {'resources': {}})

@@ -65,14 +65,16 @@ class DomainXml:
         :raises ResctrlUnavailable: when the host has no bandwidth control.
         :raises PolicyNotHeld: when it cannot hold the policy.
         """
+        realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.controlled and not policy.monitor:
-            return metadata.write(xml, metadata.DomainPolicy(policy, ()))
+            return metadata.write(xml, metadata.DomainPolicy(
+                policy, (), realtime_nodes=realtime))
         host = self._facts.host()
         settings = resolve.resolve(host, policy, host_nodes)
         shared = (self._facts.shares and policy.controlled
                   and not policy.partitions)
         domain = metadata.DomainPolicy(
-            policy, tuple(host_nodes[:len(policy.nodes)]), shared)
+            policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
         xml = metadata.write(xml, domain)
         nodes = memorytune.tunes(
             setting.memorytune for setting in settings)

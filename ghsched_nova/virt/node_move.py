@@ -51,7 +51,8 @@ def refusals(xml: str, request: move_messages.Request,
     """
     root = etree.fromstring(xml)
     name = root.findtext('name') or ''
-    return [*_pinned(root), *_unbound(name, request, own_memory),
+    return [*_pinned(root), *_policy(xml, request),
+            *_unbound(name, request, own_memory),
             *_elsewhere(root, request, own_memory.allowed(name)),
             *_short(request, sysfs)]
 
@@ -65,6 +66,13 @@ def _unbound(name: str, request: move_messages.Request,
         memory.sequence(dict(request.move.moved.values()),
                         [cell.host_node for cell in request.move.before])
     except memory.NotBound as error:
+        yield str(error)
+
+
+def _policy(xml: str, request: move_messages.Request) -> Iterator[str]:
+    try:
+        domains.policy_after(xml, request.move)
+    except ValueError as error:
         yield str(error)
 
 

@@ -43,7 +43,8 @@ specs = st.lists(st.sampled_from(sorted(_values)).flatmap(
         _values[name])), max_size=6).map(dict)
 
 amounts = st.dictionaries(
-    st.sampled_from(('VCPU', 'MEMORY_MB', names.MEM_BW_PCT, 'CUSTOM_VF')),
+    st.sampled_from(('VCPU', 'MEMORY_MB', 'CUSTOM_VF',
+                     *sorted(names.OUR_CLASSES))),
     st.integers(1, 4096), min_size=1)
 answers = st.fixed_dictionaries({
     'allocations': st.dictionaries(
@@ -127,46 +128,54 @@ class SharesTest(base.TestCase):
                                     NodePolicy(maximum=80)))
         node3, node1 = (names.numa_provider_uuid(ROOT, node)
                         for node in (3, 1))
-        self.assertEqual({node3: 10, node1: 0},
-                         change.shares(policy, 'min', (3, 1), ROOT))
-        self.assertEqual({node3: 70, node1: 80},
-                         change.shares(policy, 'max', (3, 1), ROOT))
+        for accounting, shares in (('min', (10, 0)), ('max', (70, 80))):
+            self.assertEqual(
+                {(node3, names.MEM_BW_PCT): shares[0],
+                 (node1, names.MEM_BW_PCT): shares[1]},
+                change.amounts(policy, accounting, (3, 1), ROOT,
+                               [names.MEM_BW_PCT]))
 
     def test_the_larger_of_each(self):
         self.assertEqual({'a': 5, 'b': 3, 'c': 1}, change.larger(
             {'a': 5, 'b': 2}, {'a': 1, 'b': 3, 'c': 1}))
 
     def test_a_share_of_a_node_that_the_guest_is_not_on(self):
-        self.assertEqual({'b'}, change.elsewhere({'a': 1, 'b': 1}, ['a']))
+        self.assertEqual({'b'}, change.elsewhere(
+            {('a', 'BW'): 1, ('b', 'BW'): 1}, ['a']))
 
 
 class ReallocateTest(base.TestCase):
 
     @given(answer=answers, data=st.data())
     def test_all_else_stays(self, answer, data):
-        wanted = data.draw(st.dictionaries(
+        classes = data.draw(st.sets(
+            st.sampled_from(sorted(names.NODE_CLASSES)), min_size=1))
+        wanted = data.draw(st.dictionaries(st.tuples(
             st.one_of(st.sampled_from(sorted(answer['allocations'])),
-                      st.uuids().map(str)), st.integers(0, 100)))
+                      st.uuids().map(str)),
+            st.sampled_from(sorted(classes))), st.integers(0, 100)))
         before = copy.deepcopy(answer)
         body = change.reallocate(answer, wanted)
         self.assertEqual(before, answer)
-        held = change.held(answer['allocations'])
+        held = change.held(answer['allocations'], classes)
         expected = {**held, **wanted}
         expected = {key: share for key, share in expected.items() if share}
         if body is None:
             self.assertEqual(expected, held)
             return
-        self.assertEqual(expected, change.held(body['allocations']))
-        self.assertEqual(self.others(answer), self.others(body))
+        self.assertEqual(expected,
+                         change.held(body['allocations'], classes))
+        self.assertEqual(self.others(answer, classes),
+                         self.others(body, classes))
         self.assertTrue(all(one['resources'] for one
                             in body['allocations'].values()))
         for name in ('project_id', 'user_id', 'consumer_generation'):
             self.assertEqual(answer[name], body[name])
         self.assertIsNone(change.reallocate({**body}, wanted))
 
-    def others(self, answer):
+    def others(self, answer, classes):
         found = {(provider, name): amount
                  for provider, one in answer['allocations'].items()
                  for name, amount in one['resources'].items()
-                 if name != names.MEM_BW_PCT}
+                 if name not in classes}
         return found

@@ -283,7 +283,7 @@ class EvacuatedTest(LiveChangeTestCase):
         client = report.SchedulerReportClient()
         shares = placement.Shares(
             client, self.server['id'], root,
-            placement.nodes_of(root, [node]), frozenset(
+            placement.nodes_of(root, [node]), {names.MEM_BW_PCT}, frozenset(
                 self.provider('host_b', number) for number in (0, 1)))
         held = shares.held()
         client.remove_provider_tree_from_instance_allocation(

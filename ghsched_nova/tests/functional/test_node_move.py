@@ -30,6 +30,7 @@ from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import server_move
 from ghsched_nova.live import servers
+from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
@@ -43,32 +44,11 @@ from ghsched_placement.osc import client
 from ghsched_placement.osc import rebalance
 
 
-class FakeMemory(fixtures.Fixture):
-    """Memory of domains as the kernel would have it: nodes by domain name."""
-
-    def __init__(self):
-        super().__init__()
-        self.nodes, self.problem = {}, None
-
-    def _setUp(self):
-        for name, function in (
-                ('refusal', lambda _memory, name: ''),
-                ('allowed', lambda _memory, name: self.nodes.get(name)),
-                ('move', lambda _memory, *args: self.move(*args))):
-            self.useFixture(fixtures.MockPatchObject(
-                pages.Memory, name, function))
-
-    def move(self, name, moved, nodes):
-        if self.problem:
-            raise self.problem
-        self.nodes[name] = frozenset(moved.get(node, node) for node in nodes)
-
-
 class CheckMoveTest(nova_base.GhschedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.useFixture(FakeMemory())
+        self.useFixture(guest_memory.FakeMemory())
 
     def check(self, server, nodes):
         with records.in_cell(server['id']) as context:
@@ -185,7 +165,7 @@ class MoveTest(openstack_base.CommandTestCase):
 
     def setUp(self):
         super().setUp()
-        self.memory = self.useFixture(FakeMemory())
+        self.memory = self.useFixture(guest_memory.FakeMemory())
         self.start_host()
         self.server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
         self.old, = self.host_nodes(self.server)

@@ -38,11 +38,17 @@ def domains(draw):
     nodes = draw(st.lists(node_policies, max_size=8))
     hosts = draw(st.lists(st.integers(0, 63), min_size=len(nodes),
                           max_size=len(nodes)))
+    places = hosts or draw(st.lists(st.integers(0, 63), max_size=8))
+    permille = draw(st.just(()) | st.lists(
+        st.integers(0, 9000), min_size=len(places),
+        max_size=len(places)).map(tuple))
     return metadata.DomainPolicy(
         GuestPolicy(tuple(nodes), monitor=draw(st.booleans()),
                     device_numa=draw(st.sampled_from(
-                        ('required', 'preferred', 'none')))),
-        tuple(hosts), draw(st.booleans()))
+                        ('required', 'preferred', 'none'))),
+                    rt_permille=permille),
+        tuple(hosts), draw(st.booleans()),
+        tuple(places if permille else ()))
 
 
 class MetadataTest(base.TestCase):
@@ -88,6 +94,31 @@ class MetadataTest(base.TestCase):
         xml = metadata.write(DOMAIN, metadata.DomainPolicy(policy, (0, 1)))
         moved = metadata.read(metadata.move(xml, {0: 1, 1: 0}))
         self.assertEqual(metadata.DomainPolicy(policy, (1, 0)), moved)
+
+    def test_other_numbers_of_nodes_than_the_policy_has_are_refused(self):
+        two = (NodePolicy(60), NodePolicy(30))
+        for policy, hosts, realtime in (
+                (GuestPolicy(), (0,), ()), (GuestPolicy(), (), (0,)),
+                (GuestPolicy(two), (0,), ()), (GuestPolicy(two), (), ()),
+                (GuestPolicy(rt_permille=(800,)), (), ()),
+                (GuestPolicy(two, rt_permille=(1, 2)), (0, 1), (1, 0))):
+            self.assertRaises(ValueError, metadata.DomainPolicy, policy,
+                              hosts, realtime_nodes=realtime)
+
+    @given(domains())
+    def test_policy_on_other_nodes_is_the_same_policy(self, domain):
+        moved = domain.on(tuple(node + 1 for node in domain.counted_nodes))
+        self.assertEqual(domain.policy, moved.policy)
+        self.assertEqual([node + 1 for node in domain.counted_nodes],
+                         list(moved.counted_nodes))
+        self.assertEqual(domain, moved.on(domain.counted_nodes))
+
+    def test_earlier_releases_read_the_policy_of_a_real_time_guest(self):
+        root = etree.fromstring(metadata.write(DOMAIN, metadata.DomainPolicy(
+            GuestPolicy((NodePolicy(60),), rt_permille=(800,)), (1,),
+            realtime_nodes=(1,))))
+        node, = root.iter(f'{{{metadata.NAMESPACE}}}node')
+        self.assertEqual({'host', 'min', 'max', 'hardlimit'}, {*node.attrib})
 
     def test_nonsense_is_an_error_of_its_own(self):
         xml = metadata.write(DOMAIN, metadata.DomainPolicy(

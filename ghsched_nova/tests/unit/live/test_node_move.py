@@ -33,7 +33,8 @@ PLACE = node_move.Place(
         1: HostCell(frozenset({4, 5}), CORES, memory_free=1024)})
 
 
-FROM, TO = (names.numa_provider_uuid(COMPUTE, node) for node in (0, 1))
+FROM, TO = ((names.numa_provider_uuid(COMPUTE, node), names.MEM_BW_PCT)
+            for node in (0, 1))
 
 
 class NodeMoveTestCase(base.TestCase):
@@ -88,8 +89,6 @@ class CheckTest(NodeMoveTestCase):
 
     def test_what_cannot_be_moved_is_refused_before_the_host_is_asked(self):
         self.refused('does not run', running=False)
-        self.refused('ways of the L3', extra_specs={
-            'ghsched:l3_ways': '2', 'ghsched:mem_bw_min': '30'})
         self.refused('has no NUMA node 7', {0: 7})
         self.place = dataclasses.replace(PLACE, devices=('0000:81:00.1',))
         self.refused('0000:81:00.1')

@@ -42,7 +42,7 @@ class OfRunningTest(base.TestCase):
 
     def of(self, xml):
         return counted.of_running([
-            desired.Running(model.Domain('a', 1, 'x'), xml)])
+            desired.Running(model.Domain('a', 1, 'x'), xml)], 'min')
 
     def test_guests_with_a_policy_alone_are_parsed(self):
         self.assertEqual({}, self.of('<domain'))

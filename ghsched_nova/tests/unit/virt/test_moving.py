@@ -12,7 +12,6 @@
 
 import contextlib
 import threading
-import types
 from unittest import mock
 
 from lxml import etree
@@ -21,9 +20,9 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
 from ghsched_nova.guest import node_move as domains
 from ghsched_nova.live import move_messages
+from ghsched_nova.tests.fixtures import moving_host
 from ghsched_nova.virt import live
 from ghsched_nova.virt import moving
-from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
 from ghsched_placement.policy import GuestPolicy
@@ -43,104 +42,17 @@ XML = metadata.write('''<domain><name>i-1</name><uuid>u</uuid><vcpu>2</vcpu>
                          GuestPolicy(nodes=(NodePolicy(20, 60),)), (0,)))
 
 
-class Dead(Exception):
-    """A step that fails."""
-
-
-class FakeHost:
-    """A libvirt domain, its memory and its record, which fail on demand.
-
-    :ivar fails_at: number of the step that fails.
-    :ivar after: whether it has been done then.
-    """
-
-    def __init__(self):
-        self.xml = dict.fromkeys((0, 1), XML)     # live, stored
-        self.node, self.cells = 0, (OLD,)
-        self.fails_at, self.after, self.count = None, False, 0
-        self.claimed, self.enforced = [], []
-        self.guest = types.SimpleNamespace(
-            id=1, uuid='u', name='i-1', _domain=self,
-            get_xml_desc=lambda dump_inactive=False, **_: self.xml[
-                int(dump_inactive)])
-        self.domain = live.Domain(self.guest, self.define)
-        self.domain_xml = types.SimpleNamespace(retune=lambda xml: xml)
-
-    @contextlib.contextmanager
-    def step(self):
-        self.count += 1
-        fails = self.count == self.fails_at
-        if fails and not self.after:
-            raise Dead('before')
-        yield
-        if fails:
-            raise Dead('after')
-
-    def setMetadata(self, _kind, text, _key, uri, _flags):
-        with self.step():
-            for number, xml in self.xml.items():
-                root = etree.fromstring(xml)
-                parent = root.find('metadata')
-                for old in parent.findall(f'{{{uri}}}*'):
-                    parent.remove(old)
-                if text is not None:
-                    new = etree.fromstring(text)
-                    for one in new.iter():
-                        one.tag = f'{{{uri}}}{one.tag}'
-                    parent.append(new)
-                self.xml[number] = etree.tostring(root, encoding='unicode')
-
-    def pin(self, path, cpus):
-        with self.step():
-            root = etree.fromstring(self.xml[0])
-            root.find(path).set('cpuset', cpulist.render(
-                cpu for cpu, there in enumerate(cpus) if there))
-            self.xml[0] = etree.tostring(root, encoding='unicode')
-
-    def pinVcpuFlags(self, vcpu, cpus, _flags):
-        self.pin(f"cputune/vcpupin[@vcpu='{vcpu}']", cpus)
-
-    def pinEmulator(self, cpus, _flags):
-        self.pin('cputune/emulatorpin', cpus)
-
-    def pinIOThread(self, thread, cpus, _flags):
-        self.pin(f"cputune/iothreadpin[@iothread='{thread}']", cpus)
-
-    def define(self, xml):
-        with self.step():
-            self.xml[1] = xml
-
-    def reconcile_guest(self, running):
-        with self.step():
-            self.enforced.append(running.policy.host_nodes)
-
-    def move(self, _name, moved, nodes):
-        with self.step():
-            self.node = moved[nodes[0]]
-
-    @contextlib.contextmanager
-    def claim(self):
-        self.claimed.append(1)
-
-        def commit():
-            with self.step():
-                self.cells = (NEW,)
-        try:
-            yield commit
-        finally:
-            self.claimed.pop()
-
-
 class MovingTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.host = FakeHost()
+        self.host = moving_host.MovingHost(XML, (OLD,))
         self.mover = moving.Mover(self.host, self.host, threading.RLock())
 
     def run_it(self):
         self.mover.run(self.host.domain, move_messages.pack(REQUEST),
-                       self.host.claim, lambda: self.host.cells)
+                       lambda: self.host.claim((NEW,)),
+                       lambda: self.host.cells)
 
     def assert_agreed(self):
         """Everything is where the record has the guest."""
@@ -171,7 +83,7 @@ class MovingTest(base.TestCase):
         self.run_it()
         for after in (False, True):
             for step in range(1, self.host.count + 1):
-                host = FakeHost()
+                host = moving_host.MovingHost(XML, (OLD,))
                 host.fails_at, host.after = step, after
                 yield host
 
@@ -204,7 +116,7 @@ class MovingTest(base.TestCase):
             other = moving.Mover(host, host, threading.RLock())
             for turn in range(1, 12):
                 host.fails_at = host.count + turn
-                with contextlib.suppress(Dead):
+                with contextlib.suppress(moving_host.Dead):
                     other.repair(host.domain, host.cells)
             if not host.enforced:
                 host.enforced.append((0,))
@@ -213,7 +125,7 @@ class MovingTest(base.TestCase):
 
     def test_what_cannot_be_put_back_is_said_and_tried_again(self):
         def refuse(*_args):
-            raise Dead('3 pages stay')
+            raise moving_host.Dead('3 pages stay')
         with mock.patch.object(self.host, 'move', refuse):
             error = self.assertRaises(live.NotChanged, self.run_it)
         self.assertTrue(error.left)
@@ -244,7 +156,7 @@ class MovingTest(base.TestCase):
         def refuse(_name, moved, _nodes):
             claimed.append((dict(moved), len(self.host.claimed)))
             if moved == {0: 1}:
-                raise Dead('pages stay')
+                raise moving_host.Dead('pages stay')
         with mock.patch.object(self.host, 'move', refuse):
             self.assertRaises(live.NotChanged, self.run_it)
         self.assertEqual([({0: 1}, 1), ({1: 0}, 1)], claimed)

@@ -1,0 +1,333 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Keys alone and in pairs through a node move, with fakes of hardware only.
+
+Placement, libvirt and memory are faked. What nova-api counts, what a move
+takes along, what a report and an audit find is the code that runs in a cloud.
+"""
+
+from collections import Counter
+import contextlib
+import dataclasses
+import functools
+import threading
+import types
+from unittest import mock
+
+import ddt
+from nova import objects
+from testtools import content
+
+from ghsched_nova.api import limits
+from ghsched_nova import compat
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest import move_record
+from ghsched_nova.guest import scheduling
+from ghsched_nova.live import change
+from ghsched_nova.live import errors
+from ghsched_nova.live import node_move
+from ghsched_nova.live import placement
+from ghsched_nova.resctrl import cache
+from ghsched_nova.resctrl import model
+from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.tests.fixtures import moving_host
+from ghsched_nova.virt import counted
+from ghsched_nova.virt import desired
+from ghsched_nova.virt import domain_xml
+from ghsched_nova.virt import live
+from ghsched_nova.virt import moving
+from ghsched_placement import audit
+from ghsched_placement import capacity
+from ghsched_placement import change as changes
+from ghsched_placement import findings
+from ghsched_placement import names
+from ghsched_placement.node_move import GuestCell
+from ghsched_placement.node_move import HostCell
+from ghsched_placement import policy as policies
+from ghsched_placement import request
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import clouds
+from ghsched_placement.tests.fixtures import sample_flavors
+from ghsched_placement import tree
+
+compat.config()
+
+UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c10'
+ROOT = clouds.root_uuid('a')
+NODES = [clouds.node_uuid('a', number) for number in (0, 1)]
+OFFERED = {names.MEM_BW_PCT: 100, names.MEM_BW_BURST_PCT: 40,
+           names.L3_WAYS: 20, names.RT_CPU_PERMILLE: 1800}
+CORES = [tuple(frozenset({cpu}) for cpu in range(first, first + 4))
+         for first in (0, 4)]
+SHARED = {0: frozenset({0, 1}), 1: frozenset({4, 5})}
+HOST = captured.openeuler(cache=cache.Cache(
+    ('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)}))
+FACTS = types.SimpleNamespace(
+    host=lambda: HOST, shares=False, all_threads=False,
+    section=types.SimpleNamespace(memorytune_attributes='none'))
+
+
+class Placement:
+    """Placement's answers about one consumer and two NUMA nodes.
+
+    :ivar written: what was held after each PUT.
+    """
+
+    def __init__(self, allocations):
+        self.allocations, self.generation = allocations, 1
+        self.written = []
+
+    def get(self, url, **_kwargs):
+        kind, uuid, *rest = url.strip('/').split('/')
+        if kind == 'allocations':
+            body = {'allocations': {
+                provider: {'resources': dict(amounts)} for provider, amounts
+                in self.allocations.items()}, 'project_id': 'p',
+                'user_id': 'u', 'consumer_generation': self.generation}
+        elif rest == ['inventories']:
+            body = {'inventories': {name: tree.inventory(total) for
+                                    name, total in OFFERED.items()}}
+        elif rest == ['usages']:
+            body = {'usages': dict(self.allocations.get(uuid, {}))}
+        else:
+            body = {'traits': sorted(names.CAPABILITY_TRAITS.values())}
+        return types.SimpleNamespace(
+            status_code=200, json=lambda: body, __bool__=lambda: True)
+
+    def put(self, _url, body, **_kwargs):
+        assert body['consumer_generation'] == self.generation
+        self.generation += 1
+        self.allocations = {
+            provider: dict(one['resources'])
+            for provider, one in body['allocations'].items()}
+        self.written.append(self.allocations)
+        return types.SimpleNamespace(status_code=204)
+
+    def holders(self, provider, resource_class):
+        """As of the Placement client, for the report of nova-compute."""
+        amount = self.allocations.get(provider, {}).get(resource_class)
+        return {UUID: amount} if amount else {}
+
+
+class Server:
+    """A server that runs on host NUMA node 0."""
+
+    def __init__(self, extra_specs):
+        self.specs = extra_specs
+        self.policy = policies.parse(extra_specs, 1, 2)
+        shared = extra_specs.get('hw:cpu_policy') == 'shared'
+        self.cell = GuestCell(
+            0, vcpus=frozenset({0, 1}) if shared else frozenset(),
+            pins={} if shared else {0: 0, 1: 1}, memory=512)
+        self.placement = Placement(self.allocations_on(0))
+        self.host = moving_host.MovingHost(self.render(), (self.cell,))
+        self.mover = moving.Mover(self.host, self.host, threading.RLock())
+        # As virt.rpc: nothing of a refusal is left, or some is.
+        self.check_move = lambda _guest, _packed: None
+
+    def render(self):
+        cpus = ['0-1' if self.cell.vcpus else str(cpu) for cpu in (0, 1)]
+        xml = domain_xml.DomainXml(FACTS).render(
+            f"""<domain><name>i-1</name><uuid>{UUID}</uuid><vcpu>2</vcpu>
+             <cputune><vcpupin vcpu="0" cpuset="{cpus[0]}"/>
+              <vcpupin vcpu="1" cpuset="{cpus[1]}"/>
+              <emulatorpin cpuset="0-1"/></cputune>
+             <numatune><memnode cellid="0" mode="strict" nodeset="0"/>
+             </numatune></domain>""", self.policy, (0,))
+        return scheduling.render(xml, self.policy.threads)
+
+    def allocations_on(self, node):
+        groups = ({names.RESCTRL_GROUP: 1} if self.policy.controlled else {})
+        wanted = self.policy.resources()
+        return {ROOT: {'VCPU': 2, **groups},
+                **({NODES[node]: wanted[0]} if wanted else {})}
+
+    # -- what a move works with -----------------------------------------------
+
+    @property
+    def guest(self):
+        return change.Guest(UUID, 'web', 'a', ROOT, (
+            self.host.cells[0].host_node,), self.specs, True, vcpus=2)
+
+    def read(self):
+        return self.guest
+
+    def place(self):
+        return node_move.Place(self.guest, self.host.cells, {
+            node: HostCell(frozenset().union(*CORES[node]), CORES[node],
+                           shared=SHARED[node], memory_free=1024)
+            for node in (0, 1)},
+            ('0000:81:00.1',) if self.policy.vfs else ())
+
+    def lock(self):
+        return 'lock'
+
+    def unlock(self):
+        return ''
+
+    def move_nodes(self, _guest, packed, _token, _lock):
+        after = node_move.move_messages.unpack(packed).move.after
+        try:
+            self.mover.run(self.host.domain, packed,
+                           lambda: self.host.claim(after),
+                           lambda: self.host.cells)
+        except live.NotChanged as error:
+            raise (errors.HalfDone if error.left else errors.Refused)(
+                str(error)) from error
+
+    def shares_of(self, classes, _guest, nodes=(0, 1)):
+        return placement.Shares(
+            self.placement, UUID, ROOT,
+            placement.nodes_of(ROOT, nodes), classes)
+
+    def move(self, node):
+        return node_move.NodeMove(
+            self, functools.partial(self.shares_of, names.NODE_CLASSES),
+            self, 'min').run({0: node})
+
+
+class KeyTestCase(base.TestCase):
+
+    def assert_agrees(self, server, node):
+        """All records have the server on a node, with all of each class."""
+        self.assertEqual(node, server.host.cells[0].host_node)
+        self.assertEqual(server.allocations_on(node),
+                         server.placement.allocations)
+        for xml in server.host.xml.values():
+            domain = metadata.read(xml)
+            self.assertLessEqual(set(domain.counted_nodes), {node})
+            self.assertIsNone(move_record.read(xml))
+            self.assertEqual(server.policy.resources(),
+                             domain.policy.resources())
+        self.assertEqual({}, counted.look(
+            [desired.Running(model.Domain(UUID, 1, 'i-1'),
+                             server.host.xml[0])],
+            ROOT, 'min', server.placement.holders))
+        self.assertEqual((), self.audited(server))
+
+    def audited(self, server):
+        held = server.placement.allocations
+        host, = capacity.hosts([clouds.root(used=held[ROOT]), *(
+            capacity.Provider(
+                NODES[number], f'a_NUMA{number}', ROOT, ROOT,
+                {name: tree.inventory(total)
+                 for name, total in OFFERED.items()},
+                held.get(NODES[number], {}), clouds.NODE_TRAITS)
+            for number in (0, 1))])
+        # Its VFs are not among what is faked here.
+        policy = dataclasses.replace(server.policy, vfs=())
+        return audit.audit(host, [findings.Server(
+            UUID, 'web', 'a', policy, nodes=(
+                server.host.cells[0].host_node,))], {UUID: held})
+
+    def check_limits(self, server):
+        asked = request.build(server.policy, 'min')
+        self.assertEqual(
+            Counter(asked.resources) + sum(
+                (Counter(one.resources) for one in asked.groups), Counter()),
+            +Counter({name: amount for amounts
+                      in server.placement.allocations.values()
+                      for name, amount in amounts.items()
+                      if name in names.OUR_CLASSES}))
+        with mock.patch.object(limits, '_vfs', lambda _flavor: {}):
+            counts = limits.amounts(objects.RequestSpec(
+                flavor=objects.Flavor(vcpus=2, extra_specs=server.specs)))
+        self.assertEqual({
+            name: amount for amounts in server.placement.allocations.values()
+            for name, amount in amounts.items()
+            if name in names.OUR_CLASSES}, counts)
+
+    def check_moves(self, server):
+        if server.policy.vfs:
+            error = self.assertRaises(errors.Refused, server.move, 1)
+            self.assertIn('0000:81:00.1', str(error))
+            self.assertEqual([], server.placement.written)
+            self.assert_agrees(server, 0)
+            return
+        for node in (1, 0):
+            server.placement.written.clear()
+            server.move(node)
+            self.assert_agrees(server, node)
+            # Both places in one request, then the new one in another.
+            self.assertEqual(2 if server.policy.resources() else 0,
+                             len(server.placement.written))
+
+    def check_live_change(self, server):
+        """Another cap leaves what Placement holds of all other classes."""
+        before = server.placement.allocations
+        try:
+            decided = changes.decide(server.specs,
+                                     {'ghsched:mem_bw_max': '70'}, 1)
+        except policies.PolicyError as error:
+            self.assertFalse(server.policy.controlled)
+            self.assertIn('ghsched:mem_bw', str(error))
+            return
+        self.assertTrue(server.policy.controlled)
+        wanted = changes.amounts(decided.after, 'min', (0,), ROOT,
+                                 [names.MEM_BW_PCT])
+        server.shares_of([names.MEM_BW_PCT], None).put(wanted)
+        self.assertEqual(before, server.placement.allocations)
+
+
+@ddt.ddt
+class SingleKeyTest(KeyTestCase):
+
+    @ddt.data(*sorted(sample_flavors.SAMPLES))
+    def test_key_alone_moves_or_stays_with_all_records(self, name):
+        server = Server(sample_flavors.flavor(name))
+        self.assert_agrees(server, 0)
+        self.check_limits(server)
+        self.check_moves(server)
+        self.check_live_change(server)
+
+    @ddt.data(*sorted(sample_flavors.SAMPLES))
+    def test_key_alone_is_put_back_whatever_step_fails(self, name):
+        specs = sample_flavors.flavor(name)
+        if 'ghsched:vfs' in specs:
+            return
+        whole = Server(specs)
+        whole.move(1)
+        for step in range(1, whole.host.count + 1):
+            server = Server(specs)
+            server.host.fails_at = step
+            with contextlib.suppress(errors.Refused):
+                server.move(1)
+            # As the next report does.
+            server.mover.repair(server.host.domain, server.host.cells)
+            self.assert_agrees(server, server.host.cells[0].host_node)
+
+
+class PairTest(KeyTestCase):
+
+    def test_pairs_of_keys_move_or_stay_with_all_records(self):
+        pairs = sample_flavors.paired_flavors()
+        self.assertGreater(len(pairs), 200)
+        for pair, specs in pairs.items():
+            self.addDetail('pair', content.text_content(', '.join(pair)))
+            server = Server(specs)
+            self.assert_agrees(server, 0)
+            self.check_limits(server)
+            self.check_moves(server)
+            self.check_live_change(server)
+
+
+class ClassTest(KeyTestCase):
+
+    def test_each_class_without_room_refuses_the_move(self):
+        specs = sample_flavors.flavor(*sample_flavors.KEY_OF_CLASS.values())
+        for name in sorted(names.NODE_CLASSES):
+            server = Server(specs)
+            with mock.patch.dict(OFFERED, {name: 1}):
+                error = self.assertRaises(errors.Refused, server.move, 1)
+            self.assertIn('host NUMA node 1 has 1', str(error))
+            self.assert_agrees(server, 0)
