@@ -26,8 +26,8 @@ from nova.pci import request as pci_request
 
 from ghsched_nova import compat
 from ghsched_nova import pci_requests
-from ghsched_placement import names
 from ghsched_placement import policy as policies
+from ghsched_placement import request
 
 
 def with_ours(original: Callable[[Any, int], dict[str, int]], spec: Any,
@@ -45,31 +45,34 @@ def with_ours(original: Callable[[Any, int], dict[str, int]], spec: Any,
 
 
 def amounts(spec: Any) -> collections.Counter[str]:
-    """What Nova does not count of one server, by resource class.
+    """Return what Nova does not count of one server, by resource class.
 
-    A guest that comes to share a control group takes none; it is counted with
-    one, because only the scheduler finds out.
+    All that the scheduler's request filter asks Placement for. A guest that
+    comes to share a control group takes none; it is counted with one, because
+    only the scheduler finds out.
     """
     found: collections.Counter[str] = collections.Counter()
-    policy = _policy(spec.flavor.extra_specs)
+    policy = _policy(spec.flavor)
     if policy is None:
         return found
-    accounting = compat.config().ghsched.bandwidth_accounting
-    found[names.MEM_BW_PCT] = sum(policy.demand(accounting).values())
-    found[names.MEM_BW_BURST_PCT] = sum(
-        node.counted_burst(accounting) for node in policy.nodes)
-    found[names.RESCTRL_GROUP] = int(policy.controlled)
+    asked = request.build(policy,
+                          compat.config().ghsched.bandwidth_accounting)
+    for resources in (asked.resources,
+                      *(group.resources for group in asked.groups)):
+        found.update(resources)
     # For a new server Nova makes the requests for devices, and counts them.
     if policy.vfs and 'pci_requests' not in spec:
         found.update(_vfs(spec.flavor))
     return +found
 
 
-def _policy(extra_specs: Any) -> policies.GuestPolicy | None:
-    """The policy of a flavor; one that is refused elsewhere counts nothing.
+def _policy(flavor: Any) -> policies.GuestPolicy | None:
+    """Return the policy of a flavor; None for one that is refused elsewhere.
     """
+    extra_specs = flavor.extra_specs
     try:
-        return policies.parse(extra_specs, policies.node_count(extra_specs))
+        return policies.parse(extra_specs, policies.node_count(extra_specs),
+                              flavor.vcpus)
     except policies.PolicyError:
         return None
 

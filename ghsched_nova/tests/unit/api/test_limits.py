@@ -46,7 +46,7 @@ class AmountsTest(base.TestCase):
 
     def spec(self, **specs):
         return objects.RequestSpec(flavor=objects.Flavor(
-            extra_specs={'hw:numa_nodes': '2'} | {
+            vcpus=2, extra_specs={'hw:numa_nodes': '2'} | {
                 f'ghsched:{name.replace("__", ".")}': value
                 for name, value in specs.items()}))
 
