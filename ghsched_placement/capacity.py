@@ -123,6 +123,8 @@ class Node:
         nothing is kept for that.
     :param room: CPUs and memory, which Placement does not know; None where
         the host has not been asked for them or does not report them.
+    :param stocks: all that Placement counts on the node for guests, by
+        resource class of :data:`names.NODE_CLASSES`.
     """
 
     number: int | None
@@ -133,6 +135,7 @@ class Node:
     traits: frozenset[str] = frozenset()
     bursts: Stock | None = None
     room: NodeRoom | None = None
+    stocks: Mapping[str, Stock] = field(default_factory=dict)
 
     def vfs(self, resource_class: str) -> int:
         """VFs that are free."""
@@ -280,7 +283,9 @@ def _node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
         node_number(root.uuid, provider.uuid, provider.name), provider.uuid,
         provider.name, provider.stock(names.MEM_BW_PCT),
         tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,
-        provider.stock(names.MEM_BW_BURST_PCT))
+        provider.stock(names.MEM_BW_BURST_PCT),
+        stocks={name: stock for name in sorted(names.NODE_CLASSES)
+                if (stock := provider.stock(name)) is not None})
 
 
 def _pfs(provider: Provider, root: Provider) -> list[Pf]:

@@ -29,6 +29,7 @@ known is neither moved nor moved to.
 import abc
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
@@ -66,6 +67,10 @@ class Node:
     :param guarantee: percent of bandwidth that can still be guaranteed.
     :param bottleneck: whether the host itself has found it to be one.
     :param open: whether guests may come: its host is up and enabled.
+    :param left: what one guest can still be given of all else that Placement
+        counts on a node, by resource class.
+    :param groups: control groups that are left on its host.
+    :param traits: of its host.
     """
 
     spot: Spot
@@ -77,6 +82,9 @@ class Node:
     guarantee: float = 100.0
     bottleneck: bool = False
     open: bool = True
+    left: Mapping[str, float] = field(default_factory=dict)
+    groups: float = math.inf
+    traits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,10 @@ class Guest:
     :param inside: whether it can go to another node of its host.
     :param between: whether it can go to another host.
     :param dirty: MiB per second that it writes to; None where not known.
+    :param counted: all else that Placement counts of its node, by resource
+        class.
+    :param groups: control groups that it needs on another host.
+    :param traits: that another host must have.
     """
 
     uuid: str
@@ -102,6 +114,9 @@ class Guest:
     inside: bool = True
     between: bool = True
     dirty: float | None = None
+    counted: Mapping[str, float] = field(default_factory=dict)
+    groups: int = 0
+    traits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -265,6 +280,10 @@ class State:
         self.memory = {spot: node.memory for spot, node in self.nodes.items()}
         self.guarantee = {spot: node.guarantee
                           for spot, node in self.nodes.items()}
+        self.left = {spot: dict(node.left)
+                     for spot, node in self.nodes.items()}
+        self.groups = {spot.host: node.groups
+                       for spot, node in self.nodes.items()}
         self.peers: dict[str, dict[str, float]] = {}
         for (one, other) in cloud.ties.by_pair:
             strength = cloud.ties.strength(one, other)
@@ -290,6 +309,10 @@ class State:
             self._use(guest, spot, sign)
             self.memory[spot] -= sign * guest.memory
             self.guarantee[spot] -= sign * guest.guarantee
+            self.groups[spot.host] -= sign * guest.groups
+            for name, amount in guest.counted.items():
+                self.left[spot][name] = (self.left[spot].get(name, 0.0)
+                                         - sign * amount)
         self.at[move.origin].discard(move.guest)
         self.at[move.destination].add(move.guest)
         self.guests[move.guest] = dataclasses.replace(
@@ -350,10 +373,24 @@ class State:
         inside = spot.host == guest.spot.host
         if not (guest.inside if inside else guest.between):
             return False
+        if not inside and not self._host_takes(guest, node):
+            return False
         return (self.memory[spot] >= guest.memory
-                and self.guarantee[spot] >= guest.guarantee
+                and self._counts(guest, spot)
                 and not node.bottleneck
                 and self.pressure(spot, guest.cpu, guest.bandwidth) < below)
+
+    def _counts(self, guest: Guest, spot: Spot) -> bool:
+        """Whether a node has all left that Placement counts of a guest."""
+        left = self.left[spot]
+        return self.guarantee[spot] >= guest.guarantee and all(
+            left.get(name, 0.0) >= amount
+            for name, amount in guest.counted.items())
+
+    def _host_takes(self, guest: Guest, node: Node) -> bool:
+        """Whether another host can hold the policy of a guest."""
+        return (guest.traits <= node.traits
+                and self.groups[node.spot.host] >= guest.groups)
 
     def belonging(self, guest: Guest, spot: Spot) -> float:
         """Bytes per second between a guest and those on a node."""

@@ -20,16 +20,22 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import datetime
 import itertools
+import math
 from typing import Any
 
 from ghsched_placement import affinity
 from ghsched_placement import capacity
+from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
 from ghsched_placement import load
+from ghsched_placement import names
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import observe
+from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import rebalance
 from ghsched_placement.rebalance import Spot
 from ghsched_placement import traffic
@@ -55,8 +61,10 @@ def read(client: clients.Client, bounds: affinity.Bounds
         client.each(lambda server: client.said(server.uuid, server.host),
                     running), strict=True))
     loads = measured(running, said)
+    accounting = observe.counted(
+        filter(None, map(diagnostics.read, said.values())), 'min')
     guests = [found for server in running
-              if (found := guest(server, said[server.uuid]))]
+              if (found := guest(server, said[server.uuid], accounting))]
     busy = {server.host for server in servers}
     nodes = [node for name, host in sorted(hosts.items())
              for node in _nodes(host, loads.get(name), guests,
@@ -80,24 +88,30 @@ def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]
     return found
 
 
-def guest(server: Server, said: Mapping[str, Any]
-          ) -> rebalance.Guest | None:
-    """A guest with one NUMA node (pure); None for any other.
+def guest(server: Server, said: Mapping[str, Any],
+          accounting: Accounting = 'min') -> rebalance.Guest | None:
+    """Return a guest with one NUMA node (pure); None for any other.
 
     Memory that a device has open cannot be moved, so a guest with VFs stays.
+    All that Placement counts of its node goes with it.
+
+    :param accounting: what is counted of its bandwidth.
     """
     record = load.read(said)
     mine = [one for one in (record.guests if record else ())
             if one.guest == server.uuid]
     if len(mine) != 1 or len(server.nodes) != 1:
         return None
-    one, policy = mine[0], server.policy
-    free = one.memory is not None and not (policy and policy.vfs)
+    one, policy = mine[0], server.policy or GuestPolicy()
+    free = one.memory is not None and not policy.vfs
+    counted = dict(policy.resources(accounting).get(0, {}))
     return rebalance.Guest(
         server.uuid, Spot(server.host, server.nodes[0]), _wanted(one),
         one.bandwidth or 0.0, one.memory or 0.0,
-        policy.nodes[0].minimum if policy and policy.nodes else 0,
-        inside=free, between=free)
+        counted.pop(names.MEM_BW_PCT, 0), inside=free, between=free,
+        counted=counted, groups=int(policy.controlled),
+        traits=frozenset(names.CAPABILITY_TRAITS[name]
+                         for name in policy.capabilities()))
 
 
 def _busy(one: load.GuestNode) -> float | None:
@@ -121,15 +135,28 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
         if node.number is None:
             continue
         spot = Spot(host.name, node.number)
-        stock = node.bandwidth
-        guarantee = float(stock.at_once) if stock else 0.0
+        left = {name: float(stock.at_once)
+                for name, stock in node.stocks.items()}
+        guarantee = left.pop(names.MEM_BW_PCT, 0.0)
         one = found.get(node.number)
-        if idle and one is None:
-            yield _idle(host, spot, guarantee, takes)
-        else:
-            yield of_node(spot, one or load.HostNode(node.number), [
-                guest for guest in guests if guest.spot == spot],
-                guarantee, takes)
+        read = (_idle(host, spot, guarantee, takes)
+                if idle and one is None else
+                of_node(spot, one or load.HostNode(node.number), [
+                    guest for guest in guests if guest.spot == spot],
+                    guarantee, takes))
+        yield dataclasses.replace(read, left=left, groups=_groups(host),
+                                  traits=host.root.traits)
+
+
+def _groups(host: capacity.Host) -> float:
+    """Return how many control groups are left on a host.
+
+    Where guests share groups, Placement says whether one more can.
+    """
+    if any(map(names.is_shares_trait, itertools.chain.from_iterable(
+            node.traits for node in host.nodes))):
+        return math.inf
+    return host.groups.free if host.groups else 0
 
 
 def of_node(spot: Spot, one: load.HostNode,

@@ -29,6 +29,7 @@ from osc_lib import exceptions
 from ghsched_placement import diagnostics
 from ghsched_placement import load
 from ghsched_placement import node_move
+from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 
 LOG = logging.getLogger(__name__)
@@ -280,18 +281,23 @@ class NovaReader:
         return any(event['event'] == node_move.EVENT for event
                    in found['instanceAction'].get('events') or ())
 
-    def live_migrate(self, uuid: str, service_host: str) -> str:
+    def live_migrate(self, uuid: str, service_host: str) -> None:
         """Have Nova migrate a server, if Placement finds room for it there.
 
         :param service_host: of the compute service.
-        :returns: why Nova refuses it; empty when it has begun.
+        :raises Refused: when Nova does not begin with it.
+        :raises CommandError: when Nova fails.
         """
         response = http.request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
             microversion=_LIVE_MIGRATION, json={'os-migrateLive': {
                 'host': service_host, 'block_migration': 'auto'}})
-        return '' if response.status_code == 202 else (
-            f'HTTP {response.status_code} {http.detail(response)}')
+        if response.status_code == 202:
+            return
+        text = f'HTTP {response.status_code} {http.detail(response)}'
+        if response.status_code < 500:
+            raise base.Refused(text)
+        raise exceptions.CommandError(text)
 
     def flavor(self, name: str) -> Any:
         """A flavor of openstacksdk, by name or UUID, with extra specs."""

@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
 import sys
@@ -91,14 +92,19 @@ def settings(parsed_args: argparse.Namespace) -> rebalance.Settings:
         name: getattr(parsed_args, name) for name in OPTIONS})
 
 
-def restricted(cloud: rebalance.Cloud, only: str | None) -> rebalance.Cloud:
-    """A cloud in which guests go no other way (pure)."""
-    if only is None:
-        return cloud
+def restricted(cloud: rebalance.Cloud, only: str | None,
+               staying: frozenset[str] = frozenset()) -> rebalance.Cloud:
+    """Return a cloud in which guests go no other way (pure).
+
+    :param only: ``inside`` or ``between``; None for both.
+    :param staying: UUIDs of guests that do not move at all.
+    """
+    def may(guest: rebalance.Guest, way: str) -> bool:
+        return guest.uuid not in staying and only in (None, way)
     return dataclasses.replace(cloud, guests=tuple(
         dataclasses.replace(
-            guest, inside=guest.inside and only == 'inside',
-            between=guest.between and only == 'between')
+            guest, inside=guest.inside and may(guest, 'inside'),
+            between=guest.between and may(guest, 'between'))
         for guest in cloud.guests))
 
 
@@ -107,11 +113,13 @@ class Planned:
     """A plan for a cloud.
 
     :param records: servers by UUID, as Nova's API has them.
+    :param again: makes the plan without moves of some servers, by UUID.
     :param nothing: why there are no moves; empty where there are.
     """
 
     moves: tuple[rebalance.Move, ...]
     records: Mapping[str, Mapping[str, Any]]
+    again: Callable[[frozenset[str]], Sequence[rebalance.Move]]
     nothing: str = ''
 
 
@@ -128,12 +136,16 @@ def plan(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
             'no host has measured its load yet; nova-compute does so with '
             'each report')
     now = time.time()
-    cloud = restricted(cloud, parsed_args.only)
     history = measured.history(client, cloud, limits, now)
-    moves = chosen.plan(cloud, limits, history, now)
-    return Planned(moves, records, '' if moves else
+
+    def again(staying: frozenset[str]) -> tuple[rebalance.Move, ...]:
+        return chosen.plan(restricted(cloud, parsed_args.only, staying),
+                           limits, history, now)
+    moves = again(frozenset())
+    return Planned(moves, records, again, '' if moves else
                    rebalance_reasons.nothing_to_move(
-                       cloud, limits, history, now))
+                       restricted(cloud, parsed_args.only), limits, history,
+                       now))
 
 
 def row(move: rebalance.Move, records: Mapping[str, Mapping[str, Any]]
@@ -172,9 +184,10 @@ class ApplyRebalance(base.Lister):
     """Move the servers that should be moved, one after the other.
 
     Between hosts Nova migrates them; inside a host they are moved while they
-    run, as by "server move-node". Where Placement has no room both refuse. It
-    ends with the first move that fails: the rest was decided on for a cloud
-    that there is not.
+    run, as by "server move-node". Where Placement has no room both refuse. A
+    server whose move is refused stays, and of the moves that were shown those
+    are made that would be planned without it. The command ends with the first
+    move that fails in another way. Exit status: 0 all were made, 1 not all.
     """
 
     SHORT = RESULT[1:]
@@ -200,20 +213,73 @@ class ApplyRebalance(base.Lister):
                              move.origin, move.destination, move.reason)
         if moves and not parsed_args.yes:
             agreed()
-        return RESULT, list(self._applied(client, moves, records,
-                                          parsed_args.timeout))
+        return RESULT, list(self._applied(
+            client, moves, records, _Replan(found.again),
+            parsed_args.timeout))
 
     def _applied(self, client: clients.Client,
-                 moves: tuple[rebalance.Move, ...],
-                 records: Mapping[str, Mapping[str, Any]], timeout: float
-                 ) -> Iterator[tuple[Any, ...]]:
-        for move in moves:
-            problem = (inside(client, move) if move.inside
+                 moves: Sequence[rebalance.Move],
+                 records: Mapping[str, Mapping[str, Any]], replan: '_Replan',
+                 timeout: float) -> Iterator[tuple[Any, ...]]:
+        while moves:
+            move, *moves = moves
+            outcome = (inside(client, move) if move.inside
                        else between(client, move, timeout))
-            yield (*row(move, records), problem or 'moved')
-            if problem:
-                self.status = exits.FOUND
+            yield (*row(move, records), outcome.text)
+            if not outcome.problem:
+                continue
+            self.status = exits.FOUND
+            if not outcome.unchanged:
                 return
+            left_out, moves = replan.without(move, moves)
+            for one in left_out:
+                yield (*row(one, records),
+                       f'left out, because {records[move.guest]["name"]} '
+                       'stays')
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a move.
+
+    :param problem: why it was not made; empty when it was.
+    :param unchanged: whether the server and the cloud are as before then.
+    """
+
+    problem: str = ''
+    unchanged: bool = False
+
+    @property
+    def text(self) -> str:
+        if not self.problem:
+            return 'moved'
+        return (f'nothing was changed: {self.problem}' if self.unchanged
+                else self.problem)
+
+
+class _Replan:
+    """Chooses the moves of a plan that are still made when servers stay.
+
+    :param again: makes the plan without moves of some servers.
+    """
+
+    def __init__(self, again: Callable[
+            [frozenset[str]], Sequence[rebalance.Move]]) -> None:
+        self._again = again
+        self._staying: frozenset[str] = frozenset()
+
+    def without(self, refused: rebalance.Move,
+                rest: Sequence[rebalance.Move]
+                ) -> tuple[list[rebalance.Move], list[rebalance.Move]]:
+        """Return the moves of the rest to leave out, and those to make."""
+        self._staying |= {refused.guest}
+        planned = {_way(move) for move in self._again(self._staying)}
+        return ([move for move in rest if _way(move) not in planned],
+                [move for move in rest if _way(move) in planned])
+
+
+def _way(move: rebalance.Move) -> tuple[str, rebalance.Spot, rebalance.Spot]:
+    return move.guest, move.origin, move.destination
 
 
 def agreed() -> None:
@@ -228,42 +294,50 @@ def agreed() -> None:
         raise exceptions.CommandError('nothing was done')
 
 
-def inside(client: clients.Client, move: rebalance.Move) -> str:
-    """Have nova-api move a server to another node of its host.
-
-    :returns: why it was not; empty when it was.
-    """
+def inside(client: clients.Client, move: rebalance.Move) -> Outcome:
+    """Have nova-api move a server to another node of its host."""
     try:
         client.move_nodes(move.guest, {0: move.destination.node},
                           dry_run=False)
-    except (base.Refused, exceptions.CommandError) as error:
-        return str(error)
-    return ''
+    except base.Refused as error:
+        return Outcome(str(error), unchanged=True)
+    except exceptions.CommandError as error:
+        return Outcome(str(error))
+    return Outcome()
 
 
 def between(client: clients.Client, move: rebalance.Move, timeout: float,
-            sleep: Callable[[float], None] = time.sleep) -> str:
-    """Have Nova migrate a server, and wait for it.
-
-    :returns: why it did not; empty when it did.
-    """
+            sleep: Callable[[float], None] = time.sleep) -> Outcome:
+    """Have Nova migrate a server, and wait for it."""
     nodes = client.compute_nodes().values()
     service = next((str(node['service']['host']) for node in nodes
                     if node['hypervisor_hostname'] == move.destination.host),
                    None)
     if service is None:
-        return f'Nova knows no compute host {move.destination.host}'
-    problem = client.live_migrate(move.guest, service)
-    if problem:
-        return problem
+        return Outcome(f'Nova knows no compute host {move.destination.host}',
+                       unchanged=True)
+    try:
+        client.live_migrate(move.guest, service)
+    except base.Refused as error:
+        return Outcome(str(error), unchanged=True)
+    except exceptions.CommandError as error:
+        return Outcome(str(error))
     for _turn in range(max(1, int(timeout / _INTERVAL))):
         record = client.server(move.guest)
         if record is None:
-            return 'the server is gone'
+            return Outcome('the server is gone')
         if not observe.is_moving(record):
-            host = str(record.get(observe.HYPERVISOR))
-            return '' if host == move.destination.host else (
-                f'it is still on {host}, in state {record["status"]}; see '
-                f'"openstack server migration list --server {move.guest}"')
+            return _ended(move, record)
         sleep(_INTERVAL)
-    return f'the live migration did not end within {timeout:g} s'
+    return Outcome(f'the live migration did not end within {timeout:g} s')
+
+
+def _ended(move: rebalance.Move, record: Mapping[str, Any]) -> Outcome:
+    """Return what became of a live migration that has ended."""
+    host, status = str(record.get(observe.HYPERVISOR)), record['status']
+    if host == move.destination.host:
+        return Outcome()
+    return Outcome(
+        f'it is still on {host}, in state {status}; see "openstack server '
+        f'migration list --server {move.guest}"',
+        unchanged=host == move.origin.host and status == 'ACTIVE')

@@ -55,7 +55,9 @@ def clouds(draw):
                   draw(st.none() | st.just(1e10)),
                   memory=draw(st.sampled_from([64, 64, 9])) * 1024,
                   guarantee=draw(st.sampled_from([100, 100, 30])),
-                  bottleneck=draw(_RARELY), open=not draw(_RARELY))
+                  bottleneck=draw(_RARELY), open=not draw(_RARELY),
+                  left=draw(st.sampled_from([{}, {'L3': 4}, {'L3': 20}])),
+                  groups=draw(st.sampled_from([math.inf, 1])))
              for spot in (A0, A1, B0, B1)]
     names = draw(st.lists(st.sampled_from('abcdefghij'), unique=True,
                           min_size=2))
@@ -65,7 +67,9 @@ def clouds(draw):
                     draw(st.sampled_from([1, 4, 16])) * 1024,
                     draw(st.sampled_from([0, 0, 25])), not draw(_RARELY),
                     not draw(_RARELY),
-                    draw(st.none() | st.sampled_from([10.0, 2000.0])))
+                    draw(st.none() | st.sampled_from([10.0, 2000.0])),
+                    draw(st.sampled_from([{}, {}, {'L3': 4}])),
+                    draw(st.sampled_from([0, 1])))
               for name in names]
     ties = tied(**draw(st.dictionaries(
         st.sampled_from([one + other for one in names for other in names
@@ -78,7 +82,8 @@ def judged(state):
     """The cloud as its hosts would find it next, with the same loads."""
     nodes = tuple(dataclasses.replace(
         node, bottleneck=state.bottleneck(spot), memory=state.memory[spot],
-        guarantee=state.guarantee[spot])
+        guarantee=state.guarantee[spot], left=state.left[spot],
+        groups=state.groups[spot.host])
         for spot, node in state.nodes.items())
     return nodes, tuple(state.guests.values())
 
@@ -114,6 +119,12 @@ class RulesTest(base.TestCase):
             state.apply(move)
             self.assertGreaterEqual(state.memory[move.destination], 0)
             self.assertGreaterEqual(state.guarantee[move.destination], 0)
+            for name in guest.counted:
+                self.assertGreaterEqual(
+                    state.left[move.destination][name], 0)
+            if guest.groups and not move.inside:
+                self.assertGreaterEqual(
+                    state.groups[move.destination.host], 0)
             self.assertLess(state.pressure(move.destination), most)
             self.assertLessEqual(crowded(state), before)
             self.assertTrue(was_bottleneck or there > here)

@@ -13,6 +13,7 @@
 """From what Nova, Placement and hosts say to a plan, and to moves."""
 
 import argparse
+import dataclasses
 import datetime
 from unittest import mock
 
@@ -24,6 +25,7 @@ from ghsched_placement import affinity
 from ghsched_placement import capacity
 from ghsched_placement.findings import Server
 from ghsched_placement import load
+from ghsched_placement import names
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
@@ -32,6 +34,7 @@ from ghsched_placement import rebalance
 from ghsched_placement.rebalance import Spot
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
+from ghsched_placement.tests.fixtures import sample_flavors
 from ghsched_placement import traffic
 
 POWER = 'OS-EXT-STS:power_state'
@@ -62,7 +65,23 @@ class GuestTest(base.TestCase):
     def test_what_it_waits_for_is_wanted_too(self):
         found = measured.guest(server(mem_bw_min='20'), said(bandwidth=5e9))
         self.assertEqual(rebalance.Guest(
-            'u', Spot('a', 0), 4.0, 5e9, 2048, 20), found)
+            'u', Spot('a', 0), 4.0, 5e9, 2048, 20, groups=1,
+            traits=frozenset({names.CAPABILITY_TRAITS['MEM_BW_MIN']})), found)
+
+    def test_all_that_is_counted_of_its_node_goes_with_a_guest(self):
+        for kind, key in sample_flavors.KEY_OF_CLASS.items():
+            specs = sample_flavors.flavor(key)
+            found = measured.guest(Server('u', 'u', 'a', policies.parse(
+                specs, 1, 2), '', (0,), running=True), said())
+            counted = {names.MEM_BW_PCT: found.guarantee, **found.counted}
+            self.assertGreater(counted[kind], 0)
+            self.assertTrue(found.inside)
+
+    def test_cap_is_counted_where_the_host_says_so(self):
+        self.assertEqual((20, 60), tuple(
+            measured.guest(server(mem_bw_min='20', mem_bw_max='60'), said(),
+                           accounting).guarantee
+            for accounting in ('min', 'max')))
 
     def test_what_is_not_known_stays_unknown(self):
         for name in ('cpu_load', 'cpu_wait', 'vcpus'):
@@ -111,7 +130,7 @@ class Cloud:
     def __init__(self, *guests):
         self.guests = {uuid: (found, group) for uuid, found, group in guests}
         self.asked = []
-        self.refused = ''
+        self.refused = None
         self.status = 'ACTIVE'
         self.at, self.moved = 'a', {}
 
@@ -163,9 +182,9 @@ class Cloud:
 
     def live_migrate(self, uuid, host):
         self.asked.append((uuid, host))
-        if not self.refused:
-            self.at = host.partition('-')[0]
-        return self.refused
+        if self.refused:
+            raise self.refused
+        self.at = host.partition('-')[0]
 
 
 class ReadTest(base.TestCase):
@@ -254,36 +273,162 @@ class CommandTest(base.TestCase):
 
     def test_nova_is_asked_to_migrate_to_a_service(self):
         cloud = Cloud(('u', {}, ''))
-        self.assertEqual('', command.between(cloud, MOVE, 10, print))
+        self.assertEqual(command.Outcome(),
+                         command.between(cloud, MOVE, 10, print))
         self.assertEqual([('u', 'b-service')], cloud.asked)
 
     def test_what_nova_refuses_is_repeated(self):
         cloud = Cloud(('u', {}, ''))
-        cloud.refused = 'HTTP 400 no valid host'
-        self.assertEqual(cloud.refused,
-                         command.between(cloud, MOVE, 10, print))
+        for kind, unchanged in ((osc_base.Refused, True),
+                                (exceptions.CommandError, False)):
+            cloud.refused = kind('HTTP 4 or 5')
+            self.assertEqual(command.Outcome('HTTP 4 or 5', unchanged),
+                             command.between(cloud, MOVE, 10, print))
 
     def test_a_server_that_comes_back(self):
         cloud = Cloud(('u', {}, ''))
-        cloud.live_migrate = lambda uuid, host: ''
-        self.assertRegex(command.between(cloud, MOVE, 10, print),
-                         'still on a, in state ACTIVE')
+        cloud.live_migrate = lambda uuid, host: None
+        for status, unchanged in (('ACTIVE', True), ('ERROR', False)):
+            cloud.status = status
+            found = command.between(cloud, MOVE, 10, print)
+            self.assertIn(f'still on a, in state {status}', found.problem)
+            self.assertEqual(unchanged, found.unchanged)
         cloud.status, waited = 'MIGRATING', []
-        self.assertRegex(command.between(cloud, MOVE, 10, waited.append),
-                         'did not end within 10 s')
+        found = command.between(cloud, MOVE, 10, waited.append)
+        self.assertIn('did not end within 10 s', found.problem)
+        self.assertFalse(found.unchanged)
         self.assertEqual(5, len(waited))
 
     def test_a_host_that_nova_does_not_know(self):
         cloud = Cloud(('u', {}, ''))
         cloud.compute_nodes = dict
-        self.assertRegex(command.between(cloud, MOVE, 10, print), 'knows no')
+        found = command.between(cloud, MOVE, 10, print)
+        self.assertIn('knows no', found.problem)
+        self.assertTrue(found.unchanged)
 
     def test_inside_a_host_nova_api_moves_it(self):
         inside = rebalance.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
         cloud = mock.Mock()
-        self.assertEqual('', command.inside(cloud, inside))
+        self.assertEqual(command.Outcome(), command.inside(cloud, inside))
         cloud.move_nodes.assert_called_once_with('u', {0: 1}, dry_run=False)
-        for error in (osc_base.Refused('refused: pinned'),
-                      exceptions.CommandError('HTTP 500')):
+        for error, unchanged in (
+                (osc_base.Refused('refused: pinned'), True),
+                (exceptions.CommandError('HTTP 500'), False)):
             cloud.move_nodes.side_effect = error
-            self.assertEqual(str(error), command.inside(cloud, inside))
+            self.assertEqual(command.Outcome(str(error), unchanged),
+                             command.inside(cloud, inside))
+
+
+class ApplyTest(base.TestCase):
+    """Moves are decided again after one that was refused."""
+
+    def way(self, guest, origin=0, destination=1):
+        return rebalance.Move(guest, Spot('a', origin), Spot('a', destination),
+                              'why', 100.0, 2.0)
+
+    def apply(self, plans, outcomes):
+        """[(guest, result)] of a plan.
+
+        :param plans: moves by the guests that stay.
+        :param outcomes: what becomes of each guest, by its UUID.
+        """
+        applying = command.ApplyRebalance(mock.Mock(), None)
+        moves = plans[frozenset()]
+        with mock.patch.object(command, 'inside', lambda _client, move:
+                               outcomes.get(move.guest, command.Outcome())):
+            rows = list(applying._applied(
+                mock.Mock(), moves, {move.guest: {'name': move.guest}
+                                     for move in moves},
+                command._Replan(plans.__getitem__), 10.0))
+        return [(row[0], row[-1]) for row in rows], applying.status
+
+    def test_refusal_that_changed_nothing_leaves_the_other_moves(self):
+        every = [self.way(guest) for guest in 'tuvw']
+        rows, status = self.apply(
+            {frozenset(): every, frozenset('t'): every[1:],
+             frozenset('tv'): [every[1], every[3]]},
+            {'t': command.Outcome('pinned', unchanged=True),
+             'v': command.Outcome('no room', unchanged=True)})
+        self.assertEqual([('t', 'nothing was changed: pinned'),
+                          ('u', 'moved'),
+                          ('v', 'nothing was changed: no room'),
+                          ('w', 'moved')], rows)
+        self.assertEqual(1, status)
+
+    def test_move_that_depended_on_a_refused_one_is_left_out(self):
+        every = [self.way('t'), self.way('u', 1, 0), self.way('v')]
+        rows, _status = self.apply(
+            {frozenset(): every, frozenset('t'): [
+                every[2], self.way('u', 1, 2), self.way('x')]},
+            {'t': command.Outcome('pinned', unchanged=True)})
+        self.assertEqual([('t', 'nothing was changed: pinned'),
+                          ('u', 'left out, because t stays'),
+                          ('v', 'moved')], rows)
+
+    def test_failure_that_changed_something_ends_it(self):
+        every = [self.way(guest) for guest in 'tu']
+        rows, status = self.apply(
+            {frozenset(): every}, {'t': command.Outcome('between nodes')})
+        self.assertEqual([('t', 'between nodes')], rows)
+        self.assertEqual(1, status)
+
+    def test_all_moves_that_are_made_end_with_status_0(self):
+        rows, status = self.apply({frozenset(): [self.way('t')]}, {})
+        self.assertEqual([('t', 'moved')], rows)
+        self.assertFalse(status)
+
+
+class RoomTest(base.TestCase):
+    """A plan has no move that Placement would refuse for lack of anything."""
+
+    def planned(self, key, room):
+        """Whether a guest with a key leaves a busy node, inside and between.
+
+        :param room: nodes of the cloud, by host and number.
+        """
+        specs = sample_flavors.flavor(key)
+        found = measured.guest(Server('u', 'u', 'a', policies.parse(
+            specs, 1, 2), '', (0,), running=True), said())
+        hosts = {name: capacity.hosts([clouds.root(name), *(
+            clouds.counting_node(number, name, **(
+                room if (name, number) != ('a', 0) else {}))
+            for number in (0, 1))])[0] for name in 'ab'}
+        nodes = [dataclasses.replace(
+            node, cpus=4, cpu=2.0 if node.spot == found.spot else 0.0,
+            memory=9999)
+            for host in hosts.values()
+            for node in measured._nodes(host, None, (), True, True)]
+        settings = rebalance.Settings()
+        return [bool(rebalance.Affinity().plan(command.restricted(
+            rebalance.Cloud(tuple(nodes), (found,)), only), settings))
+            for only in ('inside', 'between')]
+
+    def test_class_without_room_on_any_other_node_keeps_a_guest(self):
+        for kind, key in sample_flavors.KEY_OF_CLASS.items():
+            self.assertEqual([True, True], self.planned(key, {}), key)
+            self.assertEqual([False, False],
+                             self.planned(key, {kind: 1}), key)
+            self.assertEqual([False, False],
+                             self.planned(key, {kind: 0}), key)
+
+    def test_other_host_needs_a_group_and_the_traits(self):
+        specs = sample_flavors.flavor('mem_bw_min')
+        found = measured.guest(Server('u', 'u', 'a', policies.parse(
+            specs, 1, 2), '', (0,), running=True), said())
+        for other, expected in (
+                (clouds.root('b'), True),
+                (clouds.root('b', groups_used=31), False),
+                (clouds.root('b', groups=0), False),
+                (clouds.root('b', traits=()), False)):
+            hosts = [capacity.hosts([root, *(
+                clouds.counting_node(number, root.name)
+                for number in (0, 1))])[0]
+                for root in (clouds.root('a'), other)]
+            nodes = [dataclasses.replace(
+                node, cpus=4, cpu=2.0 if node.spot == found.spot else 0.0,
+                memory=9999) for host in hosts
+                for node in measured._nodes(host, None, (), True, True)]
+            self.assertEqual(expected, bool(rebalance.Affinity().plan(
+                command.restricted(rebalance.Cloud(
+                    tuple(nodes), (found,)), 'between'),
+                rebalance.Settings())))

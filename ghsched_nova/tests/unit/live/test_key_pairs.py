@@ -65,8 +65,6 @@ compat.config()
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c10'
 ROOT = clouds.root_uuid('a')
 NODES = [clouds.node_uuid('a', number) for number in (0, 1)]
-OFFERED = {names.MEM_BW_PCT: 100, names.MEM_BW_BURST_PCT: 40,
-           names.L3_WAYS: 20, names.RT_CPU_PERMILLE: 1800}
 CORES = [tuple(frozenset({cpu}) for cpu in range(first, first + 4))
          for first in (0, 4)]
 SHARED = {0: frozenset({0, 1}), 1: frozenset({4, 5})}
@@ -96,7 +94,7 @@ class Placement:
                 'user_id': 'u', 'consumer_generation': self.generation}
         elif rest == ['inventories']:
             body = {'inventories': {name: tree.inventory(total) for
-                                    name, total in OFFERED.items()}}
+                                    name, total in clouds.OFFERED.items()}}
         elif rest == ['usages']:
             body = {'usages': dict(self.allocations.get(uuid, {}))}
         else:
@@ -218,11 +216,7 @@ class KeyTestCase(base.TestCase):
     def audited(self, server):
         held = server.placement.allocations
         host, = capacity.hosts([clouds.root(used=held[ROOT]), *(
-            capacity.Provider(
-                NODES[number], f'a_NUMA{number}', ROOT, ROOT,
-                {name: tree.inventory(total)
-                 for name, total in OFFERED.items()},
-                held.get(NODES[number], {}), clouds.NODE_TRAITS)
+            clouds.counting_node(number, used=held.get(NODES[number]))
             for number in (0, 1))])
         # Its VFs are not among what is faked here.
         policy = dataclasses.replace(server.policy, vfs=())
@@ -327,7 +321,7 @@ class ClassTest(KeyTestCase):
         specs = sample_flavors.flavor(*sample_flavors.KEY_OF_CLASS.values())
         for name in sorted(names.NODE_CLASSES):
             server = Server(specs)
-            with mock.patch.dict(OFFERED, {name: 1}):
+            with mock.patch.dict(clouds.OFFERED, {name: 1}):
                 error = self.assertRaises(errors.Refused, server.move, 1)
             self.assertIn('host NUMA node 1 has 1', str(error))
             self.assert_agrees(server, 0)
