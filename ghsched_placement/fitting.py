@@ -86,10 +86,9 @@ class Wish:
                 found[known] = found.get(known, 0) + need.count
         return found
 
-    def burst(self, guest_node: int) -> int:
-        """Percent of burst of a guest NUMA node."""
-        nodes = self.policy.nodes[guest_node:guest_node + 1]
-        return sum(node.counted_burst(self.accounting) for node in nodes)
+    def counted(self, guest_node: int) -> dict[str, int]:
+        """Return what Placement counts of a guest NUMA node, by class."""
+        return self.policy.resources(self.accounting).get(guest_node, {})
 
     def shortages(self, room: NodeRoom | None,
                   guest_node: int) -> list[Shortage]:
@@ -236,36 +235,42 @@ def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
     if joining and not _can_join(node, wish, guest_node):
         yield Lack(None, lack.GROUPS, reason='no control group is left and it '
                    'has none that can be shared')
-    yield from _bandwidth_misfits(
-        node, wish.policy.demand(wish.accounting).get(guest_node, 0))
-    needed = [(lack.BURSTS, wish.burst(guest_node),
-               node.bursts.at_once if node.bursts else 0)]
+    for name, need in sorted(wish.counted(guest_node).items(), key=_order):
+        yield from _stock_misfits(name, node.stocks.get(name), need)
+    needed = []
     if wish.policy.vfs_locality == 'node':
-        needed += [(f'VFs of {name}', need, node.vfs(name))
-                   for name, need in sorted(wish.vfs(guest_node).items())]
+        needed = [(f'VFs of {name}', need, node.vfs(name))
+                  for name, need in sorted(wish.vfs(guest_node).items())]
     lacks = [lack.amount(*short) for short
              in wish.shortages(node.room, guest_node)]
     lacks += [lack.amount(*item) for item in needed]
     yield from filter(None, lacks)
 
 
-def _bandwidth_misfits(node: capacity.Node, share: int) -> Iterator[Lack]:
-    """Yield what keeps a guaranteed share from a host NUMA node."""
-    stock = node.bandwidth
+def _order(item: tuple[str, int]) -> tuple[bool, str]:
+    """Sort bandwidth before all else."""
+    return item[0] != names.MEM_BW_PCT, item[0]
+
+
+def _stock_misfits(name: str, stock: capacity.Stock | None,
+                   need: int) -> Iterator[Lack]:
+    """Yield what keeps an amount from a host NUMA node.
+
+    :param name: resource class of the amount.
+    """
+    word = lack.WORDS[name]
     if stock is None:
-        if share:
-            yield Lack(None, lack.BANDWIDTH, 0, share,
-                       'its bandwidth cannot be controlled')
+        yield Lack(None, word, 0, need, 'its bandwidth cannot be controlled'
+                   if name == names.MEM_BW_PCT else f'it has no {word}')
         return
-    if share <= stock.at_once and share % stock.step:
-        yield Lack(None, lack.BANDWIDTH, stock.at_once, share,
-                   f'it holds multiples of {stock.step} % of '
-                   f'its bandwidth, {share} % needed')
-    if 0 < share < stock.least:
-        yield Lack(None, lack.BANDWIDTH, stock.at_once, share,
-                   f'it holds no less than {stock.least} % of '
-                   f'its bandwidth, {share} % needed')
-    found = lack.amount(lack.BANDWIDTH, share, stock.at_once)
+    if need <= stock.at_once and need % stock.step:
+        yield Lack(None, word, stock.at_once, need,
+                   f'it holds multiples of {stock.step} {word}, {need} needed')
+    if need < stock.least:
+        yield Lack(None, word, stock.at_once, need,
+                   f'it holds no less than {stock.least} {word}, {need} '
+                   'needed')
+    found = lack.amount(word, need, stock.at_once)
     if found:
         yield found
 
@@ -296,14 +301,11 @@ class _Room:
                                if pf.resource_class == name)
                      for name in classes}
         self._rooms = {node.number: node.room for node in host.nodes}
-        self._bandwidth = {node.number: node.bandwidth
-                           for node in host.nodes if node.bandwidth}
+        self._stocks = {node.number: node.stocks for node in host.nodes}
         self._nodes = {
             node.number: {
-                names.MEM_BW_PCT: (node.bandwidth.free if node.bandwidth
-                                   else 0),
-                names.MEM_BW_BURST_PCT: (node.bursts.free if node.bursts
-                                         else 0),
+                **dict.fromkeys(names.NODE_CLASSES, 0),
+                **{name: stock.free for name, stock in node.stocks.items()},
                 **{name: node.vfs(name) for name in classes}}
             for node in host.nodes if node.number is not None}
 
@@ -338,9 +340,7 @@ class _Room:
                         for name, amount in self._wish.vfs().items()))
 
     def _needs(self, guest_node: int) -> dict[str, int]:
-        needs = {names.MEM_BW_PCT: self._wish.policy.demand(
-            self._wish.accounting).get(guest_node, 0),
-            names.MEM_BW_BURST_PCT: self._wish.burst(guest_node)}
+        needs = dict(self._wish.counted(guest_node))
         if self._local:
             needs |= self._wish.vfs(guest_node)
         return needs
@@ -348,15 +348,17 @@ class _Room:
     def _fits(self, guest_node: int, node: int, need: Mapping[str, int],
               joins: bool) -> bool:
         return ((not joins or node in self._joinable[guest_node])
-                and self._holds(node, need[names.MEM_BW_PCT])
+                and self._holds(node, self._wish.counted(guest_node))
                 and not self._wish.shortages(self._rooms[node], guest_node)
                 and all(self._nodes[node][name] >= amount
                         for name, amount in need.items()))
 
-    def _holds(self, node: int, share: int) -> bool:
-        stock = self._bandwidth.get(node)
-        return not share or (stock is not None and share >= stock.least
-                             and share % stock.step == 0)
+    def _holds(self, node: int, counted: Mapping[str, int]) -> bool:
+        """Whether a node can hold amounts of such a size at all."""
+        stocks = self._stocks[node]
+        return all(name in stocks and amount >= stocks[name].least
+                   and amount % stocks[name].step == 0
+                   for name, amount in counted.items())
 
     def _match(self, needs: Sequence[Mapping[str, int]],
                joins: bool) -> tuple[int, ...] | None:

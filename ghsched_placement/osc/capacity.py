@@ -21,6 +21,7 @@ from ghsched_placement import capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import columns
+from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import node_rooms
 
 COLUMNS = (
@@ -28,7 +29,7 @@ COLUMNS = (
     'BW Free (%)', 'Largest Guarantee (%)', 'VFs Free', 'Groups Free',
     'Fragmentation (%)', 'Bursts Kept (%)', 'Bursts Promised (%)',
     'Bursts Free (%)', 'vCPUs Free', 'Dedicated CPUs Free',
-    'Memory Free (MiB)')
+    'Memory Free (MiB)', *node_classes.COLUMNS)
 
 
 class ShowCapacity(base.Lister):
@@ -42,7 +43,9 @@ class ShowCapacity(base.Lister):
     Fragmentation is the part of its free bandwidth that is on NUMA nodes in
     use already. Bursts are what is promised beyond guarantees: more in all
     than is kept for them where they are oversubscribed; "openstack ghsched
-    host show" tells how likely they are to be short.
+    host show" tells how likely they are to be short. L3 ways are those that
+    guests can have to themselves in each L3 of a node, real time is what
+    real-time vCPUs can take of its shared CPUs.
     """
 
     nothing = base.NO_HOSTS
@@ -78,11 +81,13 @@ def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
                        host.largest_guarantee(node))
         yield (host.name, columns.known(node.number),
                *map(columns.known, figures), columns.Vfs(vfs(node.pfs)),
-               *of_host, *map(columns.known, (*_bursts(node), *_room(node))))
+               *of_host, *map(columns.known, (
+                   *_bursts(node), *_room(node),
+                   *node_classes.figures(node))))
     if host.elsewhere or not host.nodes:
         yield (host.name, *(columns.known(None),) * 6,
                columns.Vfs(vfs(host.elsewhere)), *of_host,
-               *(columns.known(None),) * 6)
+               *(columns.known(None),) * (6 + len(node_classes.COLUMNS)))
 
 
 def _bursts(node: capacity.Node) -> tuple[int | None, ...]:

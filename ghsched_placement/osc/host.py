@@ -27,6 +27,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import capacity as shown
 from ghsched_placement.osc import client
 from ghsched_placement.osc import columns
+from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
 
 LIST = ('Host', 'State', 'Status', 'NUMA Nodes', 'BW Used (%)',
@@ -177,6 +178,7 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'measured_bytes_per_second': real.used,
             'capacity_bytes_per_second': real.capacity,
             'bursts': _bursts(node, real),
+            **node_classes.document(node),
             'vcpus_free': node.room and node.room.vcpus_free,
             'dedicated_cpus_free': node.room and node.room.dedicated_free,
             'memory_free_mb': node.room and node.room.memory_free,
@@ -215,6 +217,7 @@ def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
         yield {
             'server': server.uuid, 'name': server.name,
             'allocated_percent': audit.bandwidth_by_node(seen.host, held),
+            'allocated_beside': node_classes.held_by_node(seen.host, held),
             'effective_percent': None if server.effective is None else {
                 node: real.minimum
                 for node, real in sorted(server.effective.items())},
@@ -260,6 +263,7 @@ class Nodes(columns.Lines):
             parts.append(_measured(item))
         if item['bursts']:
             parts.append(_bursts_text(item['bursts']))
+        parts += node_classes.texts(item)
         if item['vcpus_free'] is not None:
             parts.append(f'{item["vcpus_free"]} vCPUs, '
                          f'{item["dedicated_cpus_free"]} dedicated CPUs and '
@@ -293,7 +297,8 @@ class Guests(columns.Lines):
 
     def line(self, item: Mapping[str, Any]) -> str:
         text = (f'{item["name"]} ({item["server"]}): allocated '
-                f'{_shares(item["allocated_percent"])}')
+                f'{_shares(item["allocated_percent"])}'
+                + node_classes.held_text(item['allocated_beside']))
         if item['effective_percent'] is not None:
             text += f', set on the host {_shares(item["effective_percent"])}'
         if item['shared_group'] is not None:

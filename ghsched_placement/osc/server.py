@@ -30,6 +30,7 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host as hosts
 from ghsched_placement.osc import http
+from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
 from ghsched_placement import policy as policies
 
@@ -37,7 +38,8 @@ COLUMNS = (
     'Guest Node', 'Host', 'Host Node', 'Min (%)', 'Max (%)', 'Hard Limit',
     'Priority', 'VFs', 'Allocated (%)', 'Effective Min (%)',
     'Effective Max (%)', 'Effective Hard Limit', 'Effective Priority',
-    'Used (MB/s)')
+    'Used (MB/s)', *(one.column() for one in node_classes.BESIDE),
+    *(f'Allocated {one.column()}' for one in node_classes.BESIDE))
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Guest:
     :param allocated: percent that Placement holds for it, by host NUMA node;
         None where only an admin is told.
     :param report: what its host reports about it.
+    :param held: what Placement holds beside that, see
+        :func:`node_classes.held_by_node`.
     """
 
     host: str | None
@@ -58,18 +62,20 @@ class Guest:
     nodes: tuple[int | None, ...]
     allocated: Mapping[int, int] | None = None
     report: diagnostics.Report | None = None
+    held: Mapping[int, Mapping[str, int]] | None = None
 
 
 class ShowServerBandwidth(base.Lister):
-    """Show what a server may have of the memory bandwidth of its host.
+    """Show what a server may have of the NUMA nodes of its host.
 
-    Asked, by its flavor; allocated, in Placement; and effective, in the
-    control group on the host. Who is no admin sees what is asked. Of a guest
+    Memory bandwidth, bursts, ways of the L3 and real time: asked, by its
+    flavor; allocated, in Placement; bandwidth also effective, in the control
+    group on the host. Who is no admin sees what is asked. Of a guest
     that is only measured, there is a line for each host NUMA node.
     """
 
     SHORT = ('Guest Node', 'Host Node', 'Min (%)', 'Max (%)',
-             'Allocated (%)', 'Effective Min (%)', 'Used (MB/s)')
+             'Allocated (%)', 'Effective Min (%)', 'Used (MB/s)', 'L3 Ways')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -109,25 +115,28 @@ def look(client: clients.Client, record: Mapping[str, Any],
     if report is None or report.problem:
         warn('What is effective is not known: %s', report.problem if report
              else 'the host does not tell. Does the server run?')
-    return Guest(host, server.policy, nodes,
-                 _allocated(client, server, host, warn), report)
+    allocated, held = _allocated(client, server, host, warn)
+    return Guest(host, server.policy, nodes, allocated, report, held)
 
 
 def _allocated(client: clients.Client, server: Server, host: str | None,
-               warn: Any) -> Mapping[int, int] | None:
-    """Return what Placement holds for a server, by host NUMA node.
+               warn: Any) -> tuple[Mapping[int, int] | None,
+                                   Mapping[int, Mapping[str, int]] | None]:
+    """Return bandwidth and all else that Placement holds for a server.
+
+    By host NUMA node; None where Placement does not answer.
 
     :param host: of the server; None: it has none.
-    :returns: None where Placement does not answer.
     """
     if host is None:
-        return {}
+        return {}, {}
     try:
-        on, = client.hosts([host])
-        return audit.bandwidth_by_node(on, client.held(server.uuid))
+        (on,), held = client.hosts([host]), client.held(server.uuid)
     except http.Unreachable as error:
         warn('What is allocated is not known: %s', error)
-        return None
+        return None, None
+    return (audit.bandwidth_by_node(on, held),
+            node_classes.held_by_node(on, held))
 
 
 def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
@@ -149,7 +158,7 @@ def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
             *map(columns.known, (
                 allocated,
                 *_values(real.held if real else None),
-                _mb(used))))
+                _mb(used), *_beside(guest, number, node))))
     if not guest.nodes:
         yield from _measured(guest, told.values())
 
@@ -163,7 +172,19 @@ def _measured(guest: Guest, told: Iterable[diagnostics.GuestNode]
             guest.host, real and real.host_node, *(None,) * 4)),
             columns.Lines([]), *map(columns.known, (
                 None, *_values(real.held if real else None),
-                _mb(real.used if real else None))))
+                _mb(real.used if real else None),
+                *(None,) * (2 * len(node_classes.BESIDE)))))
+
+
+def _beside(guest: Guest, number: int,
+            node: int | None) -> Iterator[int | None]:
+    """Yield what is asked for beside bandwidth, and what is allocated."""
+    asked = guest.policy.resources().get(number, {})
+    for one in node_classes.BESIDE:
+        yield asked.get(one.resource_class, 0)
+    for one in node_classes.BESIDE:
+        yield (None if guest.held is None or node is None else
+               guest.held.get(node, {}).get(one.field, 0))
 
 
 def _values(held: Bandwidth | None) -> Iterable[Any]:

@@ -74,7 +74,7 @@ class CapacityTest(base.TestCase):
             [NodeRoom(0, 4, 2, 2.0, 8, 9, 1024, 512)])
         rows = [commands.plain(row) for row in capacity.rows(found)]
         self.assertEqual([[6, 0, 512], [None] * 3],
-                         [row[13:] for row in rows])
+                         [row[13:16] for row in rows])
 
 
 class ServersTest(base.TestCase):
@@ -154,8 +154,10 @@ class ServersTest(base.TestCase):
             'a', policy, (1, 0), {0: 20}, diagnostics.Report(
                 (diagnostics.GuestNode(0, 20, 100, True, 3, 1500000),))))]
         self.assertEqual([
-            [0, 'a', 1, 0, 100, True, None, ['nic:2'], 0, *[None] * 5],
-            [1, 'a', 0, 20, 100, True, None, [], 20, 20, 100, True, 3, 1.5],
+            [0, 'a', 1, 0, 100, True, None, ['nic:2'], 0, *[None] * 5,
+             0, 0, 0, *[None] * 3],
+            [1, 'a', 0, 20, 100, True, None, [], 20, 20, 100, True, 3, 1.5,
+             0, 0, 0, *[None] * 3],
         ], rows)
         self.assertEqual(len(server.COLUMNS), len(rows[0]))
 

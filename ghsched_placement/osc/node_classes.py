@@ -1,0 +1,114 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How commands name what Placement counts on a NUMA node beside bandwidth."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ghsched_placement import capacity
+from ghsched_placement import lack
+from ghsched_placement import names
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A resource class of NUMA nodes, as commands show it.
+
+    :param title: of columns.
+    :param unit: of columns, with a blank before it; empty for a number.
+    :param field: of JSON.
+    """
+
+    resource_class: str
+    title: str
+    unit: str
+    field: str
+
+    def column(self, figure: str = '') -> str:
+        """Return the name of a column.
+
+        :param figure: what of the class, as ``Free``.
+        """
+        return ' '.join(filter(None, (self.title, figure))) + self.unit
+
+
+BURSTS = Shown(names.MEM_BW_BURST_PCT, 'Burst', ' (%)', 'burst_percent')
+WAYS = Shown(names.L3_WAYS, 'L3 Ways', '', 'l3_ways')
+REAL_TIME = Shown(names.RT_CPU_PERMILLE, 'Real Time', ' (1/1000 CPU)',
+                  'real_time_permille')
+
+#: All but bandwidth.
+BESIDE = (BURSTS, WAYS, REAL_TIME)
+
+#: Those that have no columns of their own kind.
+PLAIN = (WAYS, REAL_TIME)
+
+_FIGURES = ('Total', 'Used', 'Free')
+
+#: Columns of :func:`figures`.
+COLUMNS = tuple(one.column(figure) for one in PLAIN for figure in _FIGURES)
+
+
+def figures(node: capacity.Node) -> Iterator[int | None]:
+    """Yield total, used and free amounts of a node, see :data:`COLUMNS`."""
+    for one in PLAIN:
+        stock = node.stocks.get(one.resource_class)
+        yield from ((None,) * len(_FIGURES) if stock is None else
+                    (stock.total, stock.used, stock.free))
+
+
+def document(node: capacity.Node) -> dict[str, Any]:
+    """Return the amounts of a node by field; None for what it has not."""
+    return {one.field: None if stock is None else {
+        'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
+        'free': stock.free} for one in PLAIN
+        for stock in (node.stocks.get(one.resource_class),)}
+
+
+def texts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a phrase for each amount of :func:`document`."""
+    for one in PLAIN:
+        if document[one.field]:
+            yield (f'{document[one.field]["used"]} of '
+                   f'{document[one.field]["total"]} '
+                   f'{lack.WORDS[one.resource_class]} used')
+
+
+def held_text(held: Mapping[int, Mapping[str, int]]) -> str:
+    """Return what a guest holds, in words.
+
+    :param held: amount by field, by host NUMA node.
+    """
+    words = {one.field: lack.WORDS[one.resource_class] for one in BESIDE}
+    return ''.join(f', {amount} {words[field]} on node {node}'
+                   for node, amounts in held.items()
+                   for field, amount in amounts.items())
+
+
+def held_by_node(host: capacity.Host,
+                 held: Mapping[str, Mapping[str, int]]
+                 ) -> dict[int, dict[str, int]]:
+    """Return what a consumer holds, by field, by host NUMA node.
+
+    :param held: amount by resource class, by UUID of the provider.
+    """
+    found: dict[int, dict[str, int]] = {}
+    for node in host.nodes:
+        amounts = held.get(node.uuid, {})
+        mine = {one.field: amounts[one.resource_class] for one in BESIDE
+                if amounts.get(one.resource_class)}
+        if mine and node.number is not None:
+            found[node.number] = mine
+    return found

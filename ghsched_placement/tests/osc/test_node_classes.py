@@ -1,0 +1,189 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Each resource class of NUMA nodes in all answers to operators."""
+
+import json
+
+import ddt
+
+from ghsched_placement import audit
+from ghsched_placement import diagnostics
+from ghsched_placement.findings import Server
+from ghsched_placement import fitting
+from ghsched_placement import lack
+from ghsched_placement import names
+from ghsched_placement.osc import capacity
+from ghsched_placement.osc import host
+from ghsched_placement.osc import node_classes
+from ghsched_placement.osc import observe
+from ghsched_placement.osc import server
+from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import clouds
+from ghsched_placement.tests.fixtures import commands
+from ghsched_placement.tests.fixtures import sample_flavors
+
+VCPUS = 2
+
+
+def policy_of(kind):
+    return policies.parse(sample_flavors.flavor(
+        sample_flavors.KEY_OF_CLASS[kind]), 1, VCPUS)
+
+
+#: What a guest of the sample flavor holds of each class.
+AMOUNTS = {kind: policy_of(kind).resources()[0][kind]
+           for kind in sorted(names.NODE_CLASSES)}
+
+#: Column of "capacity show" with what is left of a class.
+FREE = {names.MEM_BW_PCT: 'BW Free (%)',
+        names.MEM_BW_BURST_PCT: 'Bursts Free (%)',
+        names.L3_WAYS: 'L3 Ways Free',
+        names.RT_CPU_PERMILLE: 'Real Time Free (1/1000 CPU)'}
+
+#: Columns of "server bandwidth show" with what is asked for and allocated.
+SHARES = {names.MEM_BW_PCT: ('Min (%)', 'Allocated (%)'),
+          names.MEM_BW_BURST_PCT: ('Burst (%)', 'Allocated Burst (%)'),
+          names.L3_WAYS: ('L3 Ways', 'Allocated L3 Ways'),
+          names.RT_CPU_PERMILLE: ('Real Time (1/1000 CPU)',
+                                  'Allocated Real Time (1/1000 CPU)')}
+
+#: Where "host show" has what is left of a class.
+FIELDS = {names.MEM_BW_PCT: lambda node: node['free_percent'],
+          names.MEM_BW_BURST_PCT: lambda node: node['bursts']['free_percent'],
+          names.L3_WAYS: lambda node: node['l3_ways']['free'],
+          names.RT_CPU_PERMILLE:
+              lambda node: node['real_time_permille']['free']}
+
+
+def every_class(*answers):
+    for answer in answers:
+        assert answer.keys() == names.NODE_CLASSES, 'a class is in no answer'
+
+
+every_class(FREE, SHARES, FIELDS, AMOUNTS)
+
+
+@ddt.ddt
+class ClassTest(base.TestCase):
+
+    def server(self, kind, nodes=(1,)):
+        return Server('u', 'web', 'a', policy_of(kind), nodes=nodes)
+
+    def host(self, kind, **left):
+        """A host of two nodes; the guest of a class is on node 1.
+
+        :param left: of the class, by node.
+        """
+        return clouds.host(*(
+            clouds.counting_node(number, **(
+                {kind: left[f'n{number}']} if f'n{number}' in left else {}))
+            for number in (0, 1)), VCPU=64)
+
+    def held(self, kind):
+        return {clouds.node_uuid('a', 1): {kind: AMOUNTS[kind]},
+                clouds.root_uuid('a'): {names.RESCTRL_GROUP: 1}}
+
+    def wish(self, kind):
+        return fitting.Wish(self.server(kind).policy, 1)
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_flavor_check_names_the_class_that_no_node_has_left(self, kind):
+        for few in (0, AMOUNTS[kind] - 1):
+            verdict = fitting.check(self.host(kind, n0=few, n1=few),
+                                    self.wish(kind))
+            self.assertEqual(0, verdict.guests)
+            self.assertIn(lack.WORDS[kind], '; '.join(verdict.reasons))
+            self.assertIn(f'{AMOUNTS[kind]} needed',
+                          '; '.join(verdict.reasons))
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_flavor_check_names_the_class_that_the_host_has_not(self, kind):
+        nodes = [clouds.counting_node(number) for number in (0, 1)]
+        for node in nodes:
+            del node.inventories[kind]
+        verdict = fitting.check(clouds.host(*nodes), self.wish(kind))
+        self.assertEqual(0, verdict.guests)
+        if kind == names.MEM_BW_PCT:
+            self.assertIn('bandwidth cannot be controlled',
+                          '; '.join(verdict.reasons))
+        else:
+            self.assertIn(f'it has no {lack.WORDS[kind]}',
+                          '; '.join(verdict.reasons))
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_flavor_check_counts_as_many_guests_as_have_room(self, kind):
+        most = clouds.OFFERED[kind]
+        for left in {AMOUNTS[kind], 2 * AMOUNTS[kind] - 1, most}:
+            found = fitting.check(self.host(kind, n0=left, n1=0),
+                                  self.wish(kind))
+            self.assertEqual(
+                min(left // AMOUNTS[kind],
+                    31 if self.server(kind).policy.controlled else 1000),
+                found.guests)
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_capacity_show_has_what_is_left(self, kind):
+        rows = [dict(zip(capacity.COLUMNS, commands.plain(row), strict=True))
+                for row in capacity.rows(self.host(kind, n0=7, n1=0))]
+        self.assertEqual([7, 0], [row[FREE[kind]] for row in rows])
+        json.dumps(rows)
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_host_show_has_what_is_left_and_held(self, kind):
+        found = self.host(kind, n0=7)
+        shown = host.document(observe.Observed(
+            found, (self.server(kind),), {'u': self.held(kind)}, ()))
+        plain = dict(zip(shown, commands.plain(shown.values()), strict=True))
+        self.assertEqual(7, FIELDS[kind](plain['numa_nodes'][0]))
+        self.assertIn(str(AMOUNTS[kind]), shown['guests'].human_readable())
+        self.assertIn('on node 1', shown['guests'].human_readable())
+        json.dumps(plain)
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_server_show_has_what_is_asked_and_allocated(self, kind):
+        policy, held = self.server(kind).policy, self.held(kind)
+        on = self.host(kind)
+        for known in (True, False):
+            row, = server.rows(server.Guest(
+                'a', policy, (1,) if known else (None,),
+                audit.bandwidth_by_node(on, held) if known else None,
+                diagnostics.Report(),
+                node_classes.held_by_node(on, held) if known else None))
+            shown = dict(zip(server.COLUMNS, commands.plain(row),
+                             strict=True))
+            asked, allocated = SHARES[kind]
+            self.assertEqual(AMOUNTS[kind], shown[asked])
+            self.assertEqual(AMOUNTS[kind] if known else None,
+                             shown[allocated])
+        json.dumps(shown)
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_audit_finds_a_class_that_is_held_of_another_node(self, kind):
+        on, held = self.host(kind), self.held(kind)
+        if not self.server(kind).policy.controlled:
+            del held[clouds.root_uuid('a')]
+        self.assertEqual((), audit.audit(on, [self.server(kind)],
+                                         {'u': held}))
+        for wrong in (self.server(kind, nodes=(0,)),
+                      Server('u', 'web', 'a', nodes=(1,))):
+            found = audit.audit(on, [wrong], {'u': held})
+            self.assertIn(str(AMOUNTS[kind]),
+                          ' '.join(one.text for one in found))
+
+
+class ColumnTest(base.TestCase):
+
+    def test_columns_of_a_command_have_different_names(self):
+        for columns in (capacity.COLUMNS, server.COLUMNS):
+            self.assertEqual(len(columns), len(set(columns)))
