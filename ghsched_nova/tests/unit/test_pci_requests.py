@@ -141,3 +141,59 @@ class DevicesLeftBehindTest(base.TestCase):
         self.instance.pci_devices.objects = []
         del self.instance.pci_requests
         self.assertEqual([], self.found(source=self.vf.source))
+
+
+class GivenPfsTest(base.TestCase):
+    """PFs of a scheduled request in PCI requests with other ids."""
+
+    groups = {f'{uuidsentinel.old_alias}-0': [uuidsentinel.pf0],
+              f'{uuidsentinel.old_alias}-1': [uuidsentinel.pf1],
+              f'{uuidsentinel.old_vfs}-0': [uuidsentinel.pf2],
+              'a-port': [uuidsentinel.port]}
+
+    def setUp(self):
+        super().setUp()
+        self.alias = objects.InstancePCIRequest(
+            request_id=uuidsentinel.alias, count=2, alias_name='fast',
+            spec=[{}, {}])
+        self.vfs = objects.InstancePCIRequest(
+            request_id=uuidsentinel.vfs, count=1, alias_name='nic',
+            requester_id='ghsched-vfs-node0', spec=[{}])
+        self.port = objects.InstancePCIRequest(
+            request_id=uuidsentinel.port, count=1, requester_id='a-port',
+            spec=[{}])
+        self.instance = objects.Instance(
+            flavor=objects.Flavor(extra_specs={'ghsched:vfs': 'nic:1'}),
+            pci_requests=objects.InstancePCIRequests(requests=[
+                self.port, self.alias, self.vfs]))
+
+    def given(self):
+        return [[spec.get('rp_uuids') for spec in request.spec]
+                for request in (self.port, self.alias, self.vfs)]
+
+    def claim(self, requests=None):
+        pci_requests.remember(
+            self.instance.pci_requests.requests if requests is None
+            else requests, self.groups)
+        with pci_requests.claiming_new(self.instance):
+            return self.given()
+
+    def test_all_requests_of_a_server_with_a_key_name_their_pfs(self):
+        both = f'{uuidsentinel.pf0},{uuidsentinel.pf1}'
+        self.assertEqual([[None], [both, both], [uuidsentinel.pf2]],
+                         self.claim())
+
+    def test_aliases_of_other_servers_are_left_to_nova(self):
+        self.instance.flavor.extra_specs = {'hw:numa_nodes': '1'}
+        self.assertEqual([[None], [None, None], [uuidsentinel.pf2]],
+                         self.claim())
+
+    def test_pfs_of_another_flavor_are_not_taken(self):
+        self.alias.count = 3
+        self.assertEqual([[None], [None, None], [None]], self.claim())
+
+    def test_pfs_of_another_instance_are_not_taken(self):
+        nothing = [[None], [None, None], [None]]
+        self.assertEqual(nothing, self.claim([self.alias, self.vfs]))
+        with pci_requests.claiming_new(self.instance):
+            self.assertEqual(nothing, self.given())

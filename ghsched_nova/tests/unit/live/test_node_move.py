@@ -168,6 +168,17 @@ class RunTest(NodeMoveTestCase):
         self.assertIn('audit --fix', str(self.left()))
         self.assertEqual({FROM: 30, TO: 30}, self.held)
 
+    def test_guest_that_nothing_is_counted_for_leaves_no_word_of_placement(
+            self):
+        for extra_specs in ({}, {'ghsched:affinity_group': 'web'},
+                            {'ghsched:monitor': 'true'}):
+            self.host.move_nodes.side_effect = errors.HalfDone('half')
+            error = self.assertRaises(errors.LeftOver, self.run_it,
+                                      extra_specs=extra_specs)
+            self.assertNotIn('Placement', str(error))
+            self.assertIn('nova-compute runs', str(error))
+            self.assertEqual([], self.puts)
+
     def test_a_silent_host_is_asked_what_it_did(self):
         def silent(*args):
             self.moved(*args)
