@@ -68,6 +68,15 @@ def of(requests: Iterable[Any] | None) -> list[Any]:
             if guest_node_of(request) is not None]
 
 
+def bound_to_nodes(requests: Any) -> bool:
+    """Whether VFs of ours have to be where Nova's affinity policy says.
+
+    :param requests: ``InstancePCIRequests`` of a server, or None.
+    """
+    return any(request.numa_policy != _PREFERRED
+               for request in of(requests and requests.requests))
+
+
 def told(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
     """What PCI requests of ours ask for."""
     return tuple(policies.Vfs(node, request.alias_name, request.count)

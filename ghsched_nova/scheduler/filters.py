@@ -191,15 +191,33 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 if not items:
                     refusal = refusal or TAKEN
                     continue
-            kept = _fit(view, spec, items[0], wanted.near)
-            if isinstance(kept, Placed):
-                view.allocation_candidates = [kept.candidate]
-                return None
-            refusal = refusal or kept
-            limit -= 1
-            if not limit:
-                break
+            for item in _unlike(items, view, spec):
+                kept = _fit(view, spec, item, wanted.near)
+                if isinstance(kept, Placed):
+                    view.allocation_candidates = [kept.candidate]
+                    return None
+                refusal = refusal or kept
+                limit -= 1
+                if not limit:
+                    return refusal
         return refusal
+
+
+def _unlike(items: Sequence[Placed], view: HostStateView,
+            spec: compat.RequestSpec) -> Sequence[Placed]:
+    """Return candidates of the same nodes that Nova's fit may tell apart.
+
+    Where its affinity policy is no more than a preference, it takes whatever
+    PFs are given; else it goes by their nodes.
+    """
+    if not pci_requests.bound_to_nodes(spec.pci_requests):
+        return items[:1]
+    node_of = compat.pool_nodes(view)
+    found: dict[Any, Placed] = {}
+    for item in items:
+        found.setdefault(tuple(sorted(
+            str(node_of.get(pf)) for pf in item.pfs)), item)
+    return tuple(found.values())
 
 
 class _Room:

@@ -116,6 +116,18 @@ class BootTest(DevicesTestCase):
         self.assertEqual([0, 1], self.host_nodes(server))
         self.assert_devices_agree(server)
 
+    def test_strict_affinity_takes_the_pf_that_nova_allows(self):
+        # A VF is far from guest node 0 in any case; Nova wants it on a node
+        # of the guest, and six of seven PFs are on none.
+        self.start(*[(3, 1)] * 6, (2, 1))
+        self.reserve(n0=0, n1=100, n2=80, n3=100)
+        server = self.boot(self.flavor(
+            nodes=2, vfs__0='nic:1', mem_bw_min__0=50, mem_bw_min__1=10,
+            extra={'hw:pci_numa_affinity_policy': 'required'}))
+        self.assertEqual([0, 2], self.host_nodes(server))
+        self.assertEqual({0: [2]}, self.vf_nodes(server))
+        self.assert_devices_agree(server)
+
     @ddt.data({'vfs': 'nic:4'}, {'vfs': 'nic:2', 'extra': ALIAS})
     def test_servers_of_one_request_have_all_their_devices(self, keys):
         self.start((0, 4), (1, 4), (0, 4, '1520'), (1, 4, '1520'), nodes=2)
