@@ -24,22 +24,20 @@ NIC = 'CUSTOM_NIC'
 
 
 def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
-         memory=4096, bursts=None, promised=None):
+         memory=4096, bursts=None, promised=None, **offered):
     """Nodes of 4 CPUs; node N has a PF of ``vfs[N]`` VFs.
 
     :param used: amount by provider's name without the host's, and class.
     :param bursts: percent kept for them, by node.
     :param promised: how many of them may be promised on each node.
+    :param offered: of HostDescription, what each node offers: ``l3_ways``,
+        ``rt_permille``.
     """
+    if promised is not None:
+        offered['bursts'] = promised
     root, *numa = tree.desired(
         str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name,
-        HostDescription(nodes=tuple(range(nodes)),
-                        numa_nodes=tuple(range(nodes)),
-                        control_groups=groups,
-                        capabilities=frozenset({'MEM_BW_MIN'}),
-                        bursts={} if promised is None else dict.fromkeys(
-                            range(nodes), promised)),
-        tree.Config(bursts=bursts or {}))
+        described(nodes, groups, offered), tree.Config(bursts=bursts or {}))
     of_nova = {'VCPU': tree.inventory(4 * nodes),
                'MEMORY_MB': tree.inventory(memory * nodes),
                'DISK_GB': tree.inventory(100)}
@@ -61,3 +59,13 @@ def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
     return hosts.Host(name, hosts.ordered(found, root.uuid), tuple(
         NodeRoom(node, cpus=4, memory=memory, socket=0)
         for node in range(nodes)) if cells else ())
+
+
+def described(nodes, groups, offered):
+    """The description of a host whose nodes offer the same amounts."""
+    every = tuple(range(nodes))
+    return HostDescription(
+        nodes=every, numa_nodes=every, control_groups=groups,
+        capabilities=frozenset({'MEM_BW_MIN'}),
+        **{kind: dict.fromkeys(every, amount)
+           for kind, amount in offered.items()})

@@ -11,6 +11,8 @@
 # under the License.
 
 
+import ddt
+
 from ghsched_nova.lab.planner.client import PlannerError
 from ghsched_nova.lab.planner import flavors
 from ghsched_nova.lab.planner import limits
@@ -20,7 +22,9 @@ from ghsched_nova.lab.planner.state import State
 from ghsched_nova.lab.planner.state import Way
 from ghsched_nova.tests.unit.lab.planner import samples
 from ghsched_placement import lack
+from ghsched_placement import names
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import sample_flavors
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
@@ -80,6 +84,36 @@ class PlaceTest(base.TestCase):
         self.assertEqual(40, grown.free((1, BANDWIDTH)))
         self.assertEqual(20, state.free((1, BANDWIDTH)))
         self.assertEqual(2, grown.guests)
+
+
+@ddt.ddt
+class ClassTest(base.TestCase):
+    """Each resource class that Placement counts on NUMA nodes."""
+
+    offered = {'bursts': {0: 40, 1: 40}, 'l3_ways': 20, 'rt_permille': 1800}
+
+    def need(self, kind):
+        specs = sample_flavors.flavor(sample_flavors.KEY_OF_CLASS[kind])
+        return needs.of(flavors.parse('f:vcpus=1,ram=512,' + ','.join(
+            f'{key}={value}' for key, value in specs.items())))
+
+    def state(self, kind, left):
+        """A host whose nodes have so much left of a class."""
+        total = State(samples.host(**self.offered)).free((1, kind))
+        self.assertGreater(total, 0)
+        return State(samples.host(used={
+            (f'_NUMA{node}', kind): total - left for node in (0, 1)},
+            **self.offered))
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_class_that_nodes_have_too_little_of_is_named(self, kind):
+        wanted = self.need(kind)
+        amount = wanted.counted[0][kind]
+        found = limits.misfits(self.state(kind, amount - 1), wanted, 0, 1)
+        self.assertEqual([lack.WORDS[kind]],
+                         [one.resource for one in found])
+        self.assertEqual([], limits.misfits(
+            self.state(kind, amount), wanted, 0, 1))
 
 
 class LacksTest(base.TestCase):
