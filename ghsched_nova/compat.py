@@ -50,6 +50,7 @@ from nova.db.main import api as main_db
 from nova.db.main import models as main_models
 from nova import exception
 from nova.limit import placement as placement_limits
+from nova.limit import utils as limit_utils
 from nova import objects
 from nova.objects import flavor as flavor_object
 from nova.objects import numa as numa_object
@@ -64,6 +65,7 @@ from nova.scheduler import utils as scheduler_utils
 from nova import service
 from nova.virt import hardware
 from oslo_concurrency import lockutils
+from oslo_limit import exception as limit_exceptions
 from oslo_log import log as logging
 from oslo_policy import policy as oslo_policy
 from oslo_serialization import jsonutils
@@ -270,6 +272,9 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.limit.placement._get_deltas': ('request_spec', 'count'),
     'nova.limit.placement._get_deltas_by_flavor': (
         'flavor', 'is_bfv', 'count'),
+    'nova.limit.placement._get_enforcer': ('context', 'project_id'),
+    'nova.limit.utils.should_enforce': ('exc',),
+    'nova.limit.utils.use_unified_limits': (),
     'nova.objects.instance_action.InstanceActionEvent.event_start': (
         'context', 'instance_uuid', 'event_name', 'want_result', 'host'),
     'nova.objects.instance_action.InstanceActionEvent.'
@@ -624,6 +629,25 @@ def extend_limits(
         wrap(placement_limits, '_get_deltas', function)
     else:
         wrap(placement_limits, '_get_deltas_by_flavor', by_flavor)
+
+
+def enforce_limits(context: Any, project_id: str,
+                   deltas: Mapping[str, int]) -> None:
+    """Refuse more of some resources than a project may have.
+
+    Nothing is refused where Nova does not use unified limits.
+
+    :param deltas: what is added, by name of the limit.
+    :raises OverQuota: of Nova, naming what is too much.
+    """
+    if not deltas or not limit_utils.use_unified_limits():
+        return
+    try:
+        placement_limits._get_enforcer(context, project_id).enforce(
+            project_id, dict(deltas))
+    except limit_exceptions.ProjectOverLimit as error:
+        if limit_utils.should_enforce(error):
+            raise exception.OverQuota(str(error)) from error
 
 
 def ignore_devices_left_behind() -> None:
@@ -1858,17 +1882,20 @@ def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
             set(group.forbidden_aggregates))
 
 
-def authorize(context: Any, rule: str, default: str) -> None:
+def authorize(context: Any, rules: Iterable[Any], rule: str,
+              target: Mapping[str, Any]) -> None:
     """Ask nova-api's policy whether a user may do something of ours.
 
-    Nova has no way to add a rule, so its enforcer gets it (nova/policy.py).
+    Nova has no way to add a rule, so its enforcer gets them (nova/policy.py).
 
-    :param default: what holds where the policy file does not name the rule.
+    :param rules: ours, with what holds where the policy file names none.
+    :param target: attributes of what it is done to.
     :raises Forbidden: of Nova, when it is not allowed.
     """
     nova_policy.init()
     enforcer = nova_policy._ENFORCER
-    if rule not in enforcer.registered_rules:
-        with contextlib.suppress(oslo_policy.DuplicatePolicyError):
-            enforcer.register_default(oslo_policy.RuleDefault(rule, default))
-    nova_policy.authorize(context, rule, {})
+    for one in rules:
+        if one.name not in enforcer.registered_rules:
+            with contextlib.suppress(oslo_policy.DuplicatePolicyError):
+                enforcer.register_default(one)
+    nova_policy.authorize(context, rule, target)

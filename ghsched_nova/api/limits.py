@@ -19,6 +19,7 @@ what a project uses nova-api reads from Placement, which knows all of it.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from nova import objects
@@ -64,6 +65,21 @@ def amounts(spec: Any) -> collections.Counter[str]:
     if policy.vfs and 'pci_requests' not in spec:
         found.update(_vfs(spec.flavor))
     return +found
+
+
+def raised(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
+    """Return what a project uses more after a change of a server's keys.
+
+    :param flavor: the flavor of the server.
+    :param after: its extra specs after the change.
+    :returns: amounts above 0, by name of the limit.
+    """
+    old, new = (amounts(objects.RequestSpec(
+        flavor=objects.Flavor(vcpus=flavor.vcpus, extra_specs=dict(specs)),
+        pci_requests=objects.InstancePCIRequests(requests=[])))
+        for specs in (flavor.extra_specs, after))
+    return {f'class:{resource_class}': amount
+            for resource_class, amount in (new - old).items()}
 
 
 def _policy(flavor: Any) -> policies.GuestPolicy | None:

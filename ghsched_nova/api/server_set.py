@@ -40,6 +40,8 @@ from nova import exception
 from oslo_log import log as logging
 import webob
 
+from ghsched_nova.api import limits
+from ghsched_nova.api import policies as rules
 from ghsched_nova import compat
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
@@ -53,10 +55,6 @@ LOG = logging.getLogger(__name__)
 
 #: The key of the body, and the name in the list of the server's actions.
 ACTION = 'ghsched'
-#: Of nova-api's policy file; the default is what Nova has for admins.
-RULE = 'os_compute_api:ghsched:server-set'
-_DEFAULT = 'rule:context_is_admin'
-
 _LEGACY_VERSION = 'X-OpenStack-Nova-API-Version'
 _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
 
@@ -128,38 +126,70 @@ def wish_of(asked: Any) -> tuple[dict[str, str | None], bool]:
 
 
 def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
-    """The answer to a request, whatever comes of it."""
+    """Return the answer to a request, whatever comes of it."""
     try:
         if context is None:
             raise exception.Forbidden(
                 'nova-api has no context: the filter of ghsched must stand '
                 'behind keystonecontext')
-        compat.authorize(context, RULE, _DEFAULT)
-        return _response(200, _done(context, uuid, asked))
-    except exception.Forbidden as error:
+        document = _done(context, uuid, asked)
+        return _response(200, document if context.is_admin
+                         else _without_host(document))
+    except (exception.Forbidden, exception.OverQuota) as error:
         return _refusal(403, error.format_message())
     except policies.PolicyError as error:
         return _refusal(400, str(error))
-    except errors.Gone as error:
-        return _refusal(404, str(error))
-    except errors.Refused as error:
-        return _refusal(409, str(error))
-    except errors.LeftOver as error:
-        LOG.error('server %s: %s', uuid, error)
-        return _refusal(500, str(error))
+    except (errors.Refused, errors.LeftOver) as error:
+        return _failed(context, uuid, error)
+
+
+def _failed(context: Any, uuid: str, error: Exception) -> webob.Response:
+    """Return the answer to what could not be done.
+
+    Only an admin may know hosts, and what is on them.
+    """
+    code = (404 if isinstance(error, errors.Gone)
+            else 409 if isinstance(error, errors.Refused) else 500)
+    LOG.log(logging.ERROR if code == 500 else logging.INFO,
+            'server %(uuid)s: cannot be changed: %(error)s',
+            {'uuid': uuid, 'error': error})
+    if context.is_admin:
+        return _refusal(code, str(error))
+    if code == 404:
+        return _refusal(code, f'Nova knows no server {uuid}')
+    return _refusal(code, getattr(error, 'public', '') or (
+        'the server cannot be changed now; the log of nova-api has the '
+        f'reason, for request {context.request_id}'))
+
+
+def _without_host(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document for the owner of a server; the keys stay."""
+    return {**document, 'server': {**document['server'], 'host': None}}
 
 
 def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
-    if isinstance(asked, dict) and server_move.KEY in asked:
-        nodes, dry_run = server_move.read(asked), asked.get('dry_run') is True
+    """Do what is asked for, if this user may.
+
+    :raises Forbidden: of Nova, when not.
+    """
+    is_move = isinstance(asked, dict) and server_move.KEY in asked
+    dry_run = isinstance(asked, dict) and asked.get('dry_run') is True
+    server = records.known_to(uuid, context)
+    rules.authorize(
+        context, rules.DRY_RUN if dry_run else rules.MOVE if is_move
+        else rules.SET,
+        {'project_id': server.project_id, 'user_id': server.user_id})
+    # As check_instance_lock() of nova/compute/api.py.
+    if server.locked and not context.is_admin:
+        raise errors.RefusedByState('the server is locked')
+    if is_move:
+        nodes = server_move.read(asked)
         with records.in_cell(uuid, context) as cell:
             return server_move.document(
                 servers.move(cell, uuid, nodes, dry_run), dry_run)
-    return _change(context, uuid, *wish_of(asked))
-
-
-def _change(context: Any, uuid: str, specs: Mapping[str, str | None],
-            dry_run: bool) -> dict[str, Any]:
+    specs, dry_run = wish_of(asked)
+    compat.enforce_limits(context, server.project_id, limits.raised(
+        server.flavor, changes.merge(server.flavor.extra_specs, specs)))
     with records.in_cell(uuid, context) as cell:
         return server_set.document(
             servers.change(cell, uuid, specs, dry_run), dry_run)

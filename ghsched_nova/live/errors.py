@@ -16,7 +16,23 @@ from collections.abc import Sequence
 
 
 class Refused(Exception):  # noqa: N818
-    """The change is refused, and all is as it was; says by whom and why."""
+    """The change is refused, and all is as it was; says by whom and why.
+
+    :param reason: for an admin; may name hosts and their nodes.
+    :param public: for the owner of the server, who must not know them; empty
+        where the owner gets no reason.
+    """
+
+    def __init__(self, reason: str = '', public: str = '') -> None:
+        super().__init__(reason)
+        self.public = public
+
+
+class RefusedByState(Refused):
+    """A refusal for the state of the server, which its owner knows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, reason)
 
 
 class Gone(Refused):

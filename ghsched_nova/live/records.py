@@ -19,6 +19,7 @@ guest is in, and the databases of that cell have its record.
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import copy
 from typing import Any
 import uuid
 
@@ -83,7 +84,7 @@ class NovaRecords:
     def read(self) -> change.Guest:
         instance = self._instance()
         if instance.vm_state not in _STATES:
-            raise errors.Refused(
+            raise errors.RefusedByState(
                 f'the server is {instance.vm_state}; only one that is '
                 f'{", ".join(sorted(_STATES))} can be changed')
         self._check_task(instance)
@@ -218,7 +219,7 @@ class NovaRecords:
     def _check_task(self, instance: Any) -> None:
         if (not is_locked(instance, self._token) if self._token
                 else instance.task_state is not None):
-            raise errors.Refused(
+            raise errors.RefusedByState(
                 'something else happens with the server just now (its task '
                 f'state is {instance.task_state}); try again when it is done')
 
@@ -230,7 +231,7 @@ class NovaRecords:
         service = objects.Service.get_by_compute_host(self._context,
                                                       instance.host)
         if not servicegroup.API().service_is_up(service):
-            raise errors.Refused(
+            raise errors.RefusedByState(
                 'nova-compute of its host is down; a server cannot be '
                 'changed until the host is back')
 
@@ -294,6 +295,25 @@ def _end_action(context: Any, uuid: str, event: str,
                     'recorded: %s', uuid, error)
 
 
+def known_to(uuid: str, caller: Any) -> Any:
+    """Return a server if a user may know that it is there, as Nova has it.
+
+    Nova's database gives users that are no admins the servers of their own
+    project alone.
+
+    :raises Gone: when there is none for this user.
+    :raises Refused: when the databases cannot be asked.
+    """
+    with in_cell(uuid, caller) as cell:
+        context = copy.copy(cell)
+        context.is_admin = caller.is_admin
+        try:
+            return objects.Instance.get_by_uuid(context, uuid,
+                                                expected_attrs=['flavor'])
+        except exception.InstanceNotFound as error:
+            raise errors.Gone(f'Nova knows no server {uuid}') from error
+
+
 @contextlib.contextmanager
 def in_cell(uuid: str, caller: Any = None) -> Iterator[Any]:
     """The context of an admin in the cell that a guest is in.
@@ -311,6 +331,6 @@ def in_cell(uuid: str, caller: Any = None) -> Iterator[Any]:
         raise errors.Refused("Nova's API database cannot be asked: "
                              f'{type(error).__name__}: {error}') from error
     if mapping.cell_mapping is None:
-        raise errors.Refused('the server is on no host')
+        raise errors.RefusedByState('the server is on no host')
     with nova_context.target_cell(context, mapping.cell_mapping) as target:
         yield target

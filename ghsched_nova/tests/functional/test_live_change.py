@@ -621,6 +621,26 @@ class RefusedTest(LiveChangeTestCase):
         self.assertIn('Nova knows no server', str(error))
 
 
+class KnownTest(LiveChangeTestCase):
+
+    def test_server_is_known_to_its_project_and_to_admins_alone(self):
+        owner = self.instance(self.server).project_id
+
+        def user(project, **more):
+            return nova_context.RequestContext('user', project, **more)
+
+        for caller in (user(owner), user('other', is_admin=True)):
+            found = records.known_to(self.server['id'], caller)
+            self.assertEqual(self.server['id'], found.uuid)
+            self.assertTrue(found.flavor.extra_specs)
+            self.assertFalse(found.locked)
+        self.assertRaises(errors.Gone, records.known_to, self.server['id'],
+                          user('other'))
+        for caller in (user(owner), user(owner, is_admin=True)):
+            self.assertRaises(errors.Gone, records.known_to,
+                              '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1', caller)
+
+
 class ConcurrencyTest(LiveChangeTestCase):
 
     def test_another_change_of_the_allocation(self):

@@ -13,17 +13,21 @@
 """The filter of nova-api for live changes."""
 
 import json
+from types import SimpleNamespace
 from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 from nova import conf
 from nova import context as nova_context
+from nova import exception
+from nova import objects
 from nova import policy
-from oslo_policy import policy as oslo_policy
 import webob
 
+from ghsched_nova.api import policies
 from ghsched_nova.api import server_set
+from ghsched_nova import compat
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
@@ -38,6 +42,7 @@ class FilterTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+        objects.register_all()
         conf.CONF([], project='nova', default_config_files=[])
         self.addCleanup(conf.CONF.reset)
         policy.reset()
@@ -50,8 +55,27 @@ class FilterTest(base.TestCase):
         self.enterContext(mock.patch.object(
             servers, 'live_change',
             return_value=mock.Mock(run=self.change)))
+        self.server = SimpleNamespace(
+            project_id='project', user_id='owner', locked=False,
+            flavor=SimpleNamespace(extra_specs={'hw:numa_nodes': '1'}))
+        self.known_to = self.enterContext(mock.patch(
+            'ghsched_nova.live.records.known_to', return_value=self.server))
         self.context = nova_context.RequestContext(
             'user', 'project', roles=['admin'])
+
+    def become(self, *roles, project='project', user='user'):
+        self.context = nova_context.RequestContext(
+            user, project, roles=list(roles), is_admin='admin' in roles)
+
+    def allow(self, **checks):
+        """Rules of nova-api's policy file."""
+        path, = self.create_tempfiles([('policy', json.dumps({
+            getattr(policies, name): check
+            for name, check in checks.items()}))], '.yaml')
+        conf.CONF.set_override('policy_file', path, 'oslo_policy')
+        self.addCleanup(conf.CONF.clear_override, 'policy_file',
+                        'oslo_policy')
+        policy.reset()
 
     def ask(self, body, path=f'/servers/{UUID}/action', method='POST',
             headers=()):
@@ -80,6 +104,8 @@ class FilterTest(base.TestCase):
             False)
         self.in_cell.assert_called_once_with(UUID, self.context)
         self.as_action.assert_called_once()
+        self.assertEqual(plans.plan().guest.host,
+                         found.json['server']['host'])
 
     def test_the_answer_has_the_microversion_that_was_asked_for(self):
         body = {'ghsched': {'extra_specs': {'ghsched:mem_bw_min': '20'}}}
@@ -123,22 +149,111 @@ class FilterTest(base.TestCase):
         self.as_action.assert_called_once()
         self.assertEqual(records.MOVE_EVENT, self.as_action.call_args[0][2])
 
-    def test_who_is_no_admin_is_refused_by_policy(self):
-        self.context = nova_context.RequestContext(
-            'user', 'project', roles=['member'], is_admin=False)
+    def status_of(self, kind):
+        """What a user gets who sets, tries or moves."""
+        asked = {'SET': {'extra_specs': {'ghsched:mem_bw_min': '20'}},
+                 'DRY_RUN': {'extra_specs': {'ghsched:mem_bw_min': '20'},
+                             'dry_run': True},
+                 'MOVE': {'move_nodes': {'0': 1}},
+                 'MOVE DRY_RUN': {'move_nodes': {'0': 1}, 'dry_run': True}}
+        with mock.patch.object(servers, 'move', return_value=plans.MOVE):
+            return self.ask({'ghsched': asked[kind]}).status_int
+
+    def test_user_without_a_rule_is_refused_whatever_is_asked(self):
+        for roles in (['member'], ['manager', 'member'], ['reader'], []):
+            self.become(*roles, user='owner')
+            for kind in ('SET', 'DRY_RUN', 'MOVE', 'MOVE DRY_RUN'):
+                self.assertEqual(403, self.status_of(kind))
         found = self.set({'ghsched:mem_bw_min': '20'})
-        self.assertEqual(403, found.status_int)
-        self.assertIn(server_set.RULE, found.json['ghsched']['message'])
+        self.assertIn(policies.SET, found.json['ghsched']['message'])
         self.change.assert_not_called()
 
-    def test_a_rule_of_the_cloud_lets_others_do_it(self):
-        policy.init()
-        policy.set_rules(oslo_policy.Rules.from_dict(
-            {server_set.RULE: 'role:member'}), overwrite=False)
-        self.context = nova_context.RequestContext(
-            'user', 'project', roles=['member'], is_admin=False)
-        self.assertEqual(
-            200, self.set({'ghsched:mem_bw_min': '20'}).status_int)
+    def test_rules_are_asked_about_the_project_and_user_of_the_server(self):
+        for check, user, expected in (
+                ('role:manager and project_id:%(project_id)s',
+                 ('manager', 'project', 'x'), 200),
+                ('role:manager and project_id:%(project_id)s',
+                 ('manager', 'other', 'x'), 403),
+                ('role:manager and project_id:%(project_id)s',
+                 ('member', 'project', 'x'), 403),
+                ('user_id:%(user_id)s', ('member', 'project', 'owner'), 200),
+                ('user_id:%(user_id)s', ('member', 'project', 'x'), 403),
+                ('rule:project_member_or_admin',
+                 ('member', 'project', 'x'), 200),
+                ('rule:project_member_or_admin',
+                 ('member', 'other', 'x'), 403)):
+            self.allow(SET=check)
+            role, project, name = user
+            self.become(role, project=project, user=name)
+            self.assertEqual(expected, self.status_of('SET'),
+                             f'{check} {user}')
+
+    def test_rule_of_a_kind_allows_that_kind_alone(self):
+        kinds = ('SET', 'DRY_RUN', 'MOVE', 'MOVE DRY_RUN')
+        for allowed, expected in (
+                ({'SET': '@'}, (200, 200, 200, 200)),
+                ({'SET': '@', 'MOVE': '!'}, (200, 200, 403, 200)),
+                ({'SET': '@', 'DRY_RUN': '!'}, (200, 403, 200, 403)),
+                ({'DRY_RUN': 'role:member'}, (403, 200, 403, 200)),
+                ({'MOVE': 'role:member'}, (403, 403, 200, 403))):
+            self.allow(**allowed)
+            self.become('member')
+            self.assertEqual(expected, tuple(map(self.status_of, kinds)))
+
+    def test_rules_are_documented(self):
+        for rule in policies.list_rules():
+            self.assertTrue(rule.description)
+            self.assertEqual(['project'], rule.scope_types)
+            self.assertEqual('POST', rule.operations[0]['method'])
+
+    def test_locked_server_is_changed_by_admins_alone(self):
+        self.server.locked = True
+        self.assertEqual(200, self.status_of('SET'))
+        self.allow(SET='@')
+        self.become('member')
+        for kind in ('SET', 'DRY_RUN', 'MOVE', 'MOVE DRY_RUN'):
+            self.assertEqual(409, self.status_of(kind))
+        self.assertEqual('the server is locked', self.set(
+            {'ghsched:mem_bw_min': '20'}).json['ghsched']['message'])
+
+    def test_server_that_a_user_may_not_know_of_is_not_found(self):
+        self.known_to.side_effect = errors.Gone('it is on host7')
+        self.allow(SET='@')
+        self.become('member')
+        found = self.set({'ghsched:mem_bw_min': '20'})
+        self.assertEqual(404, found.status_int)
+        self.assertNotIn('host7', found.text)
+
+    def test_user_who_is_no_admin_learns_no_host(self):
+        self.allow(SET='@')
+        self.become('member')
+        found = self.set({'ghsched:mem_bw_min': '20'})
+        self.assertIsNone(found.json['server']['host'])
+        secret = 'nova-compute on host7 (192.0.2.7), NUMA node 1: full'
+        for status, error in (
+                (404, errors.Gone(secret)), (409, errors.Refused(secret)),
+                (409, errors.HalfDone(secret)),
+                (500, errors.LeftOver(secret, [secret]))):
+            self.change.side_effect = error
+            found = self.set({'ghsched:mem_bw_min': '20'})
+            self.assertEqual(status, found.status_int)
+            for word in ('host7', '192.0.2.7', 'node'):
+                self.assertNotIn(word, found.text)
+        self.assertIn(self.context.request_id, found.text)
+        self.change.side_effect = errors.RefusedByState('it is stopped')
+        self.assertIn('it is stopped', self.set(
+            {'ghsched:mem_bw_min': '20'}).text)
+
+    def test_share_that_is_raised_is_held_against_the_limits(self):
+        self.server.flavor.extra_specs['ghsched:mem_bw_min'] = '10'
+        with mock.patch.object(
+                compat, 'enforce_limits',
+                side_effect=exception.OverQuota('too much')) as enforced:
+            found = self.set({'ghsched:mem_bw_min': '30'})
+        self.assertEqual(403, found.status_int)
+        self.change.assert_not_called()
+        enforced.assert_called_once_with(
+            self.context, 'project', {'class:CUSTOM_MEM_BW_PCT': 20})
 
     def test_without_keystonecontext_nobody_may(self):
         self.context = None
@@ -157,11 +272,17 @@ class FilterTest(base.TestCase):
             self.assertEqual(status, found.status_int)
             self.assertIn(str(error), found.json['ghsched']['message'])
 
-    def test_values_are_checked_before_the_server_is_looked_for(self):
+    def test_values_that_make_no_sense_are_refused(self):
         for specs in ({'ghsched:mem_bw_min': '300'}, {'ghsched:vfs': None},
                       {}, [], None, {'ghsched:mem_bw_min': 20}, 'x'):
             self.assertEqual(400, self.set(specs).status_int)
         self.in_cell.assert_not_called()
+
+    def test_user_without_a_rule_does_not_learn_what_makes_sense(self):
+        self.become('member')
+        for asked in ({'extra_specs': {'ghsched:mem_bw_min': '300'}}, [], {},
+                      {'move_nodes': 7}):
+            self.assertEqual(403, self.ask({'ghsched': asked}).status_int)
 
     def test_whatever_else_comes_goes_on_to_nova_whole(self):
         for body in ({'reboot': {'type': 'HARD'}}, b'{', b'[1]', b'',
