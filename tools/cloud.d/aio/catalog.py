@@ -85,25 +85,28 @@ def keystone_keys(settings: Settings) -> None:
 
 
 def bootstrap(settings: Settings) -> None:
-    """Make Keystone's admin, or give it this cloud's password and URL."""
-    of = digest(settings.password, settings.port_base)
+    """Make Keystone's admin, or give it its password and URL."""
+    password = settings.password_of('admin')
+    of = digest(password, settings.port_base)
     if is_done(settings, 'bootstrap', of):
         return
     url = settings.url('keystone') + '/v3'
     database.run([
         f'{settings.venv}/bin/keystone-manage', '--config-file',
         str(settings.etc / 'keystone' / 'keystone.conf'), 'bootstrap',
-        '--bootstrap-password', settings.password,
         '--bootstrap-region-id', REGION,
         *(word for interface in _INTERFACES
-          for word in (f'--bootstrap-{interface}-url', url))])
+          for word in (f'--bootstrap-{interface}-url', url))],
+        # Not an option: command lines are seen by all users.
+        {'OS_BOOTSTRAP_PASSWORD': password})
     done(settings, 'bootstrap', of)
 
 
 def users_and_endpoints(settings: Settings) -> None:
     """Make the services' users and endpoints, or correct them."""
     endpoints = (*_ENDPOINTS, *((_WATCHER,) if settings.watcher else ()))
-    of = digest(settings.password, settings.port_base, endpoints)
+    of = digest({name: settings.password_of(name)
+                 for name, *_rest in endpoints}, settings.port_base, endpoints)
     if is_done(settings, 'catalog', of):
         return
     identity = connect(settings).identity
@@ -114,12 +117,12 @@ def users_and_endpoints(settings: Settings) -> None:
     if 'service' not in roles:
         roles['service'] = identity.create_role(name='service')
     for name, *_rest in endpoints:
-        user = identity.find_user(name)
+        user, password = identity.find_user(name), settings.password_of(name)
         if user:
-            identity.update_user(user, password=settings.password)
+            identity.update_user(user, password=password)
         else:
             user = identity.create_user(
-                name=name, password=settings.password, domain_id='default',
+                name=name, password=password, domain_id='default',
                 default_project_id=project.id)
         for role in ('admin', 'service'):
             identity.assign_project_role_to_user(project, user, roles[role])

@@ -115,7 +115,7 @@ def database_url(settings: Settings, name: str) -> str:
 
 
 def transport_url(settings: Settings) -> str:
-    return (f'rabbit://ghsched:{settings.password}'
+    return (f'rabbit://ghsched:{settings.broker_password}'
             f'@127.0.0.1:{settings.port("rabbitmq")}/')
 
 
@@ -127,7 +127,7 @@ def _credentials(settings: Settings, user: str) -> dict[str, Value]:
         'user_domain_id': 'default',
         'project_name': 'service',
         'username': user,
-        'password': settings.password,
+        'password': settings.password_of(user),
     }
 
 

@@ -13,11 +13,14 @@
 
 """MariaDB: its data directory, the services' schemas, a copy of both."""
 
+from collections.abc import Mapping
 from concurrent import futures
 import hashlib
 import importlib.metadata
+import os
 from pathlib import Path
 import subprocess
+from types import MappingProxyType
 
 from aio.process import Process
 from aio.process import stop
@@ -25,6 +28,7 @@ from aio.process import wait_until
 from aio.settings import CloudError
 from aio.settings import Settings
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 _DATABASES = ('keystone', 'placement', 'glance', 'neutron', 'nova_api',
               'nova_cell0', 'nova_cell1')
 _DISTRIBUTIONS = ('keystone', 'openstack-placement', 'glance', 'neutron',
@@ -116,9 +120,13 @@ def _run_chain(commands: list[list[str]]) -> None:
         run(command)
 
 
-def run(command: list[str]) -> str:
-    """Run a command that must succeed; its output is shown if it does not."""
+def run(command: list[str], environment: Mapping[str, str] = _NONE) -> str:
+    """Run a command that must succeed; its output is shown if it does not.
+
+    :param environment: variables beside those of this process.
+    """
     result = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
+                            env={**os.environ, **environment},
                             capture_output=True, check=False)
     if result.returncode:
         end = (result.stdout + result.stderr).splitlines()[-20:]

@@ -203,7 +203,7 @@ def rabbitmq_config(settings: Settings) -> str:
     return '\n'.join((
         f'listeners.tcp.1 = 127.0.0.1:{settings.port("rabbitmq")}',
         'default_user = ghsched',
-        f'default_pass = {settings.password}',
+        f'default_pass = {settings.broker_password}',
         'vm_memory_high_watermark.relative = 0.2',
         'disk_free_limit.absolute = 50MB', ''))
 

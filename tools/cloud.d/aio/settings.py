@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Where the cloud lives: directories, ports, the password."""
+"""Where the cloud lives: directories, ports, passwords."""
 
 from dataclasses import asdict
 from dataclasses import dataclass
@@ -224,13 +224,15 @@ class Settings:
         return f'http://127.0.0.1:{self.port(listener)}'
 
     @property
-    def password(self) -> str:
-        """The one password of this cloud, made when first asked for."""
-        path = self.home / 'password'
-        if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_hex(16) + '\n')
-        return path.read_text().strip()
+    def broker_password(self) -> str:
+        """Password of RabbitMQ's user, made when first asked for."""
+        return _password(self.home / 'password')
+
+    def password_of(self, user: str) -> str:
+        """Return the password of a user of Keystone, each another one."""
+        directory = self.home / 'passwords'
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _password(directory / user)
 
     @property
     def admin(self) -> dict[str, str]:
@@ -238,7 +240,7 @@ class Settings:
         return {
             'OS_AUTH_URL': self.url('keystone') + '/v3',
             'OS_USERNAME': 'admin',
-            'OS_PASSWORD': self.password,
+            'OS_PASSWORD': self.password_of('admin'),
             'OS_PROJECT_NAME': 'admin',
             'OS_USER_DOMAIN_ID': 'default',
             'OS_PROJECT_DOMAIN_ID': 'default',
@@ -247,6 +249,14 @@ class Settings:
             'OS_COMPUTE_API_VERSION': '2.100',
             'OS_PLACEMENT_API_VERSION': '1.39',
         }
+
+
+def _password(path: Path) -> str:
+    """Return the password in a file, which is made if it is not there."""
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe() + '\n')
+    return path.read_text().strip()
 
 
 def read() -> Settings:

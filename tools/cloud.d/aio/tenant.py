@@ -34,7 +34,7 @@ QUOTA = {'instances': 4, 'cores': 8, 'ram': 2048}
 def make(settings: Settings) -> None:
     """Make the project, its user, its quota and the flavors, or correct them.
     """
-    of = catalog.digest(settings.password, FLAVORS, QUOTA)
+    of = catalog.digest(settings.password_of(NAME), FLAVORS, QUOTA)
     if catalog.is_done(settings, 'tenant', of):
         return
     cloud = catalog.connect(settings)
@@ -52,10 +52,10 @@ def _project(identity: Any, settings: Settings) -> Any:
                or identity.create_project(name=NAME, domain_id='default'))
     user = identity.find_user(NAME)
     if user:
-        identity.update_user(user, password=settings.password)
+        identity.update_user(user, password=settings.password_of(NAME))
     else:
         user = identity.create_user(
-            name=NAME, password=settings.password, domain_id='default',
+            name=NAME, password=settings.password_of(NAME), domain_id='default',
             default_project_id=project.id)
     identity.assign_project_role_to_user(
         project, user, identity.find_role('member'))
@@ -64,4 +64,5 @@ def _project(identity: Any, settings: Settings) -> Any:
 
 def credentials(settings: Settings) -> dict[str, str]:
     """Those of the tenant, as OS_* variables."""
-    return {**settings.admin, 'OS_USERNAME': NAME, 'OS_PROJECT_NAME': NAME}
+    return {**settings.admin, 'OS_USERNAME': NAME, 'OS_PROJECT_NAME': NAME,
+            'OS_PASSWORD': settings.password_of(NAME)}
