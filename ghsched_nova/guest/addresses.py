@@ -17,6 +17,8 @@ import ipaddress
 
 from lxml import etree
 
+from ghsched_nova.guest import document
+
 #: Nova's own part of the metadata (nova.virt.libvirt.config.NOVA_NS).
 _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
@@ -26,7 +28,7 @@ def fixed(xml: str) -> frozenset[str]:
 
     Those of when the guest was started: Nova writes them then.
     """
-    return frozenset(_fixed(etree.fromstring(xml)))
+    return frozenset(_fixed(document.parse_element(xml)))
 
 
 def _fixed(domain: etree._Element) -> Iterator[str]:

@@ -445,7 +445,7 @@ def with_address(device_xml: str, address: str) -> str:
     device = _device(device_xml)
     if device.find('address') is not None:
         raise DeviceNumaError('the device has a guest address already')
-    _append(device, etree.fromstring(address))
+    _append(device, document.parse_element(address))
     return document.text(device)
 
 

@@ -37,15 +37,26 @@ def parse(xml: str, tag: str = 'domain') -> etree._Element:
     # lxml takes no declaration in text that is decoded already.
     declaration = _DECLARATION.match(xml)
     body = xml[declaration.end():] if declaration else xml
-    parser = etree.XMLParser(resolve_entities=False, no_network=True,
-                             strip_cdata=False, huge_tree=False)
     try:
-        root = etree.fromstring(body.strip(), parser)
+        root = parse_element(body.strip())
     except etree.XMLSyntaxError as error:
         raise NotThisDocument(f'not a {tag} XML: {error}') from None
     if root.tag != tag:
         raise NotThisDocument(f'not a {tag} XML but <{root.tag}>')
     return root
+
+
+def parse_element(xml: str | bytes) -> etree._Element:
+    """Return the root element of an XML text.
+
+    It replaces no entity, reads no other file and takes no tree of more than
+    256 levels, whatever is the default of the release of lxml.
+
+    :raises etree.XMLSyntaxError: for any other text.
+    """
+    return etree.fromstring(xml, etree.XMLParser(
+        resolve_entities=False, load_dtd=False, no_network=True,
+        strip_cdata=False, huge_tree=False))
 
 
 def text(root: etree._Element) -> str:

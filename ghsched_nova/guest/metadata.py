@@ -26,6 +26,7 @@ from typing import Self
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
@@ -95,7 +96,7 @@ class DomainPolicy:
 
 def write(xml: str, domain: DomainPolicy) -> str:
     """The domain XML with the policy in its metadata, replacing any."""
-    root = etree.fromstring(xml)
+    root = document.parse_element(xml)
     metadata = root.find('metadata')
     if metadata is None:
         metadata = etree.Element('metadata')
@@ -145,7 +146,7 @@ def read(xml: str) -> DomainPolicy | None:
 
     :raises MetadataError: when it is there but makes no sense.
     """
-    return of(etree.fromstring(xml))
+    return of(document.parse_element(xml))
 
 
 def of(domain: etree._Element) -> DomainPolicy | None:

@@ -21,6 +21,8 @@ from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.guest import document
+
 NAMESPACE = 'https://opendev.org/x/ghsched/move/1.0'
 PREFIX = 'ghsched_move'
 _MOVE = f'{{{NAMESPACE}}}move'
@@ -43,7 +45,7 @@ def read(xml: str) -> Any:
     """
     if NAMESPACE not in xml:
         return None
-    element = etree.fromstring(xml).find(f'metadata/{_MOVE}')
+    element = document.parse_element(xml).find(f'metadata/{_MOVE}')
     if element is None:
         return None
     try:

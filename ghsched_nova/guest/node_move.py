@@ -23,6 +23,7 @@ from collections.abc import Mapping
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
@@ -73,7 +74,7 @@ def pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
     found = {}
     for kind, name in (('vcpupin', 'vcpu'), ('emulatorpin', 'emulator'),
                        ('iothreadpin', 'iothread')):
-        for pin in etree.fromstring(xml).findall(f'cputune/{kind}'):
+        for pin in document.parse_element(xml).findall(f'cputune/{kind}'):
             found[kind, int(pin.get(name, '0'))] = frozenset(cpulist.parse(
                 pin.get('cpuset', '')))
     return found
@@ -88,7 +89,8 @@ def render(xml: str, move: Move,
     if not move.needed:
         return xml
     policy = policy_after(xml, move)
-    root = etree.fromstring(metadata.write(xml, policy) if policy else xml)
+    root = document.parse_element(
+        metadata.write(xml, policy) if policy else xml)
     cpus = vcpu_cpus(move.after, shared)
     for pin in root.findall('cputune/vcpupin'):
         vcpu = int(pin.get('vcpu', '-1'))

@@ -24,6 +24,7 @@ from typing import Any
 from lxml import etree
 
 from ghsched_nova.guest import cells
+from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.monitor import shared_work
@@ -120,7 +121,7 @@ class Libvirt:
         """NUMA nodes and devices; what makes no sense is not measured."""
         found: dict[str, Any] = {}
         try:
-            root = etree.fromstring(domain.XMLDesc(0))
+            root = document.parse_element(domain.XMLDesc(0))
             found['cells'] = cells.of(root)
             found['devices'] = tuple(pci_topology.passthrough(root))
         except (ValueError, etree.XMLSyntaxError, self._module.libvirtError,
@@ -132,7 +133,7 @@ class Libvirt:
         """The name of the server; empty where Nova has not started it."""
         text = self._metadata(domain, NOVA)
         try:
-            root = etree.fromstring(text) if text else None
+            root = document.parse_element(text) if text else None
         except etree.XMLSyntaxError:
             return ''
         return '' if root is None else root.findtext('{*}name', '').strip()
@@ -168,7 +169,7 @@ def _domain(element: str) -> str:
     libvirt takes its namespace out (virXMLExtractNamespaceXML).
     """
     root = etree.Element('domain')
-    policy = etree.fromstring(element)
+    policy = document.parse_element(element)
     for one in policy.iter('{*}*'):
         one.tag = f'{{{metadata.NAMESPACE}}}{etree.QName(one).localname}'
     etree.SubElement(root, 'metadata').append(policy)

@@ -28,12 +28,12 @@ import functools
 import threading
 from typing import Any
 
-from lxml import etree
 from nova import exception
 from nova.virt.libvirt import vif
 from oslo_log import log as logging
 
 from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology
 
 LOG = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ def _on_node(device_xml: str, guest_xml: str, guest_node: int,
 
 def host_nodes(guest_xml: str) -> list[int]:
     """Host NUMA node of each guest NUMA node of a domain (pure)."""
-    memnodes = etree.fromstring(guest_xml).findall('numatune/memnode')
+    memnodes = document.parse_element(guest_xml).findall('numatune/memnode')
     return [int(memnode.attrib['nodeset']) for memnode in sorted(
         memnodes, key=lambda one: int(one.attrib['cellid']))]
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import host as resctrl_host
@@ -74,7 +75,7 @@ class Running:
     @functools.cached_property
     def root(self) -> etree._Element:
         """The element <domain>."""
-        return etree.fromstring(self.xml)
+        return document.parse_element(self.xml)
 
     @functools.cached_property
     def policy(self) -> metadata.DomainPolicy | None:
@@ -152,7 +153,7 @@ def of(xml: str, number: int = -1) -> Running:
 
     :param number: libvirt's, of a domain that runs.
     """
-    root = etree.fromstring(xml)
+    root = document.parse_element(xml)
     found = Running(model.Domain(root.findtext('uuid') or '', number,
                                  root.findtext('name') or ''), xml)
     vars(found)['root'] = root

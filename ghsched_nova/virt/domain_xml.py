@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import logging
 
-from lxml import etree
-
 from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
@@ -143,5 +142,5 @@ class DomainXml:
 
 
 def _vcpus(xml: str) -> frozenset[int]:
-    text = etree.fromstring(xml).findtext('vcpu')
+    text = document.parse_element(xml).findtext('vcpu')
     return frozenset(range(int(text or 0)))

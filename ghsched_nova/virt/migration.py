@@ -22,8 +22,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
-from lxml import etree
-
+from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import host as resctrl_host
@@ -59,7 +58,7 @@ def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
     if 'cell_pins' not in info:
         return {}
     here = {memnode.attrib['cellid']: int(memnode.attrib['nodeset'])
-            for memnode in etree.fromstring(xml).findall(
+            for memnode in document.parse_element(xml).findall(
                 'numatune/memnode')}
     return {here[cell]: int(next(iter(pins)))
             for cell, pins in info.cell_pins.items() if cell in here}

@@ -21,6 +21,7 @@ import re
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_nova.guest import node_move as domains
 from ghsched_nova.live import move_messages
 from ghsched_nova.threads import memory
@@ -49,7 +50,7 @@ def refusals(xml: str, request: move_messages.Request,
     :param own_memory: of the guests of this host.
     :param sysfs: the host's.
     """
-    root = etree.fromstring(xml)
+    root = document.parse_element(xml)
     name = root.findtext('name') or ''
     return [*_pinned(root), *_policy(xml, request),
             *_unbound(name, request, own_memory),

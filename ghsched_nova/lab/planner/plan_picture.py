@@ -24,6 +24,7 @@ from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_nova.lab.contention.density import Curve
 from ghsched_nova.lab.contention.density import LINE
 from ghsched_nova.lab.planner.density import DensityPlan
@@ -69,7 +70,7 @@ class _Canvas:
     """
 
     def __init__(self) -> None:
-        self.root = etree.fromstring(f'<svg xmlns="{_SVG}"/>')  # noqa: S320
+        self.root = document.parse_element(f'<svg xmlns="{_SVG}"/>')
         self.y = float(MARGIN)
         self._background = self.add('rect', x=0, y=0, width=WIDTH,
                                     fill='#ffffff')

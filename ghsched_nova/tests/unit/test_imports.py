@@ -19,8 +19,11 @@ native threads (nova.monkey_patch makes such a service fail at its start).
 
 import ast
 from collections.abc import Iterator
+import configparser
 import graphlib
+import importlib.metadata
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -52,6 +55,22 @@ OPENS_LABORATORY = frozenset(
     f'ghsched_nova.{name}'
     for name in ('cmd.bench', 'cmd.explain', 'cmd.main', 'cmd.plan', 'lab',
                  'tests'))
+
+
+#: The extras of setup.cfg that a part may need beside requirements.txt.
+EXTRAS = {
+    **dict.fromkeys(NOVA_SIDE, {'nova'}),
+    'ghsched_nova.cmd.domains': {'libvirt'},
+    'ghsched_nova.icon.watcher': {'watcher'},
+    'ghsched_nova.lab.bench': {'bench', 'osc'},
+    'ghsched_nova.lab.emulator': {'testing'},
+    'ghsched_nova.lab.planner': {'plan', 'osc'},
+    'ghsched_nova.monitor.guests': {'libvirt'},
+    'ghsched_placement.osc': {'osc'},
+    'tempest_plugin': {'tempest'}}
+#: Distributions of packages of other names that no test needs.
+DISTRIBUTIONS = {'watcher': ['python-watcher'],
+                 'libvirt': ['libvirt-python']}
 
 
 def modules(package: str) -> Iterator[tuple[str, pathlib.Path]]:
@@ -114,6 +133,63 @@ def offences(module: str, path: pathlib.Path) -> list[str]:
     names = imports(path.read_text(), module, path.name == '__init__.py')
     return sorted(f'{module} imports {name}' for name in names
                   if not allowed(module, name))
+
+
+def requirements(text: str) -> set[str]:
+    """Distributions of a list of requirements, as PEP 503 spells them."""
+    return {re.sub('[-_.]+', '-', match[0]).lower() for match in map(
+        re.compile(r'[A-Za-z][A-Za-z0-9._-]*').match,
+        text.splitlines()) if match}
+
+
+class DeclaredTest(base.TestCase):
+    """Each distribution that is imported is one that is asked for."""
+
+    def setUp(self):
+        super().setUp()
+        self.always = requirements((TOP / 'requirements.txt').read_text())
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(TOP / 'setup.cfg')
+        self.extras = {name: requirements(text)
+                       for name, text in parser['extras'].items()}
+        self.distributions = {
+            **importlib.metadata.packages_distributions(), **DISTRIBUTIONS}
+
+    def declared(self, module):
+        names = set().union(*(extras for part, extras in EXTRAS.items()
+                              if belongs(module, part)))
+        return self.always.union(*(self.extras[name] for name in names))
+
+    def test_distributions_that_are_imported_are_declared(self):
+        missing = []
+        for package in ('ghsched_nova', 'ghsched_placement',
+                        'tempest_plugin'):
+            for module, path in modules(package):
+                if 'tests' not in module.split('.')[:2]:
+                    missing += self._missing(module, path)
+        self.assertEqual([], missing)
+
+    def _missing(self, module, path):
+        names = {name.partition('.')[0] for name in imports(
+            path.read_text(), module, path.name == '__init__.py')}
+        for name in sorted(names - set(sys.stdlib_module_names)):
+            found = self.distributions.get(name, [name])
+            spelt = {re.sub('[-_.]+', '-', one).lower() for one in found}
+            if (not name.startswith('ghsched_') and name != 'tempest_plugin'
+                    and not spelt & self.declared(module)):
+                yield f'{module} imports {name} of {found}'
+
+
+class XmlTest(base.TestCase):
+
+    def test_xml_is_parsed_by_one_function(self):
+        parses = re.compile(r'\b(?:etree|objectify)\.(?:fromstring|XML|parse|'
+                            r'HTML|fromstringlist|iterparse|XMLParser)\(')
+        found = [module for package in ('ghsched_nova', 'ghsched_placement')
+                 for module, path in modules(package)
+                 if 'tests' not in module.split('.')
+                 and parses.search(path.read_text())]
+        self.assertEqual(['ghsched_nova.guest.document'], found)
 
 
 @ddt.ddt

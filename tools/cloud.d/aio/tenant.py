@@ -55,8 +55,8 @@ def _project(identity: Any, settings: Settings) -> Any:
         identity.update_user(user, password=settings.password_of(NAME))
     else:
         user = identity.create_user(
-            name=NAME, password=settings.password_of(NAME), domain_id='default',
-            default_project_id=project.id)
+            name=NAME, password=settings.password_of(NAME),
+            domain_id='default', default_project_id=project.id)
     identity.assign_project_role_to_user(
         project, user, identity.find_role('member'))
     return project
