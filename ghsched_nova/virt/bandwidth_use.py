@@ -15,6 +15,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+import threading
 import time
 from typing import Any
 
@@ -32,11 +33,14 @@ LOG = logging.getLogger(__name__)
 class BandwidthUse:
     """Measures between two reports of resources.
 
+    Safe for threads.
+
     :param section: the ``[ghsched]`` section of the configuration.
     """
 
     def __init__(self, section: Any) -> None:
         self._section = section
+        self._making = threading.Lock()
         self._reader: reader.Reader | None = None
         #: What was reported last; None where that was nothing.
         self.last: view.Snapshot | None = None
@@ -71,9 +75,10 @@ class BandwidthUse:
 
         :raises MonitorUnavailable: when the host reports none.
         """
-        if self._reader is None:
-            self._reader = reader.Reader(
-                Path(self._section.resctrl_path),
-                Path(self._section.sysfs_path),
-                conf.by_node(self._section, 'node_bandwidth'))
+        with self._making:
+            if self._reader is None:
+                self._reader = reader.Reader(
+                    Path(self._section.resctrl_path),
+                    Path(self._section.sysfs_path),
+                    conf.by_node(self._section, 'node_bandwidth'))
         return view.snapshot(self._reader.usage(), guests)

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import threading
 import time
 from types import MappingProxyType
 from typing import Any
@@ -53,7 +54,7 @@ _LISTED_FOR = 5
 
 
 class GuestDiagnostics:
-    """Looks at the control groups of guests.
+    """Looks at the control groups of guests; safe for threads.
 
     :param use: not the one that reports to the scheduler, whose rates are
         those between its reports.
@@ -70,6 +71,7 @@ class GuestDiagnostics:
         self._host = host
         self._measured = measured
         self._bursts = bursts
+        self._listing = threading.Lock()
         self._listed: tuple[float, tuple[str, ...],
                             tuple[str, ...]] | None = None
 
@@ -129,16 +131,17 @@ class GuestDiagnostics:
         Who audits a host asks about all of its guests, one after the other,
         so the answer is kept for a moment.
         """
-        now = time.monotonic()
-        if self._listed is None or now - self._listed[0] > _LISTED_FOR:
-            # In this order: a group is made after its guest was started.
-            groups = self._host.groups()
-            running = tuple(self._host.running())
-            self._listed = now, tuple(sorted(
-                one.domain.uuid for one in running
-                if desired.has_policy(one.xml))), left_behind(
-                    groups, [one.domain for one in running])
-        return self._listed[1:]
+        with self._listing:
+            now = time.monotonic()
+            if self._listed is None or now - self._listed[0] > _LISTED_FOR:
+                # In this order: a group is made after its guest was started.
+                groups = self._host.groups()
+                running = tuple(self._host.running())
+                self._listed = now, tuple(sorted(
+                    one.domain.uuid for one in running
+                    if desired.has_policy(one.xml))), left_behind(
+                        groups, [one.domain for one in running])
+            return self._listed[1:]
 
     def _as_wanted(self, usage: view.GuestUsage,
                    told: metadata.DomainPolicy) -> dict[int, bool]:

@@ -15,6 +15,7 @@
 from collections.abc import Iterable
 from collections import Counter
 from pathlib import Path
+import threading
 
 from oslo_log import log as logging
 
@@ -26,13 +27,14 @@ LOG = logging.getLogger(__name__)
 
 
 class Repairs:
-    """Counts what reports have repaired, by kind.
+    """Counts what reports have repaired, by kind; safe for threads.
 
     :param path: of the file that outlives nova-compute.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._adding = threading.Lock()
 
     def add(self, kinds: Iterable[str]) -> None:
         """Count some; nothing that is wrong here is raised.
@@ -43,8 +45,9 @@ class Repairs:
         if not done:
             return
         try:
-            text = self._path.read_text() if self._path.exists() else ''
-            atomic_file.replace(self._path, repair_metrics.write(
-                Counter(repair_metrics.read(text)) + done))
+            with self._adding:
+                text = self._path.read_text() if self._path.exists() else ''
+                atomic_file.replace(self._path, repair_metrics.write(
+                    Counter(repair_metrics.read(text)) + done))
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning('ghsched: repairs cannot be counted: %s', error)

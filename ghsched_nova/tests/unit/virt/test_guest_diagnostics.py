@@ -13,6 +13,7 @@
 """What a host reports about a guest that an admin asks for."""
 
 import types
+from unittest import mock
 
 import fixtures
 from hypothesis import given
@@ -31,11 +32,12 @@ from ghsched_placement import diagnostics
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
 
 GROUP = 'ghsched-' + trees.UUID
 
 
-class GuestDiagnosticsTest(base.TestCase):
+class GuestDiagnosticsTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -46,28 +48,36 @@ class GuestDiagnosticsTest(base.TestCase):
         self.xml = metadata.write('<domain/>', metadata.DomainPolicy(
             GuestPolicy((node,)), (1,), shared))
 
-    def told(self, dialect, lines=(), group=GROUP, guests=1,
-             missing_devices=()):
+    def asked(self, dialect, lines=(), group=GROUP, guests=1,
+              missing_devices=()):
+        """What a request for the diagnostics of a guest calls."""
         self.host = trees.Host(dialect)
         self.addCleanup(self.host.remove)
         self.host.group(group, 100)
         for line in lines:
             self.host.model.write(f'/{group}/schemata', line + '\n')
         self.host.sync()
-        section = test_bandwidth_use.Section(
+        section = self.section = test_bandwidth_use.Section(
             resctrl_path=str(self.host.root), node_bandwidth={},
             sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard',
             l3_ways_shared=2, burst_ratio_max=3.0)
-        own_engine = engine.HostEngine(section)
+        own_engine = self.engine = engine.HostEngine(section)
         own_engine.running = lambda: [
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)
             for number in range(1, guests)]
-        return diagnostics.read(guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthUse(section), own_engine).added_to(
-                {'cpu0_time': 1}, types.SimpleNamespace(
-                    name='instance-1', uuid=trees.UUID, id=7,
-                    get_xml_desc=lambda: self.xml),
-                lambda: missing_devices))
+        found = guest_diagnostics.GuestDiagnostics(
+            bandwidth_use.BandwidthUse(section), own_engine)
+        guest = types.SimpleNamespace(
+            name='instance-1', uuid=trees.UUID, id=7,
+            get_xml_desc=lambda: self.xml)
+        return lambda: found.added_to({'cpu0_time': 1}, guest,
+                                      lambda: missing_devices)
+
+    def told(self, *args, **kwargs):
+        return diagnostics.read(self.asked(*args, **kwargs)())
+
+
+class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
 
     def test_what_the_control_group_holds(self):
         found = self.told('openeuler66', ['MB:1=50', 'MBMIN:1=20',
@@ -122,6 +132,36 @@ class GuestDiagnosticsTest(base.TestCase):
         self.xml = 'no XML'
         self.assertIsNone(self.told('openeuler66'))
         self.assertIn('cannot be read', self.log.output)
+
+
+class ThreadsTest(GuestDiagnosticsTestCase):
+    """Requests for diagnostics, each in a native thread."""
+
+    def test_diagnostics_of_many_threads_are_whole_and_listed_once(self):
+        asked = self.asked('openeuler66')
+        reports, listed = [], []
+        running = self.engine.running
+        self.engine.running = lambda: listed.append(None) or running()
+
+        def step(_chance):
+            reports.append(diagnostics.read(asked()))
+
+        self.assertEqual([], threads.stress([step] * 4, 2))
+        self.assertEqual({''}, {found.problem for found in reports})
+        self.assertEqual(1, len({found.domains for found in reports}))
+        self.assertEqual({0, 1}, {node.host_node for found in reports
+                                  for node in found.host})
+        # One of several seconds is kept for a moment.
+        self.assertLess(len(listed), len(reports))
+
+    def test_bandwidth_use_of_many_threads_makes_one_reader(self):
+        self.asked('intel')
+        use = bandwidth_use.BandwidthUse(self.section)
+        with mock.patch.object(bandwidth_use.reader, 'Reader',
+                               wraps=bandwidth_use.reader.Reader) as made:
+            self.assertEqual([], threads.stress(
+                [lambda _chance: use.snapshot()] * 6, 1))
+        self.assertEqual(1, made.call_count)
 
 
 class LeftBehindTest(base.TestCase):

@@ -20,6 +20,7 @@ import prometheus_client
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.virt import repairs
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
 
 
 class RepairsTest(base.TestCase):
@@ -57,6 +58,12 @@ class RepairsTest(base.TestCase):
         log = self.useFixture(fixtures.FakeLogger())
         repairs.Repairs(Path('/nowhere/repairs.json')).add(['write line'])
         self.assertIn('repairs cannot be counted', log.output)
+
+    def test_repairs_added_by_native_threads_are_all_counted(self):
+        shared = repairs.Repairs(self.path)
+        self.assertEqual([], threads.stress(
+            [lambda _chance: shared.add(['write line'])] * 4, 5))
+        self.assertEqual({'write line': 20}, self.scraped())
 
     @given(st.dictionaries(st.text(), st.integers(0, 2 ** 53)))
     def test_what_is_written_is_read(self, counts):
