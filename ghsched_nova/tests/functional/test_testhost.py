@@ -20,6 +20,7 @@ begins with MB as the line MB, and every line that begins with L as a cache.
 """
 
 import os
+from pathlib import Path
 import shutil
 import subprocess
 import tempfile
@@ -32,6 +33,9 @@ from lxml import etree
 from ghsched_nova.lab.emulator import daemons
 from ghsched_nova.lab.emulator import resctrl
 from ghsched_nova.lab.emulator import testhost
+from ghsched_nova import qemu
+from ghsched_nova.threads import model
+from ghsched_nova.threads import survey
 from ghsched_placement.tests import base
 
 REASON = testhost.missing()
@@ -219,6 +223,17 @@ class IntelTest(HostTestCase):
                          self.threads(self.read(f'{group}/tasks')))
         self.virsh('destroy', 'a')
         self.assertEqual([], self.groups())
+
+    def test_vcpus_in_the_status_of_a_guest_are_its_threads(self):
+        self.assertEqual('', self.start('a', NODE_1))
+        run_path = Path(self.host.state, 'run/libvirt/qemu')
+        found = qemu.vcpu_threads(run_path, 'a')
+        self.assertEqual({0, 1}, found.keys())
+        process = qemu.process_of(run_path, 'a')
+        for number, tid in found.items():
+            self.assertEqual(model.Role('vcpu', number),
+                             survey.role_of(Path('/proc'), process, tid))
+        self.assertIsNone(qemu.vcpu_threads(run_path, 'b'))
 
     def test_start_is_refused_when_no_group_is_left(self):
         self.assertEqual('', self.start('a', NODE_1))
