@@ -169,8 +169,11 @@ class HostClient:
         return answer
 
 
-def _check_answer(answer: Mapping[str, Any], host: str) -> None:
+def _check_answer(answer: object, host: str) -> None:
     """Raise what a host has answered in place of a result."""
+    if not isinstance(answer, dict):
+        raise errors.Refused(f'nova-compute on {host} gave an answer of an '
+                             f'unknown type: {type(answer).__name__}')
     if answer.get('gone'):
         raise errors.Gone(str(answer['refused']))
     if answer.get('left'):

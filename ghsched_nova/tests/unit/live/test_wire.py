@@ -132,6 +132,11 @@ class RequestTest(base.TestCase):
                 GUEST, move_messages.pack(plans.REQUEST), *more)
             self.assertIn('does not know the call', str(error))
 
+    def test_answer_that_is_no_document_is_a_refusal(self):
+        for answer in (None, [], 'x', 7, True):
+            self.assertRaises(errors.Refused, self.client(answer).check,
+                              GUEST, self.policy())
+
     def test_each_answer_is_understood(self):
         for answer, kind, text in (
                 ({'refused': 'no'}, errors.Refused, 'host host_a: no'),
