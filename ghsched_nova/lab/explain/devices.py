@@ -107,7 +107,7 @@ def _domain(guest: topology.Guest,
 
 
 def _elements(xml: str) -> list[etree._Element]:
-    return list(etree.fromstring(xml).iterfind('devices/*'))
+    return list(document.parse_element(xml).iterfind('devices/*'))
 
 
 def _text(element: etree._Element) -> str:

@@ -29,6 +29,7 @@ from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.guest import document
 from ghsched_nova.guest import host_topology
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
@@ -173,7 +174,7 @@ def _metadata(question: Question, policy: policies.GuestPolicy,
     """Return the policy as it stands in the metadata of the domain."""
     if not policies.wanted(question.flavor_specs):
         return ''
-    root = etree.fromstring(metadata.write(
+    root = document.parse_element(metadata.write(
         '<domain/>', metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]))))
     for element in root:
