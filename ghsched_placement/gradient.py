@@ -23,6 +23,7 @@ host, and a guest goes where that grows least.
 What is expected is what came before: :class:`Mix` learns it.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -36,10 +37,13 @@ import threading
 #: MiB of memory, percent of memory bandwidth, devices.
 Amounts = tuple[int, int, int, int, int]
 
-#: How many requests are remembered, and of how many kinds the most frequent
-#: are looked at: both bound what a request costs.
+#: Number of requests that are remembered.
 REMEMBERED = 512
-KINDS = 8
+
+#: Number of the most frequent kinds that are looked at, which bounds the cost
+#: of a request. With fewer, what is forgotten of a cloud with many flavors is
+#: lost in guests that it holds.
+KINDS = 16
 
 
 @dataclass(frozen=True)
@@ -87,26 +91,84 @@ class Room:
 
 
 def fragmented(room: Room, kind: Kind) -> float:
-    """What is free on a host and no use to a kind of guest, in nodes."""
-    of_node = {node: _part(free, room.total[node])
-               for node, free in room.free.items()}
-    fitting = [frozenset(node for node, free in room.free.items()
-                         if _holds(free, taken)) for taken in kind.nodes]
+    """Return the free part of a host that is no use to a kind of guest.
+
+    In nodes.
+    """
+    return _fragmented(_parts(room), _fitting(room, kind.nodes), room.groups,
+                       kind)
+
+
+class Growth:
+    """Growth of the fragmentation of a host for the guests of a mix.
+
+    :param mix: parts of the kinds of guests.
+    """
+
+    def __init__(self, room: Room, mix: Mapping[Kind, float]) -> None:
+        self._room, self._mix = room, mix
+        self._parts = _parts(room)
+        self._fitting = _fitting(room, dict.fromkeys(
+            taken for kind in mix for taken in kind.nodes))
+        self._before = self._mean(self._parts, self._fitting, room.groups)
+        self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
+
+    def by(self, kind: Kind, order: Sequence[int]) -> float:
+        """Return the growth by a guest.
+
+        :param order: host node of each guest node.
+        """
+        key = frozenset(zip(order, kind.nodes, strict=False))
+        if key not in self._known:
+            self._known[key] = self._by(kind, order)
+        return self._known[key]
+
+    def _by(self, kind: Kind, order: Sequence[int]) -> float:
+        after = self._room.without(kind, order)
+        changed = Room({node: after.free[node] for node in order
+                        if node in after.free}, after.total)
+        fitting = {
+            taken: self._fitting[taken].difference(order) | nodes
+            for taken, nodes in _fitting(changed, self._fitting).items()}
+        return self._mean({**self._parts, **_parts(changed)}, fitting,
+                          after.groups) - self._before
+
+    def _mean(self, parts: Mapping[int, float],
+              fitting: Mapping[Amounts, frozenset[int]],
+              groups: int | None) -> float:
+        return sum(weight * _fragmented(parts, fitting, groups, kind)
+                   for kind, weight in self._mix.items())
+
+
+def _fragmented(parts: Mapping[int, float],
+                fitting: Mapping[Amounts, frozenset[int]],
+                groups: int | None, kind: Kind) -> float:
+    """Return the free part of a host that is no use to a kind of guest.
+
+    :param parts: free part of each node.
+    :param fitting: nodes that can back a guest node, by what that takes.
+    """
+    nodes_of = [fitting[taken] for taken in kind.nodes]
     # Enough where the nodes of one are among those of the next, as where all
     # guest nodes take the same.
     held = all(len(nodes) > number for number, nodes
-               in enumerate(sorted(fitting, key=len)))
-    if not held or (kind.group and room.groups is not None
-                    and room.groups < 1):
-        return sum(of_node.values())
-    usable = frozenset[int]().union(*fitting)
-    return sum(part for node, part in of_node.items() if node not in usable)
+               in enumerate(sorted(nodes_of, key=len)))
+    if not held or (kind.group and groups is not None and groups < 1):
+        return sum(parts.values())
+    usable = frozenset[int]().union(*nodes_of)
+    return sum(part for node, part in parts.items() if node not in usable)
 
 
-def gradient(room: Room, after: Room, mix: Mapping[Kind, float]) -> float:
-    """By how much the fragmentation of a host grows."""
-    return sum(weight * (fragmented(after, kind) - fragmented(room, kind))
-               for kind, weight in mix.items())
+def _parts(room: Room) -> dict[int, float]:
+    return {node: _part(free, room.total[node])
+            for node, free in room.free.items()}
+
+
+def _fitting(room: Room, needs: Iterable[Amounts]
+             ) -> dict[Amounts, frozenset[int]]:
+    """Return the nodes that can back a guest node, by what that takes."""
+    return {taken: frozenset([node for node, free in room.free.items()
+                              if _holds(free, taken)]) for taken in needs}
 
 
 def _part(free: Amounts, total: Amounts) -> float:
@@ -115,8 +177,10 @@ def _part(free: Amounts, total: Amounts) -> float:
 
 
 def _holds(free: Amounts, taken: Amounts) -> bool:
-    return all(need <= have or not need
-               for need, have in zip(taken, free, strict=True))
+    for need, have in zip(taken, free, strict=True):
+        if need > have and need:
+            return False
+    return True
 
 
 @dataclass

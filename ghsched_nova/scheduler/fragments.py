@@ -91,8 +91,9 @@ def cost(state: Any, spec: compat.RequestSpec) -> candidates.Cost | None:
     room = room_of(state, read.host_nodes(
         state, read.pci_pools(state), spec.numa_topology.cells[0].pagesize))
 
+    growth = gradient.Growth(room, mix)
+
     def of_order(order: Sequence[int]) -> tuple[float, ...]:
         # Rounded, so that equal nodes stay in the order of their numbers.
-        return (round(gradient.gradient(
-            room, room.without(kind, order), mix), 9),)
+        return (round(growth.by(kind, order), 9),)
     return of_order

@@ -77,10 +77,9 @@ def _weigh(state: Any, spec: compat.RequestSpec) -> float:
         compat.config().compute.packing_host_numa_cells_allocation_strategy)
     if not taken:
         return -float(_MOST)
-    room = fragments.room_of(state, nodes)
-    grows = gradient.gradient(
-        room, room.without(kind, [node.number for node in taken]),
-        fragments.MIX.shares())
+    grows = gradient.Growth(
+        fragments.room_of(state, nodes), fragments.MIX.shares()).by(
+            kind, [node.number for node in taken])
     LOG.debug('ghsched: on %(host)s fragmentation grows by %(grows).3f nodes',
               {'host': state.host, 'grows': grows})
     return 0.0 - round(grows, 9)

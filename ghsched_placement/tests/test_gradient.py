@@ -42,26 +42,26 @@ rooms = st.builds(lambda free, groups: room(*free, groups=groups),
 
 class FragmentedTest(base.TestCase):
 
-    def test_nothing_of_an_empty_host(self):
+    def test_fragmented_of_an_empty_host_is_0(self):
         self.assertEqual(0, gradient.fragmented(room(TOTAL, TOTAL), WIDE))
 
-    def test_all_of_a_host_that_cannot_hold_the_guest(self):
+    def test_fragmented_of_a_host_without_room_is_all(self):
         self.assertEqual(4, gradient.fragmented(room(TOTAL), WIDE))
         self.assertEqual(8, gradient.fragmented(
             room(TOTAL, TOTAL, groups=0), SMALL))
 
-    def test_the_nodes_that_lack_something(self):
+    def test_fragmented_counts_nodes_that_lack_something(self):
         self.assertEqual(2.5, gradient.fragmented(
             room(TOTAL, (16, 0, 16384, 0, 8)), SMALL))
 
     @given(rooms, kinds)
-    def test_between_nothing_and_all(self, given_room, kind):
+    def test_fragmented_is_between_0_and_all(self, given_room, kind):
         found = gradient.fragmented(given_room, kind)
         self.assertGreaterEqual(found, 0)
         self.assertLessEqual(found, 4 * len(given_room.free))
 
     @given(rooms, kinds)
-    def test_names_of_nodes_do_not_matter(self, given_room, kind):
+    def test_fragmented_ignores_the_numbers_of_nodes(self, given_room, kind):
         nodes = list(given_room.free)
         turned = gradient.Room(
             {node: given_room.free[other]
@@ -74,15 +74,30 @@ class FragmentedTest(base.TestCase):
 class GradientTest(base.TestCase):
 
     def cost(self, before, order, mix, kind=SMALL):
-        return gradient.gradient(before, before.without(kind, order), mix)
+        return gradient.Growth(before, mix).by(kind, order)
 
-    def test_the_node_that_is_of_no_use_to_others_is_taken_first(self):
+    @given(rooms, kinds, st.lists(kinds, min_size=1, max_size=3),
+           st.randoms())
+    def test_growth_equals_the_difference_of_whole_fragmentations(
+            self, before, kind, others, chance):
+        mix = {other: 1 / number for number, other
+               in enumerate(others, start=1)}
+        order = chance.sample(range(6), len(kind.nodes))
+        after = before.without(kind, order)
+        expected = sum(part * (gradient.fragmented(after, other)
+                               - gradient.fragmented(before, other))
+                       for other, part in mix.items())
+        growth = gradient.Growth(before, mix)
+        for _time in range(2):
+            self.assertAlmostEqual(expected, growth.by(kind, order))
+
+    def test_growth_is_least_on_a_node_of_no_use_to_others(self):
         mix = {Kind(((8, 0, 16384, 60, 0),), True): 1.0}
         before = room(TOTAL, (6, 0, 8192, 30, 0))
         self.assertLess(self.cost(before, [1], mix),
                         self.cost(before, [0], mix))
 
-    def test_two_nodes_are_kept_together_for_guests_of_two(self):
+    def test_growth_is_more_where_it_parts_two_whole_nodes(self):
         full = (2, 0, 4096, 10, 8)
         mix = {WIDE: 1.0}
         pair, single = room(TOTAL, full), room(full)
@@ -92,21 +107,21 @@ class GradientTest(base.TestCase):
 
 class MixTest(base.TestCase):
 
-    def test_parts_of_what_came(self):
+    def test_shares_are_the_parts_of_the_requests(self):
         mix = gradient.Mix()
         for kind in (SMALL, WIDE, SMALL, SMALL):
             mix.learn(kind)
         self.assertEqual({SMALL: 0.75, WIDE: 0.25}, mix.shares())
 
-    def test_what_is_long_ago_is_forgotten(self):
+    def test_shares_forget_old_requests(self):
         mix = gradient.Mix()
         mix.learn(WIDE)
         for _number in range(gradient.REMEMBERED):
             mix.learn(SMALL)
         self.assertEqual({SMALL: 1.0}, mix.shares())
 
-    def test_only_frequent_kinds_are_looked_at(self):
+    def test_shares_have_the_16_most_frequent_kinds(self):
         mix = gradient.Mix()
         for number in range(20):
             mix.learn(Kind(((number, 0, 1, 0, 0),)))
-        self.assertEqual(gradient.KINDS, len(mix.shares()))
+        self.assertEqual(16, len(mix.shares()))

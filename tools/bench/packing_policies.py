@@ -138,9 +138,8 @@ def descent(table: Table, guest: Flavor, mix: Expected) -> Way | None:
     kind = kind_of(guest)
 
     def grows(way: Way) -> float:
-        room = table.rooms[way[0]]
-        return round(gradient.gradient(
-            room, room.without(kind, way[1]), mix), 9)
+        return round(gradient.Growth(table.rooms[way[0]], mix).by(
+            kind, way[1]), 9)
     return min(table.ways(guest), key=grows, default=None)
 
 

@@ -75,11 +75,10 @@ def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
 
     def choose(state: State, need: Need,
                ways: Sequence[Way]) -> Option | None:
-        before, kind = room_of(state), kind_of(need)
+        growth, kind = gradient.Growth(room_of(state), shares), kind_of(need)
         options = [
             # Rounded, so that equal ways stay in their order.
-            Option(0.0 - round(gradient.gradient(
-                before, before.without(kind, nodes), shares), 9), way, nodes)
+            Option(0.0 - round(growth.by(kind, nodes), 9), way, nodes)
             for way in ways if (nodes := state.place(need, way)) is not None]
         return max(options, key=lambda option: option.value, default=None)
     return choose
