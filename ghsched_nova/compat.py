@@ -1337,6 +1337,11 @@ def finish_live_migration(virtapi: Any, context: Any, instance: Any,
         source_bdms=objects.BlockDeviceMappingList(objects=[]))
 
 
+#: Fields of a guest node that Nova's fit looks at, beside its CPUs.
+_OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
+           'cpu_topology')
+
+
 def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
              node: int) -> bool:
     """Whether CPUs and memory of a host node suffice for a guest node."""
@@ -1351,6 +1356,20 @@ def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
     return bool(hardware.numa_fit_instance_to_host(
         _in_order(host_state.numa_topology, [node]), topology, {},
         limits=limits))
+
+
+def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
+    """Return, by guest node, the first guest node with the same needs."""
+    topology, first = spec.numa_topology, dict[Any, int]()
+    # Nova reserves the CPU of isolated emulator threads for the first.
+    isolates = bool(topology and 'emulator_threads_policy' in topology
+                    and topology.emulator_threads_policy)
+    return tuple(first.setdefault((
+        isolates and not number,
+        len(cell.cpuset), len(cell.pcpuset), *(
+            str(getattr(cell, name)) if name in cell else None
+            for name in _OF_FIT)), number)
+        for number, cell in enumerate(topology.cells if topology else ()))
 
 
 def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:

@@ -17,15 +17,48 @@ all items have a place is decided by augmenting paths (Kuhn's algorithm), in a
 time that grows with the product of items and choices, never exponentially.
 """
 
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Hashable
 from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
+import heapq
+import itertools
+import math
+from typing import Any
+from typing import TypeAlias
 from typing import TypeVar
 
 Place = TypeVar('Place', bound=Hashable)
 
+#: Cost of each place that an item may have, by item.
+Costs: TypeAlias = Sequence[Mapping[int, int]]
 
-def match(choices: Sequence[Sequence[Place]],
+#: Returns the rest of the key of a way, see :func:`in_order`.
+Rest: TypeAlias = Callable[[Sequence[int]], tuple[Any, ...]]
+
+
+#: Number of steps that are as long as noting one longer prefix of a way.
+PREFIX_STEPS = 5
+
+
+class Steps:
+    """Elementary steps of a search, with a limit that ends the search."""
+
+    def __init__(self, limit: float = math.inf) -> None:
+        self.taken = 0
+        self.limit = limit
+
+    @property
+    def are_left(self) -> bool:
+        """Whether the search may go on."""
+        return self.taken < self.limit
+
+
+def match(choices: Sequence[Collection[Place]],
           order: Iterable[int] | None = None) -> tuple[Place, ...] | None:
     """Return a distinct place for each item; None if there is no such way.
 
@@ -38,19 +71,21 @@ def match(choices: Sequence[Sequence[Place]],
     """
     item_at: dict[Place, int] = {}
     for item in range(len(choices)) if order is None else order:
-        if not _augment(choices, item, item_at, set()):
+        if not _augment(choices, item, item_at, set(), Steps()):
             return None
     place_of = {item: place for place, item in item_at.items()}
     return tuple(place_of[item] for item in range(len(choices)))
 
 
-def _augment(choices: Sequence[Sequence[Place]], item: int,
-             item_at: dict[Place, int], seen: set[Place]) -> bool:
+def _augment(choices: Sequence[Collection[Place]], item: int,
+             item_at: dict[Place, int], seen: set[Place],
+             steps: Steps) -> bool:
     """Give an item a place, moving other items; False if impossible.
 
     :param item_at: item by place, changed in place.
-    :param seen: places that have been tried for this path.
+    :param seen: places that are not to be moved, or have been tried.
     """
+    steps.taken += len(choices[item])
     for place in choices[item]:
         if place not in item_at:
             item_at[place] = item
@@ -59,7 +94,147 @@ def _augment(choices: Sequence[Sequence[Place]], item: int,
         if place in seen:
             continue
         seen.add(place)
-        if _augment(choices, item_at[place], item_at, seen):
+        if _augment(choices, item_at[place], item_at, seen, steps):
             item_at[place] = item
             return True
     return False
+
+
+#: The last place of a path, the distance of each place that is as near as
+#: that, and the place before each place.
+_Path: TypeAlias = tuple[int, dict[int, int], dict[int, int | None]]
+
+
+@dataclass(frozen=True)
+class Cheapest:
+    """A way of least cost, and the potentials that prove it.
+
+    The cost of each choice less the potentials of its item and its place is
+    never negative, and 0 on the way.
+    """
+
+    item_at: Mapping[int, int]
+    of_item: Sequence[int]
+    of_place: Mapping[int, int]
+
+    def order(self) -> tuple[int, ...]:
+        """Return the place of each item."""
+        place_of = {item: place for place, item in self.item_at.items()}
+        return tuple(place_of[item] for item in range(len(place_of)))
+
+    def excess(self, item: int, place: int, cost: int) -> int:
+        """Return by how much a choice makes any way dearer, at least."""
+        return cost - self.of_item[item] - self.of_place[place]
+
+
+def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
+    """Return a way of least cost; None if there is no way.
+
+    Shortest augmenting paths with potentials (the Hungarian method): the time
+    grows with the square of the number of items and with that of places.
+    """
+    of_item = [0] * len(costs)
+    of_place = dict.fromkeys(itertools.chain.from_iterable(costs), 0)
+    item_at: dict[int, int] = {}
+    for item in range(len(costs)):
+        path = _shortest_path(costs, item, Cheapest(item_at, of_item,
+                                                    of_place), steps)
+        if path is None:
+            return None
+        place, distance, before = path
+        of_item[item] += distance[place]
+        for other, near in distance.items():
+            if other in item_at:
+                of_item[item_at[other]] += distance[place] - near
+                of_place[other] -= distance[place] - near
+        while (previous := before[place]) is not None:
+            item_at[place], place = item_at[previous], previous
+        item_at[place] = item
+    return Cheapest(item_at, of_item, of_place)
+
+
+def _shortest_path(costs: Costs, item: int, known: Cheapest,
+                   steps: Steps) -> _Path | None:
+    """Return the path to the nearest free place; None if there is none."""
+    near: dict[int, int] = {}
+    done: dict[int, int] = {}
+    before: dict[int, int | None] = {}
+    last, base = None, 0
+    while True:
+        steps.taken += len(costs[item])
+        for place, cost in costs[item].items():
+            distance = base + known.excess(item, place, cost)
+            if place not in done and distance < near.get(place, distance + 1):
+                near[place], before[place] = distance, last
+        if not near:
+            return None
+        last = min(near, key=near.__getitem__)
+        base = done[last] = near.pop(last)
+        if last not in known.item_at:
+            return last, done, before
+        item = known.item_at[last]
+
+
+def in_order(costs: Costs, rest: Rest, steps: Steps
+             ) -> Iterator[tuple[tuple[Any, ...], tuple[int, ...]]]:
+    """Yield the ways with their keys, in order of key and then of places.
+
+    The key is the cost of the way, followed by ``rest`` of its places. The
+    first way comes whatever the limit of steps. No prefix is followed that
+    cannot be completed.
+
+    :param rest: returns the rest of the key for all places, and no more than
+        it for the first places of a way.
+    """
+    best = find_cheapest(costs, steps)
+    if best is None:
+        return
+    least = _cost(costs, best.order())
+    ways: list[Any] = [((least, *rest(())), (), best.item_at)]
+    is_first = True
+    while ways and (steps.are_left or is_first):
+        if not steps.are_left:
+            yield (least, *rest(best.order())), best.order()
+            return
+        key, places, item_at = heapq.heappop(ways)
+        moved = _moved(costs, places, item_at, steps)
+        if moved is None:
+            continue
+        item = len(places)
+        if item == len(costs):
+            is_first = False
+            yield key, places
+            continue
+        for place, cost in costs[item].items():
+            if moved.get(place, item) < item:
+                continue
+            steps.taken += PREFIX_STEPS
+            longer = (*places, place)
+            bound = (key[0] + best.excess(item, place, cost)
+                     if item + 1 < len(costs) else _cost(costs, longer))
+            heapq.heappush(ways, ((bound, *rest(longer)), longer, moved))
+
+
+def _cost(costs: Costs, places: Sequence[int]) -> int:
+    return sum(of_item[place]
+               for of_item, place in zip(costs, places, strict=True))
+
+
+def _moved(costs: Costs, places: Sequence[int], item_at: Mapping[int, int],
+           steps: Steps) -> Mapping[int, int] | None:
+    """Return a way that begins with some places; None if there is none.
+
+    :param item_at: a way that begins with all but the last of the places.
+    """
+    if not places:
+        return item_at
+    item, place = len(places) - 1, places[-1]
+    other = item_at.get(place)
+    if other == item:
+        return item_at
+    steps.taken += len(item_at)
+    moved = {at: one for at, one in item_at.items() if one != item}
+    moved[place] = item
+    if other is None or _augment(costs, other, moved, set(places), steps):
+        return moved
+    return None

@@ -104,16 +104,17 @@ def _share(taken: Taken) -> float:
 
 
 def together(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
-    """The cost of some nodes: of the worst of them, then of all.
+    """Return the cost of some nodes: of the worst of them, then of all.
 
-    Nothing where the cost of one is not known.
+    Empty if the cost of one is unknown. The order of the nodes does not
+    matter, not even by a rounding.
     """
     parts = [costs.get(node) for node in nodes]
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return ()
     worst, whole = ([function(values) for values in zip(*known, strict=True)]
-                    for function in (max, sum))
+                    for function in (max, math.fsum))
     return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
 
 

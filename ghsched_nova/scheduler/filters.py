@@ -22,11 +22,13 @@ ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter
     enabled_filters = ...,PciPassthroughFilter,GhschedNUMATopologyFilter
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 from nova import exception
@@ -51,6 +53,7 @@ from ghsched_placement import keys
 from ghsched_placement.lack import Gathered
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
+from ghsched_placement import node_assignment
 from ghsched_placement import request
 
 LOG = logging.getLogger(__name__)
@@ -166,9 +169,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return CPU_POLICY
         candidates.fan_out(view.allocation_candidates, wanted.vfs)
         room = _Room(view, spec)
-        placed, refusal = candidates.place(view.allocation_candidates, wanted,
-                                           _host(view), room.holds,
-                                           fragments.cost(view, spec))
+        placed, refusal = node_assignment.place(
+            view.allocation_candidates, wanted, _host(view), room.holds,
+            fragments.cost(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
@@ -177,7 +180,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _keep_first_fit(self, view: HostStateView, spec: compat.RequestSpec,
                         wanted: Wanted,
-                        placed: Sequence[Placed]) -> Lack | None:
+                        placed: Iterable[Placed]) -> Lack | None:
         """Try each way to give guest nodes their host nodes once.
 
         The limits hold the claim to that way, whatever PFs are chosen.
@@ -185,13 +188,19 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         limit = compat.config().ghsched.max_candidates_per_host
         refusal: Lack | None = None
         free = _Free(view.uuid)
-        for items in candidates.by_nodes(placed, wanted):
+        tried: set[Any] = set()
+        for way in placed:
+            key = way.order(), way.others
+            if key in tried:
+                continue
             if view.claimed:
-                items = [item for item in items if free.holds(item.candidate)]
-                if not items:
+                found = list(filter(free.holds, way.candidates))
+                if not found:
                     refusal = refusal or TAKEN
                     continue
-            for item in _unlike(items, view, spec):
+                way = dataclasses.replace(way, candidates=found)
+            tried.add(key)
+            for item in _unlike(way, view, spec):
                 kept = _fit(view, spec, item, wanted.near)
                 if isinstance(kept, Placed):
                     view.allocation_candidates = [kept.candidate]
@@ -203,35 +212,40 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         return refusal
 
 
-def _unlike(items: Sequence[Placed], view: HostStateView,
+def _unlike(way: Placed, view: HostStateView,
             spec: compat.RequestSpec) -> Sequence[Placed]:
-    """Return candidates of the same nodes that Nova's fit may tell apart.
+    """Return a way once for each set of PFs that Nova's fit may tell apart.
 
     Where its affinity policy is no more than a preference, it takes whatever
     PFs are given; else it goes by their nodes.
     """
     if not pci_requests.bound_to_nodes(spec.pci_requests):
-        return items[:1]
+        return (way,)
     node_of = compat.pool_nodes(view)
     found: dict[Any, Placed] = {}
-    for item in items:
-        found.setdefault(tuple(sorted(
-            str(node_of.get(pf)) for pf in item.pfs)), item)
+    for candidate in way.candidates:
+        providers = itertools.chain(*candidate['mappings'].values())
+        found.setdefault(
+            tuple(sorted(str(node_of[provider]) for provider in providers
+                         if provider in node_of)),
+            dataclasses.replace(way, candidates=(candidate,)))
     return tuple(found.values())
 
 
 class _Room:
-    """Which host nodes have CPUs and memory for which guest nodes.
+    """Host nodes that have CPUs and memory for guest nodes.
 
-    Known once for each pair, it spares most of the fits.
+    Known once for each kind of guest node, it spares most of the fits.
     """
 
     def __init__(self, view: HostStateView, spec: compat.RequestSpec) -> None:
         self._view, self._spec = view, spec
+        self._kinds = compat.kinds_of_cells(spec)
         self._known: dict[tuple[int, int], bool] = {}
 
     def holds(self, guest_node: int, node: int) -> bool:
-        pair = guest_node, node
+        """Whether a host node has room for a guest node."""
+        pair = self._kinds[guest_node], node
         if pair not in self._known:
             self._known[pair] = compat.has_room(self._view, self._spec, *pair)
         return self._known[pair]

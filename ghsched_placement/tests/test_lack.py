@@ -313,3 +313,26 @@ class FiltersTest(base.TestCase):
     def test_hosts_that_no_filter_saw(self):
         self.assertIn('room on 3 hosts, which the request excludes',
                       self.find())
+
+
+class GatheredTest(base.TestCase):
+
+    def test_lines_of_hosts_refused_for_one_reason_are_one(self):
+        gathered = lack.Gathered()
+        for host in ('a', 'b', 'c'):
+            gathered.add(host, lack.Lack(None, 'x', reason='too full'))
+        gathered.add('d', lack.Lack(None, 'x', reason='no topology'))
+        self.assertEqual(
+            ['ghsched: flavor f refused on 3 hosts (a, b, c): too full',
+             'ghsched: flavor f refused on 1 host (d): no topology'],
+            gathered.lines('f'))
+
+    def test_lines_of_a_thousand_hosts_are_short(self):
+        gathered = lack.Gathered()
+        for number in range(1000):
+            gathered.add(f'host{number}',
+                         lack.Lack(None, 'x', reason='too full'))
+        (line,) = gathered.lines('f')
+        self.assertIn('1000 hosts', line)
+        self.assertIn('and 995 more', line)
+        self.assertLess(len(line), 160)

@@ -26,6 +26,7 @@ import itertools
 from ghsched_nova.lab.planner.need import Need
 from ghsched_nova.lab.planner.state import State
 from ghsched_placement import candidates
+from ghsched_placement import node_assignment
 from ghsched_placement import request as requests
 from ghsched_placement import vfs
 
@@ -56,11 +57,11 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
         for suffix, place in places.items()}}
         for places in itertools.islice(found.all(), _MOST_OFFERS)]
     candidates.fan_out(answer, wanted.vfs)
-    ways, _refusal = candidates.place(
+    ways, _refusal = node_assignment.place(
         answer, wanted,
         host.for_candidates(lambda place: host.providers[place].uuid),
         has_room)
-    return ways
+    return list(ways)
 
 
 def pfs(state: State, need: Need) -> dict[str, list[vfs.Pf]]:

@@ -26,7 +26,12 @@ from ghsched_nova.lab.planner.state import Slot
 from ghsched_nova.lab.planner.state import State
 from ghsched_nova.lab.planner.state import Way
 from ghsched_placement import candidates
+from ghsched_placement import matching
+from ghsched_placement import node_assignment
 from ghsched_placement import vfs
+
+#: Maximum number of steps to find the ways on one host.
+_STEPS = 10 ** 6
 
 _NAMESPACE = uuid.UUID('0f0b5d1c-8a3e-5b3a-9a52-3d2f7f5f9a60')
 
@@ -99,15 +104,23 @@ class Stage:
         for candidate in answer['allocation_requests']:
             number, _ = self._where[next(iter(candidate['allocations']))]
             of_host[number].append(candidate)
-        return [self._ways(number, found, need.wanted(locality))
+        return [self._ways(number, found, need, need.wanted(locality))
                 for number, found in enumerate(of_host)]
 
-    def _ways(self, number: int, found: list[dict[str, Any]],
+    def _ways(self, number: int, found: list[dict[str, Any]], need: Need,
               wanted: candidates.Wanted) -> list[Way]:
         candidates.fan_out(found, wanted.vfs)
-        placed, _ = candidates.place(found, wanted, self._host(number))
-        ways = (Way(item.order(), self._takes(item.candidate))
-                for item in placed)
+        state, guest = self._states[number], need.guest
+
+        def has_room(guest_node: int, node: int) -> bool:
+            return not state.host.cells or not guest.needs or not (
+                state.short_of(node, guest.needs[guest_node],
+                               guest.page_size))
+        placed, _ = node_assignment.place(
+            found, wanted, self._host(number), has_room,
+            steps=matching.Steps(_STEPS))
+        ways = (Way(item.order(), self._takes(candidate))
+                for item in placed for candidate in item.candidates)
         return list(dict.fromkeys(ways))
 
     def _takes(self, candidate: Mapping[str, Any],

@@ -207,6 +207,34 @@ class PlaceTest(base.TestCase):
         self.assertEqual((), compat.guest_cells(None))
 
 
+class KindsOfCellsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        objects.register_all()
+
+    def kinds(self, *cells, **values):
+        """Return the kinds of guest nodes of some CPUs and memory."""
+        return compat.kinds_of_cells(objects.RequestSpec(
+            numa_topology=objects.InstanceNUMATopology(cells=[
+                objects.InstanceNUMACell(
+                    id=number, cpuset=set(), pcpuset=set(range(cpus)),
+                    memory=memory) for number, (cpus, memory)
+                in enumerate(cells)], **values)))
+
+    def test_kinds_of_cells_with_the_same_needs_are_one(self):
+        self.assertEqual((0, 1, 0, 3, 1), self.kinds(
+            (2, 512), (1, 512), (2, 512), (2, 256), (1, 512)))
+
+    def test_kinds_of_cells_with_isolated_emulator_threads_differ(self):
+        self.assertEqual((0, 1, 1), self.kinds(
+            *[(2, 512)] * 3, emulator_threads_policy='isolate'))
+
+    def test_kinds_of_cells_without_a_topology_are_none(self):
+        self.assertEqual((), compat.kinds_of_cells(objects.RequestSpec(
+            numa_topology=None)))
+
+
 class ClaimTest(base.TestCase):
     """What a claim asks Placement, for a guest with allocations or without."""
 

@@ -1,0 +1,490 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Ways to give the guest NUMA nodes of a candidate host NUMA nodes (pure).
+
+A candidate names the host NUMA node of a guest NUMA node that has a request
+group of its own. The other guest nodes may be on any host node that is near
+enough to their VFs and has room for them. Candidates that leave the same
+choices are handled once: a matching decides whether there is a way to give
+each guest node a host node of its own. The ways are found while they are asked
+for, the best first, within a number of steps.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field
+import heapq
+import itertools
+import math
+from typing import Any
+from typing import TypeAlias
+
+from ghsched_placement.candidates import Cost
+from ghsched_placement.candidates import Far
+from ghsched_placement.candidates import HasRoom
+from ghsched_placement.candidates import Host
+from ghsched_placement.candidates import no_room
+from ghsched_placement.candidates import ONE_NODE_FOR_TWO
+from ghsched_placement.candidates import Placed
+from ghsched_placement.candidates import TOO_FAR
+from ghsched_placement.candidates import UNKNOWN_DEVICES
+from ghsched_placement.candidates import UNKNOWN_NODES
+from ghsched_placement.candidates import Wanted
+from ghsched_placement.lack import Lack
+from ghsched_placement import matching
+from ghsched_placement import names
+from ghsched_placement import node_choice
+from ghsched_placement.request import LOCALITIES
+
+#: Maximum number of ways that are compared by their cost to others. Where
+#: more are equal in all that ranks before, the numbers of the nodes decide.
+MAX_COSTED = 100
+
+#: Number of steps that are as long as the cost of one guest node.
+COST_STEPS = 25
+
+#: Maximum number of steps of one search; about 20 ms of a processor.
+MAX_STEPS = 25000
+
+#: Number of steps that are left for the search once the candidates are read.
+MIN_SEARCH_STEPS = 5000
+
+
+def _always(_guest_node: int, _node: int) -> bool:
+    return True
+
+
+def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
+          host: Host, has_room: HasRoom | None = None,
+          cost: Cost | None = None,
+          steps: matching.Steps | None = None,
+          ) -> tuple[Iterator[Placed], Lack | None]:
+    """Return the ways in order of rank, and the reason if there is none.
+
+    The ways are found while they are asked for.
+
+    :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``,
+        after :func:`fan_out`.
+    :param has_room: left out, every host node has room.
+    :param cost: left out, the nodes with the lowest numbers come first.
+    :param steps: limit of the search; :data:`MAX_STEPS` if left out.
+    """
+    steps = steps or matching.Steps(MAX_STEPS)
+    reader = _Reader(wanted, host, has_room or _always)
+    alike: dict[Rows, list[Mapping[str, Any]]] = {}
+    refusals: Counter[Lack] = Counter()
+    for candidate in candidates:
+        rows = reader.read(candidate['mappings'], steps)
+        if isinstance(rows, Lack):
+            refusals[rows] += 1
+        else:
+            alike.setdefault(rows, []).append(candidate)
+    steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
+    for rows in [rows for rows in alike if not reader.have_a_way(rows)]:
+        refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
+    if alike:
+        return _Ways(wanted, host, reader, alike, steps).in_order(cost), None
+    if not refusals:
+        return iter(()), UNKNOWN_NODES
+    return iter(()), min(refusals, key=lambda refusal: (
+        _MEANING.index(refusal) if refusal in _MEANING else -1,
+        -refusals[refusal], refusal.reason))
+
+
+#: Reasons that say much about a request come before those that say little;
+#: one that is not in here (nodes that are full) comes first.
+_MEANING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES, UNKNOWN_NODES)
+
+
+class _Row:
+    """Host nodes that one guest node may have.
+
+    :ivar costs: distance of the VFs as one number by node, see
+        :meth:`_Reader.parts`.
+    :ivar nodes: all of them.
+    :ivar best: node of least cost.
+    :ivar least: its cost.
+    :ivar more: by how much any other node is dearer; 0 without another.
+    """
+
+    def __init__(self, costs: Mapping[int, int]) -> None:
+        self.costs = costs
+        self.nodes = frozenset(costs)
+        self.best, *others = sorted(costs, key=costs.__getitem__)
+        self.least = costs[self.best]
+        self.more = costs[others[0]] - self.least if others else 0
+
+
+#: Providers of a guest node on which nothing is requested.
+_NO_GROUP: tuple[Any, tuple[str, ...]] = None, ()
+
+#: A row of each guest node, in their order.
+Rows: TypeAlias = tuple[_Row, ...]
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """Request groups of a guest NUMA node.
+
+    :param suffix: of the group whose provider is the host node; empty if
+        nothing is requested on the guest node.
+    :param may_lack: whether a candidate may lack that group.
+    :param vfs: suffixes, one per VF.
+    :param rows: rows that are known, by providers and by host nodes.
+    """
+
+    number: int
+    suffix: str
+    may_lack: bool
+    vfs: tuple[str, ...]
+    rows: dict[Any, _Row | Lack] = field(default_factory=dict)
+
+
+class _Reader:
+    """Reads the choices of guest nodes out of candidates of one host."""
+
+    def __init__(self, wanted: Wanted, host: Host,
+                 has_room: HasRoom) -> None:
+        self._host, self._has_room = host, has_room
+        self._most_far = LOCALITIES.index(wanted.locality)
+        self._with_pfs = set(host.node_of_pf.values())
+        self._ways: dict[Any, bool] = {}
+        self.guests = tuple(_guests(wanted))
+        #: Steps that are as long as reading a candidate.
+        self._size = 1 + sum(1 + len(guest.vfs) // 8
+                             for guest in self.guests if guest.suffix)
+        #: More than VFs and guest nodes, so that sums of costs keep apart.
+        self._unit = 1 + len(self.guests) + sum(
+            vf.count for vf in wanted.vfs)
+
+    def read(self, mappings: Mapping[str, Sequence[str]],
+             steps: matching.Steps) -> Rows | Lack:
+        """Return the rows of the guest nodes, or why there are none."""
+        steps.taken += self._size
+        found = []
+        for guest in self.guests:
+            key = _NO_GROUP
+            if guest.suffix:
+                providers = mappings.get(guest.suffix)
+                key = (providers[0] if providers else providers,
+                       tuple([mappings[suffix][0] for suffix in guest.vfs
+                              if suffix in mappings]))
+            row = guest.rows.get(key)
+            if row is None:
+                steps.taken += len(self._host.node_of_numa)
+                row = guest.rows[key] = self._row(guest, *key)
+            found.append(row)
+        rows = tuple([row for row in found if isinstance(row, _Row)])
+        if len(rows) == len(found):
+            return rows
+        lacks = [row for row in found if isinstance(row, Lack)]
+        return next((lack for lack in (UNKNOWN_NODES, UNKNOWN_DEVICES,
+                                       TOO_FAR) if lack in lacks), lacks[0])
+
+    def _row(self, guest: _Guest, provider: Any,
+             pfs: tuple[str, ...]) -> _Row | Lack:
+        """Return the host nodes that a guest node may have.
+
+        :param provider: UUID of the only one, if its group names it.
+        :param pfs: UUIDs of the PFs of its VFs.
+        """
+        nodes = self._host.node_of_numa
+        if provider is None and guest.may_lack:
+            some = list(nodes.values())
+        elif provider in nodes:
+            some = [nodes[provider]]
+        else:
+            return UNKNOWN_NODES
+        if len(pfs) < len(guest.vfs) or not (
+                self._host.node_of_pf.keys() >= set(pfs)):
+            return UNKNOWN_DEVICES
+        devices = Counter(map(self._host.node_of_pf.__getitem__, pfs))
+        key = provider, frozenset(devices.items())
+        if key not in guest.rows:
+            near = self._near(some, devices)
+            open_to = [node for node in near
+                       if self._has_room(guest.number, node)]
+            wasted = () if guest.vfs else self._with_pfs
+            guest.rows[key] = (
+                TOO_FAR if not near else no_room(near) if not open_to
+                else _Row({node: near[node] * self._unit + (node in wasted)
+                           for node in open_to}))
+        return guest.rows[key]
+
+    def _near(self, nodes: Iterable[int],
+              devices: Mapping[int | None, int]) -> dict[int, int]:
+        """Return the distance of VFs by node, of those near enough.
+
+        :param devices: number of VFs by host node.
+        """
+        found = {}
+        for node in nodes:
+            far = [0, 0, 0]
+            for device_node, count in devices.items():
+                far[self._host.distance(node, device_node)] += count
+            if not any(far[self._most_far + 1:]):
+                found[node] = far[2] * self._unit + far[1] + far[2]
+        return dict(sorted(found.items(), key=lambda item: (item[1],
+                                                            item[0])))
+
+    def parts(self, cost: int) -> tuple[Far, int]:
+        """Return the far VFs and the wasted nodes of a sum of costs."""
+        cost, wasted = divmod(cost, self._unit)
+        off_socket, off_node = divmod(cost, self._unit)
+        return (off_node, off_socket), wasted
+
+    def have_a_way(self, rows: Rows) -> bool:
+        """Whether each guest node can have a host node of its own."""
+        key = tuple([row.nodes for row in rows])
+        if key not in self._ways:
+            self._ways[key] = matching.match(
+                [row.costs for row in rows]) is not None
+        return self._ways[key]
+
+
+def _guests(wanted: Wanted) -> Iterator[_Guest]:
+    """Yield the guest nodes; none if nothing requested is on a node.
+
+    Without a group that names it, a guest node has only VFs, or nothing of
+    this project's.
+    """
+    if not wanted.suffixes:
+        return
+    for number in sorted({*range(wanted.guest_nodes), *wanted.suffixes}):
+        suffix = wanted.suffixes.get(number, '')
+        yield _Guest(number, suffix, suffix in (
+            '', names.node_suffix(number)), tuple(
+            itertools.chain.from_iterable(
+                vf.suffixes() for vf in wanted.vfs
+                if vf.guest_node == number)))
+
+
+def _least_cost(rows: Rows) -> int:
+    """Return a cost that no way is below.
+
+    Of the guest nodes with the same best node, all but one have a dearer one.
+    """
+    least, most = 0, dict[int, int]()
+    for row in rows:
+        least += row.least
+        if row.more:
+            known = most.get(row.best, 0)
+            most[row.best] = max(known, row.more)
+            least += min(known, row.more)
+    return least
+
+
+class _Loads:
+    """The part of a rank that depends on the set of host nodes alone.
+
+    :param count: number of guest nodes.
+    """
+
+    def __init__(self, host: Host, count: int,
+                 steps: matching.Steps) -> None:
+        self._host, self._count, self._steps = host, count, steps
+        self._nodes = frozenset(host.node_of_numa.values())
+        #: Nodes with their loads, by figure, the least loaded first; empty
+        #: if the load of one is unknown.
+        self._least_loaded: list[list[tuple[float, int]]] = []
+        if self._nodes <= host.busy.keys():
+            self._least_loaded = [
+                sorted(zip(loads, self._nodes, strict=True)) for loads in zip(
+                    *map(host.busy.__getitem__, self._nodes), strict=True)]
+        self._known: dict[frozenset[int], tuple[Any, ...]] = {}
+
+    def of(self, nodes: Sequence[int]) -> tuple[Any, ...]:
+        """Return sockets, load and turn of some nodes, or the least of them.
+
+        :param nodes: those of the first guest nodes.
+        """
+        key = frozenset(nodes)
+        found = self._known.get(key)
+        if found is None:
+            self._steps.taken += len(self._nodes)
+            missing = self._count - len(nodes)
+            busy = (self._least(key, missing) if missing
+                    else node_choice.together(nodes, self._host.busy))
+            found = self._known[key] = (self._sockets(key, missing),
+                                        *node_choice.parts(busy))
+        return found
+
+    def _sockets(self, nodes: frozenset[int], missing: int) -> int:
+        """Return the least number of sockets with some nodes and more."""
+        socket_of = self._host.socket_of
+        used = {socket_of.get(node) for node in nodes}
+        free = Counter(socket_of.get(node) for node in self._nodes - nodes)
+        missing -= sum(free.pop(socket, 0) for socket in used)
+        found = len(used)
+        for count in sorted(free.values(), reverse=True):
+            if missing <= 0:
+                break
+            missing -= count
+            found += 1
+        return found
+
+    def _least(self, nodes: frozenset[int], missing: int
+               ) -> node_choice.Cost:
+        """Return the least load of some nodes and as many as are missing.
+
+        Each figure by itself: no set of nodes has less of any.
+        """
+        if not self._least_loaded:
+            return ()
+        worst, whole = [], []
+        for figure, loads in enumerate(self._least_loaded):
+            values = [self._host.busy[node][figure] for node in nodes]
+            values += itertools.islice(
+                (load for load, node in loads if node not in nodes), missing)
+            worst.append(max(values))
+            whole.append(math.fsum(values))
+        return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
+
+
+#: A way of some rows: cost, sockets, load and turn; nodes; rows.
+_Way: TypeAlias = tuple[tuple[Any, ...], tuple[int, ...], Rows]
+
+
+#: Ways, and their cost to others by order of nodes if it was compared.
+_Costed: TypeAlias = tuple[Mapping[tuple[int, ...], tuple[float, ...]],
+                           Iterable[_Way]]
+
+
+class _Ways:
+    """All ways of the candidates of a host.
+
+    :param alike: candidates by their rows.
+    """
+
+    def __init__(self, wanted: Wanted, host: Host, reader: _Reader,
+                 alike: Mapping[Rows, Sequence[Mapping[str, Any]]],
+                 steps: matching.Steps) -> None:
+        self._host, self._reader = host, reader
+        self._alike, self._steps = alike, steps
+        self._ours = wanted.ours()
+        self._vfs = tuple(itertools.chain.from_iterable(
+            vf.suffixes() for vf in wanted.vfs))
+        self._loads = _Loads(host, len(reader.guests), steps)
+        self._groups: dict[Rows, list[tuple[Any, ...]]] = {}
+        self._found = False
+
+    def in_order(self, cost: Cost | None) -> Iterator[Placed]:
+        """Yield the ways in order of rank."""
+        for costs, ways in self._costed(cost):
+            by_order = itertools.groupby(ways, key=lambda way: way[:2])
+            for (key, order), same in by_order:
+                yield from self._placed(key, order, costs.get(order, ()), [
+                    rows for _key, _order, rows in same])
+
+    def _costed(self, cost: Cost | None) -> Iterator[_Costed]:
+        """Yield ways that are equal but for their cost, in order of it."""
+        if cost is None:
+            yield {}, self._merged()
+            return
+        # All but the turn, which counts after the cost.
+        for _key, ways in itertools.groupby(
+                self._merged(), key=lambda way: way[0][:-1]):
+            yield self._by_cost(ways, cost)
+
+    def _by_cost(self, ways: Iterator[_Way], cost: Cost) -> _Costed:
+        costs: dict[tuple[int, ...], tuple[float, ...]] = {}
+        first = []
+        for way in ways:
+            first.append(way)
+            costs[way[1]] = ()
+            if len(costs) > self._most_costed(way[1]):
+                return {}, itertools.chain(first, ways)
+        self._steps.taken += COST_STEPS * sum(map(len, costs))
+        costs = {order: cost(order) for order in costs}
+        return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
+
+    def _most_costed(self, order: Sequence[int]) -> float:
+        """Return the number of ways whose cost there are steps left for."""
+        each = COST_STEPS * max(1, len(order))
+        return min(MAX_COSTED,
+                   (self._steps.limit - self._steps.taken) / each)
+
+    def _merged(self) -> Iterator[_Way]:
+        """Yield the ways of all rows in order of key and nodes.
+
+        Rows are searched when no others can have a better way.
+        """
+        heap: list[Any] = []
+        for number, rows in enumerate(self._alike):
+            least = _least_cost(rows)
+            heap.append(((least, *self._loads.of(())), (), number, rows, None))
+        heapq.heapify(heap)
+        while heap:
+            key, order, number, rows, ways = heapq.heappop(heap)
+            if ways is not None:
+                yield key, order, rows
+            elif self._steps.are_left or not self._found:
+                ways = matching.in_order([row.costs for row in rows],
+                                         self._loads.of, self._steps)
+            found = next(ways, None) if ways is not None else None
+            if found is not None:
+                self._found = True
+                heapq.heappush(heap, (*found, number, rows, ways))
+
+    def _placed(self, key: tuple[Any, ...], order: tuple[int, ...],
+                cost: tuple[float, ...],
+                several: Sequence[Rows]) -> Iterator[Placed]:
+        """Yield the ways with some nodes, the fewest PFs first."""
+        groups = [group for rows in several for group in self._grouped(rows)]
+        far, wasted = self._reader.parts(key[0])
+        for _number, pfs, others, found in sorted(
+                groups, key=lambda group: group[:3]):
+            yield Placed(
+                {guest.number: node for guest, node
+                 in zip(self._reader.guests, order, strict=True)},
+                found, others, far, wasted,
+                len({self._host.socket_of.get(node) for node in order}), pfs,
+                cost, node_choice.together(order, self._host.busy))
+
+    def _grouped(self, rows: Rows) -> list[tuple[Any, ...]]:
+        """Return candidates in groups with the same other providers.
+
+        :returns: number of PFs and PFs of the first of each group, the other
+            providers, and the candidates with the fewest PFs first.
+        """
+        if rows not in self._groups:
+            groups: dict[Any, list[Any]] = {}
+            for candidate in self._alike[rows]:
+                self._steps.taken += len(candidate['mappings'])
+                mappings = candidate['mappings']
+                pfs = tuple([mappings.get(suffix, ('',))[0]
+                             for suffix in self._vfs])
+                groups.setdefault(self._others(mappings), []).append(
+                    (len(set(pfs)), pfs, candidate))
+            self._groups[rows] = []
+            for others, found in groups.items():
+                found.sort(key=lambda one: one[:2])
+                self._groups[rows].append((*found[0][:2], others, [
+                    candidate for _number, _pfs, candidate in found]))
+        return self._groups[rows]
+
+    def _others(self, mappings: Mapping[str, Sequence[str]]
+                ) -> tuple[Any, ...]:
+        """Return the providers of groups that are not of this project.
+
+        Devices of ``pci_passthrough:alias`` are groups of their own, so two
+        candidates on the same nodes can still differ in what Nova has to fit.
+        """
+        return tuple(sorted([
+            (suffix, tuple(providers))
+            for suffix, providers in mappings.items()
+            if suffix and suffix not in self._ours]))
