@@ -116,7 +116,11 @@ OPTS: list[cfg.Opt] = [
              'strangers to those that are there: they serve the same users '
              'or the same clock. A day shows too few of the times when they '
              'are busy together to rely on less, unless guests are known '
-             'to have nothing in common. Used by nova-compute.'),
+             'to have nothing in common. With more than 0 the guests of one '
+             'project count as replicas of one service, which may all be '
+             'busy at once: a node whose guests are all of one project '
+             'promises no more than what is kept for bursts. Used by '
+             'nova-compute.'),
     cfg.FloatOpt(
         'burst_safety', default=1.2, min=1.0, max=10.0,
         help='How many times as busy as has been measured guests are taken '

@@ -87,10 +87,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Share:
-    """What a guest uses of its burst in one period, percent of the node."""
+    """Use of a guest's burst in one period.
+
+    :param promised: percent of the node.
+    :param used: percent of the node.
+    :param project: UUID of the guest's project; empty where it is unknown.
+    """
 
     promised: int
     used: float
+    project: str = ''
 
 
 @dataclass(frozen=True)

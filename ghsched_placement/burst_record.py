@@ -26,8 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from ghsched_placement import burst
+from ghsched_placement import burst_projects
 
 VERSION = 1
+
+_UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError,
+               TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Record:
     :param lowest: the least that was allowed in each hour of the window.
         What is offered is no more than the least of these: a few quiet
         hours are no reason, as guests stay when they are over.
+    :param uses: use of bursts by project.
     """
 
     hours: tuple[burst.Hour, ...] = ()
@@ -51,6 +56,7 @@ class Record:
     offered: int = 0
     chance: float | None = None
     lowest: tuple[tuple[int, int], ...] = ()
+    uses: burst_projects.Uses = burst_projects.Uses()
 
     @property
     def total(self) -> burst.Hour:
@@ -88,31 +94,46 @@ def advance(before: Record, hour: int, now: Period,
     hours = burst.added(before.hours, burst.period(
         hour, shares, now.pool, now.full), limits.window)
     found = burst.measured(hours, limits)
-    lowest = burst.lowest(before.lowest, hour, burst.allowed(
-        hours, now.pool, limits), limits.window)
+    uses = before.uses if now.shares is None else burst_projects.advance(
+        before.uses, hour, shares, limits.window)
+    lowest = burst.lowest(before.lowest, hour, min(
+        burst.allowed(hours, now.pool, limits),
+        burst_projects.allowed(uses, now.pool, limits)), limits.window)
     return Record(
         hours, now.pool, promised,
         burst.settled(before.offered, min(least for _, least in lowest)),
         None if found is None
-        else burst.short_chance(found, promised, now.pool, limits), lowest)
+        else burst.short_chance(found, promised, now.pool, limits), lowest,
+        uses)
 
 
 def write(records: Mapping[int, Record]) -> str:
-    """Of the nodes of a host."""
-    return json.dumps({'version': VERSION, 'nodes': {
-        str(node): dataclasses.asdict(record)
-        for node, record in sorted(records.items())}})
+    """Return the JSON of the records of a host, by NUMA node.
+
+    What is known by project stands beside the nodes: releases that know
+    nothing of projects refuse a node with a name that is new to them.
+    """
+    nodes = {str(node): dataclasses.asdict(record)
+             for node, record in sorted(records.items())}
+    return json.dumps({'version': VERSION, 'nodes': nodes, 'projects': {
+        node: record.pop('uses') for node, record in nodes.items()}})
 
 
 def read(text: str) -> dict[int, Record]:
-    """The reverse of :func:`write`; empty where that makes no sense."""
+    """Return the records of :func:`write`, of any release.
+
+    Empty where the text is not readable; without uses by project where those
+    are not.
+    """
     try:
         found = json.loads(text)
         if found['version'] != VERSION:
             return {}
-        return {int(node): _record(one)
-                for node, one in found['nodes'].items()}
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        uses = _uses(found)
+        return {int(node): dataclasses.replace(
+            _record(one), uses=uses.get(node, burst_projects.Uses()))
+            for node, one in found['nodes'].items()}
+    except _UNREADABLE:
         return {}
 
 
@@ -124,8 +145,24 @@ def of_file(path: Path | None) -> dict[int, Record]:
         return {}
 
 
+def _uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
+    try:
+        return {node: burst_projects.from_mapping(one)
+                for node, one in found['projects'].items()}
+    except _UNREADABLE:
+        return {}
+
+
 def _record(found: Mapping[str, Any]) -> Record:
-    hours = tuple(burst.Hour(**hour) for hour in found['hours'])
+    """Return a record without what this release does not know."""
+    hours = tuple(burst.Hour(**_known(burst.Hour, hour))
+                  for hour in found['hours'])
     lowest = tuple((int(hour), int(least))
                    for hour, least in found.get('lowest', ()))
-    return Record(**{**found, 'hours': hours, 'lowest': lowest})
+    return Record(**{**_known(Record, found), 'hours': hours,
+                     'lowest': lowest})
+
+
+def _known(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)} - {'uses'}
+    return {name: value for name, value in found.items() if name in names}

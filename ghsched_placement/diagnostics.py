@@ -92,6 +92,8 @@ class HostNode:
     :param bursts_periods: measured over the window.
     :param bursts_over: those in which bursts used all of the pool.
     :param bursts_short: those in which the node was full besides.
+    :param bursts_largest_project: percent that the guests of one project are
+        promised as bursts at most.
     """
 
     host_node: int
@@ -104,6 +106,7 @@ class HostNode:
     bursts_periods: int | None = None
     bursts_over: int | None = None
     bursts_short: int | None = None
+    bursts_largest_project: int | None = None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,10 @@ _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _REALTIME = f'{{{NAMESPACE}}}realtime'
 _BOOLEAN = {'true': True, 'false': False}
+#: Owner in the metadata that Nova writes (nova/virt/libvirt/config.py,
+#: LibvirtConfigGuestMetaNovaOwner): the project of the instance.
+_PROJECT = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
+            '{*}owner/{*}project')
 #: Attributes of a node that are its policy.
 _VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).packed())
 #: Says that a domain shares its control group.
@@ -173,6 +177,17 @@ def of(domain: etree._Element) -> DomainPolicy | None:
         raise MetadataError(
             'the ghsched policy in the metadata of the domain cannot be '
             f'read: {error!r}') from error
+
+
+def project(domain: etree._Element) -> str:
+    """Return the UUID of the project that has a server in Nova.
+
+    Empty where the domain is not of Nova.
+
+    :param domain: root element of the XML.
+    """
+    element = domain.find(_PROJECT)
+    return '' if element is None else str(element.get('uuid', ''))
 
 
 def move(xml: str, new_node: Mapping[int, int]) -> str:

@@ -41,7 +41,9 @@ _METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
     ('periods_over', 'Periods of the window in which bursts used all that is '
      'there for them.', lambda record: record.total.over),
     ('periods_short', 'Periods of the window in which the node was full '
-     'besides.', lambda record: record.total.short))
+     'besides.', lambda record: record.total.short),
+    ('largest_project_percent', 'Share of a node that guests of one project '
+     'are promised as bursts at most.', lambda record: record.uses.largest))
 
 
 class Collector(registry.Collector):

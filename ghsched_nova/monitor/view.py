@@ -101,6 +101,7 @@ class Guest:
     :param server: the name of the server in Nova; empty where it is not
         known.
     :param devices: PCI addresses of its passthrough devices on the host.
+    :param project: UUID of its project in Nova; empty where it is not known.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Guest:
     cells: tuple[Cell, ...] = ()
     server: str = ''
     devices: tuple[str, ...] = ()
+    project: str = ''
 
     @property
     def title(self) -> str:

@@ -131,5 +131,6 @@ def shares(guests: Iterable[view.GuestUsage], node: int,
             if row.used.rate is None or not capacity or row.nodes != (node,):
                 return None
             used = 100 * row.used.rate / capacity - row.asked.minimum
-            found.append(burst.Share(row.asked.burst, max(0.0, used)))
+            found.append(burst.Share(row.asked.burst, max(0.0, used),
+                                     guest.guest.project))
     return found

@@ -231,7 +231,8 @@ def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
         'bursts_pool': record.pool, 'bursts_promised': record.promised,
         'bursts_offered': record.offered, 'bursts_chance': record.chance,
         'bursts_periods': total.periods, 'bursts_over': total.over,
-        'bursts_short': total.short}
+        'bursts_short': total.short,
+        'bursts_largest_project': record.uses.largest}
 
 
 def _guest_nodes(row: view.GuestNode, shared: str, right: Mapping[int, bool]

@@ -115,13 +115,15 @@ def known(running: Iterable[desired.Running]
 
 
 def guests(running: Iterable[desired.Running]) -> list[view.Guest]:
-    """The same guests, as bandwidth is attributed to them."""
+    """Return the guests that bandwidth is attributed to."""
     found = []
     for one in running:
+        policy, project = None, ''
         try:
             policy = one.policy
+            project = metadata.project(one.root) if policy else ''
         except (metadata.MetadataError, etree.XMLSyntaxError):
-            policy = None
+            pass
         found.append(view.Guest(one.domain.name, one.domain.uuid,
-                                one.domain.id, policy))
+                                one.domain.id, policy, project=project))
     return found

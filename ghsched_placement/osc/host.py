@@ -196,7 +196,8 @@ def _bursts(node: capacity.Node,
         'kept_percent': stock.total, 'promised_percent': stock.used,
         'free_percent': stock.free, 'short_chance': real.bursts_chance,
         'periods': real.bursts_periods, 'periods_over': real.bursts_over,
-        'periods_short': real.bursts_short}
+        'periods_short': real.bursts_short,
+        'largest_project_percent': real.bursts_largest_project}
 
 
 def _effective(seen: observe.Observed, number: int | None) -> int | None:
@@ -284,6 +285,8 @@ def _bursts_text(item: Mapping[str, Any]) -> str:
     text = (f'bursts of {item["promised_percent"]} % promised of '
             f'{item["kept_percent"]} % kept for them, '
             f'{item["free_percent"]} % more may be')
+    if item['largest_project_percent']:
+        text += f', {item["largest_project_percent"]} % are of one project'
     if item['short_chance'] is not None:
         text += f', short in {100 * item["short_chance"]:.2g} % of the time'
     if item['periods']:

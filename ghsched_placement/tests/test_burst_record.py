@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import burst
+from ghsched_placement import burst_projects
 from ghsched_placement import burst_record
 from ghsched_placement.tests import base
 
@@ -24,12 +25,23 @@ LIMITS = burst.Limits(window=2, correlation=0, safety=1)
 hours = st.builds(
     burst.Hour, *[st.integers(0, 10 ** 6)] * 3,
     *[st.floats(0, 10 ** 6)] * 4, *[st.integers(0, 10 ** 6)] * 2)
+uses = st.builds(
+    burst_projects.Uses, *[st.integers(0, 10 ** 6)] * 2,
+    st.floats(0, 10 ** 6), st.lists(st.builds(
+        burst_projects.Use, st.text(max_size=5), st.integers(0, 100),
+        *[st.floats(0, 10 ** 6)] * 3), max_size=3).map(tuple))
 records = st.builds(
     burst_record.Record, st.lists(hours, max_size=3).map(tuple),
     st.floats(0, 100), st.integers(0, 300), st.integers(0, 300),
     st.none() | st.floats(0, 1),
     st.lists(st.tuples(st.integers(0, 10 ** 6), st.integers(0, 300)),
-             max_size=3).map(tuple))
+             max_size=3).map(tuple), uses)
+
+#: What release 0.1.0 wrote. It reads a node with these names and no others.
+BEFORE = """{"version": 1, "nodes": {"1": {"hours": [{"number": 7,
+"periods": 60, "promised": 1200, "mean": 6.0, "square": 0.9, "own": 3.0,
+"guests": 120.0, "over": 2, "short": 1}], "pool": 40.0, "promised": 20,
+"offered": 60, "chance": 0.004, "lowest": [[7, 60]]}}}"""
 
 
 def quiet(promised=40, used=4.0, pool=40):
@@ -66,11 +78,46 @@ class RecordTest(base.TestCase):
                 LIMITS)
             self.assertEqual(40, record.offered, number)
 
-    def test_a_record_of_before_is_read(self):
-        found = burst_record.Record(pool=40, promised=20, offered=60)
-        old = json.loads(burst_record.write({1: found}))
-        del old['nodes']['1']['lowest']
-        self.assertEqual({1: found}, burst_record.read(json.dumps(old)))
+    def test_record_of_release_0_1_0_is_read(self):
+        found, = burst_record.read(BEFORE).values()
+        self.assertEqual((60, 40.0, ((7, 60),), burst_projects.Uses()), (
+            found.offered, found.pool, found.lowest, found.uses))
+        self.assertEqual((60, 2, 1), (
+            found.total.periods, found.total.over, found.total.short))
+
+    @given(records)
+    def test_release_0_1_0_reads_the_nodes_of_a_record(self, record):
+        now = json.loads(burst_record.write({1: record}))
+        before = json.loads(BEFORE)
+        self.assertEqual(before['version'], now['version'])
+        self.assertEqual(set(before['nodes']['1']), set(now['nodes']['1']))
+        for hour in now['nodes']['1']['hours']:
+            self.assertEqual(set(before['nodes']['1']['hours'][0]), set(hour))
+
+    def test_record_of_a_later_release_is_read(self):
+        later = json.loads(BEFORE)
+        later['nodes']['1']['colour'] = 'red'
+        later['nodes']['1']['hours'][0]['colour'] = 'red'
+        self.assertEqual(burst_record.read(BEFORE),
+                         burst_record.read(json.dumps(later)))
+
+    @given(st.sampled_from([None, 1, {'1': None}, {'1': {'since': 'x'}},
+                            {'1': {'since': 1, 'hour': 1, 'periods': 1,
+                                   'projects': {}}}]))
+    def test_unreadable_projects_leave_the_nodes(self, projects):
+        now = {**json.loads(BEFORE), 'projects': projects}
+        self.assertEqual(burst_record.read(BEFORE),
+                         burst_record.read(json.dumps(now)))
+
+    def test_node_of_one_project_is_offered_its_pool(self):
+        for projects, offered in (('aa', 40), ('ab', 60)):
+            record = burst_record.Record()
+            for number in range(6):
+                record = burst_record.advance(
+                    record, number, burst_record.Period(
+                        [burst.Share(20, 0.0, one) for one in projects], 40),
+                    burst.Limits(window=2))
+            self.assertEqual(offered, record.offered, projects)
 
     def test_what_is_not_known_adds_nothing_and_keeps_what_is_promised(self):
         record = burst_record.advance(

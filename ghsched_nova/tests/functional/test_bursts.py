@@ -12,10 +12,12 @@
 
 """Bursts that are promised more than once, with a real Placement."""
 
+import copy
 from pathlib import Path
 import types
 
 import fixtures
+from nova.api import auth
 from nova import context as nova_context
 
 from ghsched_nova.resctrl import naming
@@ -47,7 +49,22 @@ class BurstsTest(nova_base.GhschedTestCase):
             'ghsched_nova.virt.driver_reports.time',
             types.SimpleNamespace(time=lambda: self.now)))
         self.start_measured_host('host_a', CAPACITY, 0, 0)
+        self.name_owners()
         self.wanted = self.flavor(vcpus=1, mem_bw_min=10, mem_bw_burst=20)
+
+    def name_owners(self):
+        """Give API requests the names that Keystone gives them.
+
+        Nova writes no project into the XML of a guest without them.
+        """
+        without = auth.NovaKeystoneContext._create_context
+
+        def named(*args, **kwargs):
+            context = without(*args, **kwargs)
+            context.user_name, context.project_name = 'somebody', 'a project'
+            return context
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.api.auth.NovaKeystoneContext._create_context', named))
 
     def hour(self, **percents):
         """An hour with guests that use so much, by their UUID."""
@@ -71,7 +88,23 @@ class BurstsTest(nova_base.GhschedTestCase):
         return [int(record['total'] * record['allocation_ratio'])
                 for record in self.records(names.MEM_BW_BURST_PCT)]
 
+    def test_guests_of_one_project_are_promised_what_is_kept_alone(self):
+        guests = [self.boot(self.wanted)['id'] for _ in range(4)]
+        for _ in range(5):
+            self.hour(**dict.fromkeys(guests, 5))
+        self.assertEqual([40, 40], self.offered())
+
+    def test_guests_of_two_projects_are_promised_more(self):
+        other = copy.copy(self.api)
+        other.project_id = 'f1e2d3c4b5a697887766554433221100'
+        guests = [self.boot(self.wanted, api=api)['id']
+                  for _node in range(2) for api in (self.api, other)]
+        for _ in range(6):
+            self.hour(**dict.fromkeys(guests, 5))
+        self.assertGreater(min(self.offered()), 50)
+
     def test_as_many_as_are_seldom_busy_and_never_fewer_than_there_are(self):
+        self.flags(burst_correlation=0.0, group='ghsched')
         self.assertEqual([40, 40], self.offered())
         self.assertEqual([40, 40], [record['reserved'] for record
                                     in self.records(names.MEM_BW_PCT)])

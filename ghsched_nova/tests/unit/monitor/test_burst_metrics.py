@@ -17,6 +17,7 @@ import prometheus_client
 
 from ghsched_nova.monitor import burst_metrics
 from ghsched_placement import burst
+from ghsched_placement import burst_projects
 from ghsched_placement import burst_record
 from ghsched_placement.tests import base
 
@@ -33,13 +34,17 @@ class BurstMetricsTest(base.TestCase):
         hours = tuple(burst.Hour(number, periods=60, over=2, short=1)
                       for number in (7, 8))
         path.write_text(burst_record.write({
-            1: burst_record.Record(hours, 40, 60, 80, 0.005),
+            1: burst_record.Record(
+                hours, 40, 60, 80, 0.005, (), burst_projects.Uses(
+                    1, 8, 120.0, (burst_projects.Use('a', 50),
+                                  burst_projects.Use('b', 10)))),
             0: burst_record.Record()}))
         found = self.scrape(path)
         for name, value in (
                 ('pool_percent', 40), ('promised_percent', 60),
                 ('offered_percent', 80), ('short_chance', 0.005),
-                ('periods', 120), ('periods_over', 4), ('periods_short', 2)):
+                ('periods', 120), ('periods_over', 4), ('periods_short', 2),
+                ('largest_project_percent', 50)):
             self.assertEqual(value, found.get_sample_value(
                 f'ghsched_bursts_{name}', {'node': '1'}), name)
         self.assertIsNone(found.get_sample_value(

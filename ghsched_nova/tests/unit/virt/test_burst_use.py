@@ -32,11 +32,12 @@ OK = rates.State.OK
 CAPACITY = 1000
 
 
-def guest(used, minimum=10, burst=20, node=0):
+def guest(used, minimum=10, burst=20, node=0, project=''):
     row = view.GuestNode(
         (node,), NodePolicy(minimum, burst=burst), None,
         rates.NOTHING if used is None else rates.Figure(OK, used))
-    return view.GuestUsage(view.Guest('x'), (), (row,), row.used)
+    return view.GuestUsage(view.Guest('x', project=project), (), (row,),
+                           row.used)
 
 
 def snapshot(*guests, used=0.0, guaranteed=0, capacity=CAPACITY):
@@ -52,8 +53,8 @@ class PeriodsTest(base.TestCase):
 
     def test_a_guarantee_is_used_before_the_burst(self):
         found = burst_use.periods(
-            snapshot(guest(50), guest(250)), self.config)
-        self.assertEqual([burst.Share(20, 0.0), burst.Share(20, 15.0)],
+            snapshot(guest(50), guest(250, project='a')), self.config)
+        self.assertEqual([burst.Share(20, 0.0), burst.Share(20, 15.0, 'a')],
                          found[0].shares)
 
     def test_what_cannot_be_measured_is_not_taken_for_idle(self):
@@ -94,7 +95,8 @@ class BurstUseTest(base.TestCase):
 
     def day(self, use, hours=3):
         for hour in range(hours):
-            use.measure(snapshot(guest(0, burst=40)), hour * 3600.0)
+            use.measure(snapshot(guest(0, project='a'),
+                                 guest(0, project='b')), hour * 3600.0)
 
     def test_what_was_measured_outlives_nova_compute(self):
         use = self.use()

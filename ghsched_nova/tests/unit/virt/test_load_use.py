@@ -17,11 +17,15 @@ import tempfile
 import types
 
 import fixtures
+from nova.virt.libvirt import config as nova_config
 
+from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import load_use
 from ghsched_placement import load
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
 
 XML = '<domain><memory>1024</memory><vcpu>2</vcpu></domain>'
@@ -86,3 +90,39 @@ class LoadUseTest(base.TestCase):
         self.assertEqual({'vcpus': 4},
                          self.use.added_to({'vcpus': 4}, (), None))
         self.assertIn('cannot be measured', self.log.output)
+
+
+def with_policy(xml):
+    """The XML of a domain with a policy of ours."""
+    return metadata.write(xml, metadata.DomainPolicy(
+        GuestPolicy((NodePolicy(10, burst=20),)), (0,)))
+
+
+def of_nova(project, name='demo'):
+    """The XML of a domain with the metadata that Nova writes."""
+    owner = nova_config.LibvirtConfigGuestMetaNovaOwner()
+    owner.userid, owner.username = 'user', 'somebody'
+    owner.projectid, owner.projectname = project, name
+    instance = nova_config.LibvirtConfigGuestMetaNovaInstance()
+    instance.owner = owner
+    instance.creationTime, instance.package = 1e9, '34.0.0'
+    guest = nova_config.LibvirtConfigGuest()
+    guest.virt_type = 'kvm'
+    guest.metadata = [instance]
+    return guest.to_xml()
+
+
+class GuestsTest(base.TestCase):
+
+    def projects(self, *xmls):
+        return [guest.project for guest in load_use.guests(
+            desired.Running(model.Domain('a', 1, 'guest'), xml)
+            for xml in xmls)]
+
+    def test_project_of_nova_is_known(self):
+        self.assertEqual(['p-1', 'p-2'], self.projects(
+            with_policy(of_nova('p-1')), with_policy(of_nova('p-2'))))
+
+    def test_domain_without_project_has_none(self):
+        self.assertEqual(['', '', '', ''], self.projects(
+            with_policy(XML), with_policy(of_nova(None, None)), '', '<x'))

@@ -1,0 +1,223 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Limit of what a host NUMA node may promise as bursts, by project (pure).
+
+Guests of one project are often replicas of one service, which are busy at the
+same time. A node with guests of few projects has few independent loads: a day
+of measurements holds few samples of them, and one service that becomes busier
+fills the node for days. So no more is promised than fits when the project that
+adds most is busy all at once, and the others use what is usual::
+
+    worst = promised to the project that adds most
+          + sum of the others' mean use * safety
+          + standard deviation of that sum
+
+Of three equal projects two are busy at once. Between two and three projects
+the second counts in part. With more it counts less again: a day then has more
+samples of projects that are busy together, and
+:func:`ghsched_placement.burst.allowed` goes by these.
+
+Guests that come count in full where there are two equal projects or fewer,
+because they are likely of one of them::
+
+    promised <= pool + promised now - worst
+
+and like those that are there where there are three or more::
+
+    promised <= pool * promised now / worst
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections import Counter
+from collections import defaultdict
+from dataclasses import dataclass
+import heapq
+import itertools
+import math
+from typing import Any
+
+from ghsched_placement import burst
+
+#: Projects of a node that are remembered. A node has 1,000 percent of bursts
+#: at most ([ghsched]burst_ratio_max), and each guest has 1 at least.
+MAX_PROJECTS = 1000
+
+#: A UUID has 32 or 36 characters.
+_MAX_NAME = 64
+
+#: A project without guests is forgotten when less than this is left of its
+#: promised_sum.
+_FORGOTTEN = 0.01
+
+
+@dataclass(frozen=True)
+class Use:
+    """Use of bursts by the guests of one project on a host NUMA node.
+
+    All sums are over periods, of which older ones count less.
+
+    :param project: UUID of the project; empty for guests whose project is
+        not known.
+    :param promised: percent of the node in the last period.
+    :param promised_sum: percent of the node that was promised.
+    :param used_sum: percent of the node that was used of it.
+    :param square_sum: squares of the part that was used, 0 to 1, each times
+        the percent of the node that was promised.
+    """
+
+    project: str
+    promised: int = 0
+    promised_sum: float = 0.0
+    used_sum: float = 0.0
+    square_sum: float = 0.0
+
+    def after(self, weight: float, promised: int, used: float) -> 'Use':
+        """Return the use with one more period.
+
+        :param weight: of all periods before.
+        """
+        return Use(self.project, promised,
+                   self.promised_sum * weight + promised,
+                   self.used_sum * weight + used,
+                   self.square_sum * weight
+                   + (used ** 2 / promised if promised else 0.0))
+
+    def usual(self, periods: float) -> tuple[float, float]:
+        """Return mean and standard deviation of the part used, 0 to 1.
+
+        :param periods: number of periods, weighted as the sums are. In those
+            before the project's guests came they count as busy.
+        """
+        full = max(self.promised_sum, self.promised * periods)
+        if not full:
+            return 1.0, 0.0
+        unseen = full - self.promised_sum
+        mean = min(1.0, (self.used_sum + unseen) / full)
+        square = (self.square_sum + unseen) / full
+        return mean, math.sqrt(max(0.0, square - mean ** 2))
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Use of bursts on a host NUMA node by project.
+
+    :param since: number of the hour of the first period, see
+        :class:`burst.Hour`.
+    :param hour: number of the hour of the last period.
+    :param periods: number of periods, of which older ones count less.
+    :param projects: in order of their UUIDs.
+    """
+
+    since: int = 0
+    hour: int = 0
+    periods: float = 0.0
+    projects: tuple[Use, ...] = ()
+
+    @property
+    def promised(self) -> int:
+        """Percent of the node that is promised to all projects."""
+        return sum(use.promised for use in self.projects)
+
+    @property
+    def largest(self) -> int:
+        """Percent of the node that is promised to one project at most."""
+        return max((use.promised for use in self.projects), default=0)
+
+    @property
+    def equal(self) -> float:
+        """Number of equal projects that these are like.
+
+        Sum squared over sum of squares of what they are promised.
+        """
+        squares = sum(use.promised ** 2 for use in self.projects)
+        return self.promised ** 2 / squares if squares else 0.0
+
+
+def advance(before: Uses, hour: int, shares: Iterable[burst.Share],
+            window: int) -> Uses:
+    """Return the uses with one more period.
+
+    :param window: hours after which a period counts for 37 percent (1/e).
+    """
+    weight = math.exp(-max(0, hour - before.hour) / window)
+    promised: Counter[str] = Counter()
+    used: dict[str, float] = defaultdict(float)
+    for share in shares:
+        project = share.project[:_MAX_NAME]
+        promised[project] += share.promised
+        used[project] += min(share.used, share.promised)
+    known = {use.project: use for use in before.projects}
+    found = [known.get(project, Use(project)).after(
+        weight, promised[project], used[project])
+        for project in known.keys() | promised.keys()]
+    kept = heapq.nlargest(
+        MAX_PROJECTS, [use for use in found if use.promised
+                       or use.promised_sum >= _FORGOTTEN],
+        key=lambda use: (use.promised, use.promised_sum, use.project))
+    return Uses(before.since if before.periods else hour, hour,
+                before.periods * weight + 1,
+                tuple(sorted(kept, key=lambda use: use.project)))
+
+
+def allowed(uses: Uses, pool: float, limits: burst.Limits) -> int:
+    """Return the percent that may be promised as bursts in all.
+
+    At least the pool. No more where one project has all guests, or where
+    projects were measured for less than a window. Without a limit by project
+    where guests have nothing in common (``limits.correlation`` is 0).
+    """
+    base = max(0, math.floor(pool))
+    most = max(base, math.floor(pool * limits.ratio))
+    if not limits.correlation:
+        return most
+    if uses.hour - uses.since < limits.window - 2 or not uses.promised:
+        return base
+    worst = _worst(uses, limits.safety)
+    in_full = pool + uses.promised - worst
+    alike = pool * uses.promised / worst
+    part = min(1.0, max(0.0, uses.equal - 2))
+    found = in_full + part * max(0.0, alike - in_full)
+    # Rounded first: 60 % of a sum of parts may be 59.999999999999.
+    return max(base, math.floor(min(most, round(found, 6))))
+
+
+def _worst(uses: Uses, safety: float) -> float:
+    """Return the percent used when the projects that add most are busy."""
+    rest = []
+    for use in uses.projects:
+        mean, deviation = use.usual(uses.periods)
+        usual = use.promised * min(1.0, mean * safety)
+        rest.append((use.promised - usual, usual, use.promised * deviation))
+    rest.sort(reverse=True)
+    equal = uses.equal
+    second = max(0.0, min(equal - 2, 1.0, 3 / equal))
+    busy = itertools.chain((1.0, second), itertools.repeat(0.0))
+    total = variance = 0.0
+    for part, (added, usual, deviation) in zip(busy, rest, strict=False):
+        total += usual + part * added
+        variance += (1 - part) * deviation ** 2
+    return min(uses.promised, total + math.sqrt(variance))
+
+
+def from_mapping(found: Mapping[str, Any]) -> Uses:
+    """Return the uses of a record, without names that are new here.
+
+    :raises KeyError, TypeError, ValueError: where it is none.
+    """
+    return Uses(
+        int(found['since']), int(found['hour']), float(found['periods']),
+        tuple(Use(str(use['project']), int(use['promised']),
+                  float(use['promised_sum']), float(use['used_sum']),
+              float(use['square_sum']))
+              for use in found['projects'][:MAX_PROJECTS]))
