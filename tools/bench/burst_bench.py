@@ -17,15 +17,32 @@ burst. Each guest is idle or busy, in turns of ten minutes on average; for a
 part of its turns it is busy when all others are (*correlation*), and over a
 day its share of busy turns swells and falls (*diurnal*). Busy, it wants its
 hard part and 50 to 100 % of its burst. For ten days the node is filled up to
-what ghsched_placement.burst allows, hour by hour; then guests live for further
-days, and the periods are counted in which bursts want more than what is kept
-for them, or guarantees in the kernel add up to more than the node. Rows of
-``bold`` have burst_correlation 0.1 and burst_safety 1.1.
+what ghsched_placement.burst and burst_projects allow, hour by hour; then
+guests live for further days, and the periods are counted in which bursts want
+more than what is kept for them, or guarantees in the kernel add up to more
+than the node. Rows of ``bold`` have burst_correlation 0.1 and burst_safety
+1.1.
+
+Each guest is of a project of its own, except in rows of ``replicas``: there
+guests are replicas of so many services, each service in a project of its own.
+All replicas of a service do the same up to ten minutes later. A service is
+idle or busy for times of a Pareto distribution (shape 1.3, at least 20
+minutes, at most three days), the form of heavy-tailed on/off load. In rows of
+``event`` 70 % of the guests of the row are busy for half an hour each day,
+whatever their projects are.
+
+With --traces guests replay files, as replicas of services and each for
+itself. A file has the load of one guest, a number of percent for each five
+minutes: so are the traces of PlanetLab that CloudSim has. No package of PyPI
+or Debian ships such traces, so none are used unless a folder is named.
 
 usage:
-    PYTHONPATH=. python tools/bench/burst_bench.py [--days 4] [--seeds 3]
-        [--varied] [--json FILE]
+    python tools/bench/burst_bench.py [--days 4] [--seeds 3]
+        [--kinds independent varied replicas event] [--traces FOLDER]
+        [--json FILE]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Iterable
@@ -38,6 +55,12 @@ from pathlib import Path
 import random
 import statistics
 import sys
+from typing import Any
+
+from burst_crowds import crowd_of
+from burst_crowds import DAY
+from burst_crowds import Kind
+from burst_crowds import Traces
 
 from ghsched_placement import burst
 from ghsched_placement import burst_record
@@ -46,122 +69,13 @@ from ghsched_placement import burst_record
 POOL = 60
 #: Percent of each guest's guarantee, and of its burst.
 HARD, PEAK = 1, 6
-DAY = 24 * 60
 #: Days until a node is full.
 _FILLING = 10
-#: Minutes that a guest is busy, or idle, on average.
-TURN = 10
 
 DUTIES = (0.1, 0.2, 0.4)
 CORRELATIONS = (0.0, 0.1, 0.3)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Guests of one kind.
-
-    :param duty: part of the time that they are busy, on average.
-    :param correlation: part of the turns that they have in common.
-    :param swing: how much the duty swells over a day, 0 to 1.
-    :param varied: whether guests are of all sorts, see :class:`Varied`; the
-        duty does not count then.
-    """
-
-    duty: float
-    correlation: float
-    swing: float = 0.0
-    varied: bool = False
-
-    def busy(self, minute: int) -> float:
-        """Part of the turns that are busy at a time of day."""
-        return min(1.0, self.duty * self.swell(minute))
-
-    def swell(self, minute: int) -> float:
-        """How many times the duty is its mean at a time of day."""
-        return 1 + self.swing * math.sin(2 * math.pi * minute / DAY)
-
-
-class Crowd:
-    """Guests as they come, and what they want in each minute."""
-
-    def __init__(self, kind: Kind, chance: random.Random) -> None:
-        self._kind, self._chance = kind, chance
-        self._together = 0.0
-        self.levels: list[float] = []
-
-    def grow(self, guests: int) -> None:
-        self.levels += [0.0] * (guests - len(self.levels))
-
-    def minute(self, number: int) -> list[float]:
-        """Parts of their bursts that guests want, 0 to 1."""
-        share = self._kind.busy(number)
-        if self._chance.random() < 1 / TURN:
-            self._together = self._turn(share)
-        for place in range(len(self.levels)):
-            if self._chance.random() < 1 / TURN:
-                # The square root: two guests have the correlation that is
-                # asked for when each follows the crowd so often.
-                self.levels[place] = (
-                    -1.0 if self._chance.random()
-                    < math.sqrt(self._kind.correlation)
-                    else self._turn(share))
-        return [self._together if level < 0 else level
-                for level in self.levels]
-
-    def _turn(self, share: float) -> float:
-        if self._chance.random() >= share:
-            return 0.0
-        return self._chance.uniform(0.5, 1.0)
-
-
-class Varied(Crowd):
-    """Guests as different from each other as those of Azure in 2017.
-
-    Of the guests 60 % use less than 20 % on average, and for 40 % the 95th
-    percentile is below 50 %. In the figure of CPU use that the authors of
-    "Resource Central" (Cortez et al., SOSP 2017) publish with their trace, the
-    virtual machines of the paper have 68 % and 44 %, and those of the public
-    trace 73 % and 40 % (AzurePublicDataset V1, notebook of the trace, read off
-    its picture): these guests use more. The distributions of how often guests
-    are busy and of how high they go then are assumed, with parameters for
-    which both parts come out. They are of CPUs: that memory bandwidth is used
-    alike is assumed, too, and so is how much guests are busy at the same time.
-    Nothing of the trace is in here.
-    """
-
-    #: Of the beta distribution of the duty.
-    SHAPE = 1, 1.6
-    #: Limits of the uniform distribution of the peak, part of the burst.
-    PEAKS = 0.3, 1.0
-
-    def __init__(self, kind: Kind, chance: random.Random) -> None:
-        super().__init__(kind, chance)
-        self.sorts: list[tuple[float, float]] = []
-        #: What those do who do the same: whether busy, and how much.
-        self._turns: list[tuple[float, float] | None] = []
-        self._common = 1.0, 0.0
-
-    def grow(self, guests: int) -> None:
-        super().grow(guests)
-        while len(self.sorts) < len(self.levels):
-            self.sorts.append((self._chance.betavariate(*self.SHAPE),
-                               self._chance.uniform(*self.PEAKS)))
-            self._turns.append((1.0, 0.0))
-
-    def minute(self, number: int) -> list[float]:
-        chance, swell = self._chance, self._kind.swell(number)
-        if chance.random() < 1 / TURN:
-            self._common = chance.random(), chance.uniform(0.5, 1.0)
-        found = []
-        for place, (duty, peak) in enumerate(self.sorts):
-            if chance.random() < 1 / TURN:
-                self._turns[place] = (
-                    None if chance.random()
-                    < math.sqrt(self._kind.correlation)
-                    else (chance.random(), chance.uniform(0.5, 1.0)))
-            below, level = self._turns[place] or self._common
-            found.append(peak * level if below < duty * swell else 0.0)
-        return found
+#: Numbers of services that the guests of a node are replicas of.
+SERVICES = (1, 2, 3, 6)
 
 
 @dataclass(frozen=True)
@@ -180,9 +94,8 @@ class Outcome:
 
 
 def run(kind: Kind, limits: burst.Limits, days: int, seed: int) -> Outcome:
-    """Fill a node, and count on the days after that."""
-    chance = random.Random(seed)  # noqa: S311
-    crowd = Varied(kind, chance) if kind.varied else Crowd(kind, chance)
+    """Fill a node, and count short periods on the days after that."""
+    crowd = crowd_of(kind, random.Random(seed))  # noqa: S311
     record = burst_record.Record()
     crowd.grow(POOL // PEAK)
     short = hard_short = periods = 0
@@ -191,7 +104,7 @@ def run(kind: Kind, limits: burst.Limits, days: int, seed: int) -> Outcome:
         wants = crowd.minute(minute)
         if minute < filling:
             record = burst_record.advance(record, minute // 60, _period(
-                wants), limits)
+                wants, crowd.projects), limits)
             if minute % 60 == 0:
                 crowd.grow(record.offered // PEAK)
             continue
@@ -201,9 +114,10 @@ def run(kind: Kind, limits: burst.Limits, days: int, seed: int) -> Outcome:
     return Outcome(len(crowd.levels), short / periods, hard_short)
 
 
-def _period(wants: list[float]) -> burst_record.Period:
+def _period(wants: list[float], projects: list[str]) -> burst_record.Period:
     return burst_record.Period(
-        [burst.Share(PEAK, PEAK * want) for want in wants], POOL)
+        [burst.Share(PEAK, PEAK * want, project) for want, project
+         in zip(wants, projects, strict=True)], POOL)
 
 
 def _hard_parts_held(wants: list[float], limits: burst.Limits) -> bool:
@@ -217,29 +131,36 @@ def _hard_parts_held(wants: list[float], limits: burst.Limits) -> bool:
     return others >= 0 and sum(promised) <= HARD * len(wants) + POOL
 
 
-def kinds() -> Iterator[Kind]:
-    """In the order of the table."""
+def kinds(traces: tuple[Path, ...] = ()) -> Iterator[tuple[str, Kind]]:
+    """Group and kind of guests, in the order of the table."""
     for swing, duty, correlation in itertools.product(
             (0.0, 0.8), DUTIES, CORRELATIONS):
-        yield Kind(duty, correlation, swing)
+        yield 'independent', Kind(duty, correlation, swing)
     for correlation in CORRELATIONS:
-        yield Kind(0.0, correlation, 0.8, varied=True)
+        yield 'varied', Kind(0.0, correlation, 0.8, varied=True)
+    yield 'event', Kind(0.1, 0.1, event=True)
+    for services in SERVICES:
+        yield 'replicas', Kind(0.2, services=services)
+    for services in (*SERVICES, Traces.MOST) if traces else ():
+        yield 'traces', Kind(0.0, services=services, traces=traces)
 
 
-def rows(days: int, seeds: int, every: Iterable[Kind],
-         ) -> Iterator[dict[str, object]]:
-    for kind in every:
+def rows(days: int, seeds: int, every: Iterable[tuple[str, Kind]],
+         ) -> Iterator[dict[str, Any]]:
+    """Measure each kind with the default limits and with bold ones."""
+    for group, kind in every:
         for name, limits in (
                 ('default', burst.Limits()),
                 ('bold', burst.Limits(correlation=0.1, safety=1.1))):
-            yield {'duty': kind.duty, 'correlation': kind.correlation,
-                   'diurnal': bool(kind.swing), 'varied': kind.varied,
+            yield {'group': group, 'duty': kind.duty,
+                   'correlation': kind.correlation,
+                   'diurnal': bool(kind.swing), 'services': kind.services,
                    'limits': name,
                    **_summed([run(kind, limits, days, seed)
                               for seed in range(seeds)])}
 
 
-def _summed(found: list[Outcome]) -> dict[str, object]:
+def _summed(found: list[Outcome]) -> dict[str, Any]:
     declared = POOL // PEAK
     guests = statistics.mean(one.guests for one in found)
     short = [100 * one.short for one in found]
@@ -249,32 +170,51 @@ def _summed(found: list[Outcome]) -> dict[str, object]:
             'hard_short': sum(one.hard_short for one in found)}
 
 
-def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
+def _text(row: dict[str, Any]) -> str:
+    """Return the line of a row."""
+    load = {'varied': 'varied', 'replicas': f'{row["services"]} services',
+            'traces': f'{row["services"]} traces'}.get(
+                row['group'], f'duty {row["duty"]:.0%}')
+    kind = ('event' if row['group'] == 'event'
+            else 'diurnal' if row['diurnal'] else 'steady')
+    return (f'{kind:8} {load:11} correlation {row["correlation"]:.1f}'
+            f' {row["limits"]:8} x {row["gain"]:.2f}'
+            f'  short {row["short_percent"]:5.2f} %'
+            f' (worst {row["worst_percent"]:5.2f} %)'
+            f'  hard part {row["hard_short"]}')
+
+
+def _options() -> argparse.Namespace:
+    options = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    groups = list(dict.fromkeys(group for group, _kind in kinds((Path(),))))
     options.add_argument('--days', type=int, default=4)
     options.add_argument('--seeds', type=int, default=3)
-    options.add_argument('--varied', action='store_true',
-                         help='only guests of all sorts')
+    options.add_argument('--kinds', nargs='+', choices=groups, default=groups,
+                         help='guests to simulate (all)')
+    options.add_argument('--traces', type=Path, metavar='FOLDER',
+                         help='files of load to replay')
     options.add_argument('--json', type=Path)
-    arguments = options.parse_args()
+    return options.parse_args()
+
+
+def main() -> int:
+    arguments = _options()
+    traces = tuple(sorted(
+        path for path in (arguments.traces.rglob('*')
+                          if arguments.traces else ()) if path.is_file()))
     found = []
     print('simulated; guests of a node against declared peaks, percent of '
           'periods short')
-    every = [kind for kind in kinds()
-             if kind.varied or not arguments.varied]
+    every = [(group, kind) for group, kind in kinds(traces)
+             if group in arguments.kinds]
     for row in rows(arguments.days, arguments.seeds, every):
         found.append(row)
-        duty = 'varied' if row['varied'] else f'duty {row["duty"]:.0%}'
-        print(f'{"diurnal" if row["diurnal"] else "steady":8}'
-              f' {duty:9} correlation {row["correlation"]:.1f}'
-              f' {row["limits"]:8} x {row["gain"]:.2f}'
-              f'  short {row["short_percent"]:5.2f} %'
-              f' (worst {row["worst_percent"]:5.2f} %)'
-              f'  hard part {row["hard_short"]}', flush=True)
+        print(_text(row), flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + '\n')
-    bad = [row for row in found if row['hard_short']]
-    return 1 if bad else 0
+    return int(any(row['hard_short'] for row in found))
 
 
 if __name__ == '__main__':

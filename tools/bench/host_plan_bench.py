@@ -16,10 +16,12 @@ Each round is a process of its own, imports included. libvirt is its test
 driver, whose one domain has no policy. The base is Python that imports what
 every such command needs: the binding of libvirt, oslo.config and lxml.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/host_plan_bench.py [--count N]
+    python tools/bench/host_plan_bench.py [--count N]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 import os

@@ -22,6 +22,8 @@ of one CPU that this is at a period. The first measurement, which finds the
 threads, is printed alone. The reading is real, the guests are not.
 """
 
+import bench_path  # noqa: F401
+
 import argparse
 import ctypes
 import json

@@ -25,11 +25,14 @@ the same guests:
   :mod:`ghsched_placement.rebalance`, and moves by its plan every ten minutes.
 
 Nothing here is measured: loads are random, CPUs are shared out as far as they
-go, and what waits for memory is the contention model's. From the top of the
-source tree::
+go, and what waits for memory is the contention model's.
 
-    PYTHONPATH=. python tools/bench/numa_icon_bench.py [--seeds 20]
+usage::
+
+    python tools/bench/numa_icon_bench.py [--seeds 20]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 import collections

@@ -39,10 +39,12 @@ scheduler that takes guests as they come can always reach it. So there is a
 second figure, "in turn": how many guests there are before the first that is
 refused or does not count.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/packing_bench.py [--mixes 35] [--clouds 5]
+    python tools/bench/packing_bench.py [--mixes 35] [--clouds 5]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 import collections

@@ -17,10 +17,12 @@ once with guests so that no two are alike. The baseline, in the same run, is
 Placement asked and claimed of for one guest after the other, as a scheduler
 does it; it is measured on a few guests and reckoned up to all of them.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/plan_bench.py [--hosts 200]
+    python tools/bench/plan_bench.py [--hosts 200]
 """
+
+import bench_path
 
 import argparse
 from collections.abc import Sequence
@@ -108,7 +110,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--hosts', type=int, default=200, metavar='N')
     parser.add_argument('--file', metavar='FILE',
-                        default='etc/ghsched/hosts/kunpeng920-2nic.yaml')
+                        default=str(bench_path.TOP / 'etc/ghsched/hosts'
+                                    / 'kunpeng920-2nic.yaml'))
     parser.add_argument('--plain', type=int, default=5, metavar='N',
                         help='guests that the baseline is measured on (5)')
     arguments = parser.parse_args()

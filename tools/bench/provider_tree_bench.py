@@ -23,10 +23,12 @@ both:
 - the whole periodic report, ``ComputeManager.update_available_resource()``,
   with Placement's own work for the requests that it makes.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/provider_tree_bench.py [--count N]
+    python tools/bench/provider_tree_bench.py [--count N]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 import collections

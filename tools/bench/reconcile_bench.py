@@ -19,10 +19,12 @@ XML that libvirt would give. Three states are measured: groups that are all
 missing, groups that are all right, and one value changed in each tenth group;
 beside them merely reading the same files, in the same run and in turn.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/reconcile_bench.py [--guests N]
+    python tools/bench/reconcile_bench.py [--guests N]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Callable

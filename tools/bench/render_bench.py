@@ -18,10 +18,12 @@ timed is the rendering of its finished XML, and for comparison Nova's own
 ``LibvirtConfigGuest.to_xml()`` of the same guest, in the same run and in
 turn, so that a change of the machine's speed meets both.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/render_bench.py [--count N]
+    python tools/bench/render_bench.py [--count N]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Callable

@@ -30,6 +30,8 @@ With --keep, databases stay in the directory and are used again: those of
 10,000 hosts take minutes to make.
 """
 
+import bench_path  # noqa: F401
+
 import argparse
 from collections.abc import Iterator
 import contextlib
@@ -40,17 +42,13 @@ from pathlib import Path
 import platform
 import statistics
 import subprocess
-import sys
 import time
 from typing import Any
 
-TOP = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TOP), str(Path(__file__).parent)]
+import scheduler_lab as labs
 
-import scheduler_lab as labs  # noqa: E402
-
-from ghsched_nova import compat  # noqa: E402
-import scheduler_cloud as clouds  # noqa: E402
+from ghsched_nova import compat
+import scheduler_cloud as clouds
 
 _FORK = multiprocessing.get_context('fork')
 _DROP = 'drop'

@@ -22,27 +22,25 @@ usage: python tools/bench/scheduler_fill.py [--clouds N] [--hosts N]
            [--modes MODE,...]
 """
 
+import bench_path  # noqa: F401
+
 import argparse
 from dataclasses import dataclass
 import json
 import multiprocessing
-from pathlib import Path
 import random
 import sys
 import time
 from typing import Any
 
-TOP = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TOP), str(Path(__file__).parent)]
+import scheduler_lab as labs
 
-import scheduler_lab as labs  # noqa: E402
+from nova.virt import hardware
+import sqlalchemy as sa
 
-from nova.virt import hardware  # noqa: E402
-import sqlalchemy as sa  # noqa: E402
-
-from ghsched_nova import compat  # noqa: E402
-from ghsched_placement import names  # noqa: E402
-import scheduler_cloud as clouds  # noqa: E402
+from ghsched_nova import compat
+from ghsched_placement import names
+import scheduler_cloud as clouds
 
 _FORK = multiprocessing.get_context('fork')
 

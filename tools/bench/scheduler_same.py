@@ -21,29 +21,27 @@ usage: python tools/bench/scheduler_same.py [--clouds N] [--requests N]
            [--hosts N] [--asked N] [--seed N]
 """
 
+import bench_path  # noqa: F401
+
 import argparse
 import collections
 import json
 import multiprocessing
-from pathlib import Path
 import random
 import sys
 from typing import Any
 
-TOP = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TOP), str(Path(__file__).parent)]
+import scheduler_lab as labs
 
-import scheduler_lab as labs  # noqa: E402
+from nova.scheduler.client import report
+from nova.scheduler import request_filter as nova_filter
+from nova.scheduler import utils
+import sqlalchemy as sa
 
-from nova.scheduler.client import report  # noqa: E402
-from nova.scheduler import request_filter as nova_filter  # noqa: E402
-from nova.scheduler import utils  # noqa: E402
-import sqlalchemy as sa  # noqa: E402
-
-from ghsched_nova.scheduler import index_search  # noqa: E402
-from ghsched_nova.scheduler import request_filter  # noqa: E402
-from ghsched_placement import names  # noqa: E402
-import scheduler_cloud as clouds  # noqa: E402
+from ghsched_nova.scheduler import index_search
+from ghsched_nova.scheduler import request_filter
+from ghsched_placement import names
+import scheduler_cloud as clouds
 
 
 def request(chance: random.Random) -> labs.Kind:

@@ -21,10 +21,12 @@ scrape of ghsched-exporter, and merely reading what an exporter reads that
 shows each file of a monitor (goresctrl's). Between two rounds each counter is
 rewritten; that does not count.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/top_bench.py [--count N] [--guests N]
+    python tools/bench/top_bench.py [--count N] [--guests N]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Callable

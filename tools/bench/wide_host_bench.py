@@ -20,10 +20,12 @@ of its own, with Placement's default settings and with others. For comparison
 there are requests with one group per VF, as Nova makes them of
 ``pci_passthrough:alias``; they ask for fewer VFs.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/wide_host_bench.py [--hosts 1 4 16]
+    python tools/bench/wide_host_bench.py [--hosts 1 4 16]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Iterator

@@ -19,16 +19,19 @@ import statistics
 import sys
 from unittest import mock
 
+import fixtures
+
 from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[3]
 with mock.patch('sys.path', [str(TOP / 'tools/bench'), *sys.path]):
     burst_bench = importlib.import_module('burst_bench')
+    burst_crowds = importlib.import_module('burst_crowds')
 
 
 def crowd(guests, **kind):
-    found = burst_bench.Varied(burst_bench.Kind(0.0, varied=True, **kind),
-                               random.Random(3))  # noqa: S311
+    found = burst_crowds.crowd_of(burst_crowds.Kind(
+        0.0, varied=True, **kind), random.Random(3))  # noqa: S311
     found.grow(guests)
     return found
 
@@ -64,3 +67,55 @@ class VariedTest(base.TestCase):
             guests.minute(0)
         rows = [guests.minute(0) for _ in range(200)]
         self.assertEqual({True}, {one == other for one, other in rows})
+
+
+class ReplicasTest(base.TestCase):
+
+    def replicas(self, **kind):
+        found = burst_crowds.crowd_of(burst_crowds.Kind(
+            0.3, **kind), random.Random(5))  # noqa: S311
+        found.grow(12)
+        return found
+
+    def test_replicas_of_a_service_do_the_same_soon_after(self):
+        found = self.replicas(services=2)
+        self.assertEqual({'0', '1'}, set(found.projects))
+        rows = list(zip(*(found.minute(number) for number in range(3000)),
+                        strict=True))
+        for project in '01':
+            first, *others = (row for row, owner in zip(
+                rows, found.projects, strict=True) if owner == project)
+            self.assertGreater(max(first), 0)
+            for other in others:
+                self.assertTrue(any(
+                    first[20:-20] == other[20 + lag:len(other) - 20 + lag]
+                    for lag in range(-10, 11)))
+
+    def test_most_guests_are_busy_in_the_event_of_a_day(self):
+        found = self.replicas(event=True)
+        most = [sum(want >= .7 for want in found.minute(number))
+                for number in range(3 * burst_crowds.DAY)]
+        for day in range(3):
+            self.assertGreaterEqual(max(
+                most[day * burst_crowds.DAY:][:burst_crowds.DAY]), 5)
+
+    def test_files_are_replayed(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        (folder / 'a').write_text('0\n50\n100\n100\n')
+        found = self.replicas(services=1, traces=(folder / 'a',))
+        wants = {tuple(found.minute(number)) for number in range(60)}
+        self.assertEqual({0.0, .5, 1.0}, {want for row in wants
+                                          for want in row})
+        (folder / 'b').write_text('7')
+        self.assertRaises(ValueError, burst_crowds.loaded, folder / 'b')
+
+
+class RunTest(base.TestCase):
+
+    def test_replicas_of_one_service_fill_what_is_kept_alone(self):
+        kind = burst_crowds.Kind(0.3, services=1)
+        self.useFixture(fixtures.MonkeyPatch('burst_bench._FILLING', 3))
+        found = burst_bench.run(kind, burst_bench.burst.Limits(window=6),
+                                1, 1)
+        self.assertEqual((burst_bench.POOL // burst_bench.PEAK, 0, 0), (
+            found.guests, found.short, found.hard_short))
