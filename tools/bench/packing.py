@@ -11,28 +11,28 @@
 # under the License.
 
 
-"""Mixes of guests, and the best that could be done with them.
+"""Mixes of guests, and what of their placements counts.
 
-A mix is a list of guests that arrive one after the other. What a set of
-placements is worth, and the optimum over all placements, come of one model,
-which OR-tools' CP-SAT solves. It has what the project is about: the CPUs and
-the memory of each host NUMA node, its memory bandwidth, its VFs, and the
-control groups of each host; the NUMA nodes of a guest are on nodes of their
-own on one host.
+A mix is a list of guests that arrive one after the other. Hosts have what the
+project is about: the CPUs and the memory of each NUMA node, its memory
+bandwidth, its VFs, and the control groups of each host; the NUMA nodes of a
+guest are on nodes of their own on one host. The optimum over all placements is
+in packing_optimum.py.
 """
 
-import collections
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 import itertools
 import random
 
-from ortools.sat.python import cp_model
+import numpy as np
+from scipy import optimize
 
-#: A guest is worth its part of all hosts, in millionths.
-_UNIT = 10 ** 6
-_RESOURCES = ('cpus', 'memory_mb', 'bandwidth', 'vfs')
+#: Nodes of the search tree of an answer.
+MAX_NODES = 20_000
+#: What each NUMA node has.
+RESOURCES = ('cpus', 'memory_mb', 'bandwidth', 'vfs')
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,19 @@ class Best:
     guests: int
 
 
+@dataclass(frozen=True)
+class Stay:
+    """A guest that comes and goes.
+
+    :ivar value: worth times time that counts; 0 while hosts fill up.
+    """
+
+    guest: Flavor
+    begin: float
+    end: float
+    value: float
+
+
 # -- mixes --------------------------------------------------------------------
 
 
@@ -150,23 +163,39 @@ def _parts(shape: Shape, guests: Sequence[Flavor]) -> list[float]:
     """What guests need, as parts of what all hosts have."""
     return [sum(guest.nodes * getattr(guest.node, name) for guest in guests)
             / (shape.hosts * shape.nodes * getattr(shape.node, name))
-            for name in _RESOURCES]
+            for name in RESOURCES]
 
 
 def worth(shape: Shape, guest: Flavor) -> float:
     """The mean of a guest's parts of all hosts."""
-    return sum(_parts(shape, [guest])) / len(_RESOURCES)
+    return sum(_parts(shape, [guest])) / len(RESOURCES)
 
 
-# -- the model ----------------------------------------------------------------
+def need_of(shape: Shape, guests: Sequence[Flavor]) -> float:
+    """Return what a guest needs on average, of what is scarcest.
+
+    As a part of what all hosts have.
+    """
+    return max(_parts(shape, guests)) / len(guests)
 
 
-def everywhere(shape: Shape, guest: Flavor) -> Iterator[Placed]:
-    """All ways to place a guest, with its VFs where they belong."""
-    for host in range(shape.hosts):
-        for nodes in itertools.permutations(range(shape.nodes), guest.nodes):
-            yield Placed(host, nodes, tuple(
-                node for node in nodes for _vf in range(guest.node.vfs)))
+def stays(shape: Shape, guests: Sequence[Flavor], seed: int, steps: int,
+          load: float) -> Iterator[Stay]:
+    """Yield guests that arrive at random and stay for an exponential time.
+
+    :param guests: give the flavors and their frequency.
+    :param load: what is asked for at a time, of what is scarcest.
+    """
+    rng = random.Random(seed)  # noqa: S311
+    need, now = need_of(shape, guests), 0.0
+    for step in range(steps):
+        now += rng.expovariate(1)
+        guest, stay = rng.choice(guests), rng.expovariate(need / load)
+        yield Stay(guest, now, now + stay,
+                   worth(shape, guest) * stay * (step >= steps // 5))
+
+
+# -- what of placements counts ------------------------------------------------
 
 
 def is_local(guest: Flavor, placed: Placed) -> bool:
@@ -176,95 +205,60 @@ def is_local(guest: Flavor, placed: Placed) -> bool:
 
 
 def best(shape: Shape, guests: Sequence[Flavor],
-         options: Sequence[Sequence[Placed]], limit: float = 30.0) -> Best:
-    """The most valuable guests that can be where they may be, all together.
+         places: Sequence[Placed | None]) -> Best:
+    """Return the most valuable guests that fit together where they are.
 
-    :param options: where each guest may be.
-    :param limit: seconds.
-    :raises RuntimeError: when nothing at all was found in this time.
+    :param places: of each guest; None where it does not count.
     """
-    model, taken = _model(shape, guests, options)
-    model.maximize(sum(
-        round(_UNIT * worth(shape, guest)) * one
-        for guest, one in zip(guests, taken, strict=True)))
-    solver, status = _solve(model, limit)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        raise RuntimeError(f'CP-SAT: {solver.status_name(status)}')
-    # Adding 0 makes 0 of CP-SAT's -0.
-    return Best(solver.objective_value / _UNIT + 0.0,
-                solver.best_objective_bound / _UNIT + 0.0,
-                sum(solver.value(one) for one in taken))
+    placed = [(guest, place) for guest, place
+              in zip(guests, places, strict=True) if place]
+    if not placed:
+        return Best(0.0, 0.0, 0)
+    worths = np.array([worth(shape, guest) for guest, _place in placed])
+    rows, limits = _demands(shape, placed)
+    found = optimize.milp(
+        -worths, integrality=np.ones(len(placed)),
+        bounds=optimize.Bounds(0, 1),
+        constraints=optimize.LinearConstraint(rows, -np.inf, limits),
+        options={'mip_rel_gap': 0, 'node_limit': MAX_NODES})
+    taken = np.round(found.x)
+    value = float(taken @ worths)
+    return Best(value, max(value, -float(found.mip_dual_bound)),
+                int(taken.sum()))
 
 
 def in_turn(shape: Shape, guests: Sequence[Flavor],
-            options: Sequence[Sequence[Placed]],
-            limit: float = 30.0) -> Best:
-    """How many guests there may be before the first that has no place.
+            places: Sequence[Placed | None]) -> Best:
+    """Return how many guests there are before the first that lacks anything.
 
-    The value is their number. Whether so many can be placed is asked of one
-    number after the other, by halves; it is much easier to answer than to
-    find the most.
-
-    :param limit: seconds for each answer.
+    :param places: of each guest; None where it does not count.
     """
-    most, proven, least_open = 0, len(guests) + 1, len(guests) + 1
-    while most + 1 < least_open:
-        number = (most + least_open) // 2
-        model, taken = _model(shape, guests[:number], options)
-        for one in taken:
-            model.add(one == 1)
-        _solver, status = _solve(model, limit)
-        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            most = number
-        else:
-            least_open = number
-            if status == cp_model.INFEASIBLE:
-                proven = number
-    return Best(most, proven - 1, most)
+    placed: list[tuple[Flavor, Placed]] = []
+    for guest, place in zip(guests, places, strict=True):
+        if place is None:
+            break
+        rows, limits = _demands(shape, [*placed, (guest, place)])
+        if (rows.sum(axis=1) > limits).any():
+            break
+        placed.append((guest, place))
+    return Best(len(placed), len(placed), len(placed))
 
 
-def _model(shape: Shape, guests: Sequence[Flavor],
-           options: Sequence[Sequence[Placed]],
-           ) -> tuple[cp_model.CpModel, list[cp_model.LinearExprT]]:
-    """The model, and for each guest whether it is placed, 0 or 1."""
-    model = cp_model.CpModel()
-    chosen = [[(place, model.new_bool_var('')) for place in places]
-              for _guest, places in zip(guests, options, strict=False)]
-    taken = [cp_model.LinearExpr.sum(
-        [variable for _place, variable in choice]) for choice in chosen]
-    for choice in chosen:
-        model.add_at_most_one(variable for _place, variable in choice)
-    _respect(model, shape, guests, chosen)
-    return model, taken
+def _demands(shape: Shape, placed: Sequence[tuple[Flavor, Placed]],
+             ) -> tuple[np.ndarray, np.ndarray]:
+    """Return what each guest needs, by column, and what there is, by row.
 
-
-def _solve(model: cp_model.CpModel,
-           limit: float) -> tuple[cp_model.CpSolver, int]:
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = limit
-    solver.parameters.num_workers = 2
-    solver.parameters.random_seed = 1
-    return solver, solver.solve(model)
-
-
-_Chosen = Sequence[Sequence[tuple[Placed, cp_model.IntVar]]]
-
-
-def _respect(model: cp_model.CpModel, shape: Shape,
-             guests: Sequence[Flavor], chosen: _Chosen) -> None:
-    """Nothing is given out twice."""
-    on_node = collections.defaultdict(list)
-    on_host = collections.defaultdict(list)
-    for guest, choice in zip(guests, chosen, strict=True):
-        for place, variable in choice:
-            for node in place.nodes:
-                on_node[place.host, node].append((guest.node, variable))
-            if guest.node.bandwidth:
-                on_host[place.host].append(variable)
-    for there in on_node.values():
-        for name in _RESOURCES:
-            model.add(sum(getattr(need, name) * variable
-                          for need, variable in there)
-                      <= getattr(shape.node, name))
-    for variables in on_host.values():
-        model.add(sum(variables) <= shape.groups)
+    A row for each resource of each node, and one for the control groups of
+    each host.
+    """
+    rows, limits = [], []
+    for host in range(shape.hosts):
+        rows.append([place.host == host and bool(guest.node.bandwidth)
+                     for guest, place in placed])
+        limits.append(shape.groups)
+        for node, name in itertools.product(range(shape.nodes), RESOURCES):
+            rows.append([getattr(guest.node, name)
+                         * (place.host == host and node in place.nodes)
+                         for guest, place in placed])
+            limits.append(getattr(shape.node, name))
+    return np.array(rows, float), np.array(limits, float)

@@ -11,11 +11,18 @@
 # under the License.
 
 
-"""How well guests of random flavors are packed, beside an exact solver.
+"""How well guests of random flavors are packed, beside the exact optimum.
 
 Two parts: ways to choose hosts, on tables of numbers, for all mixes, and with
 guests that come and go; and, with ``--clouds``, whole clouds for the first
 mixes.
+
+The optimum knows all guests beforehand and is free to refuse any of them
+(packing_optimum.py). No scheduler that takes guests as they come can reach it,
+and none may refuse a guest that fits; so ways are compared with the *repacking
+ceiling* too, what perfect repacking with any number of migrations would have.
+With guests that come and go they are compared with a bound that no scheduler
+can exceed, and for the first --ceilings mixes with the repacking ceiling.
 
 The hosts are simulated: each NUMA node has CPUs, memory, memory bandwidth and
 VFs, and each host has control groups. Guests of a random mix of flavors
@@ -33,11 +40,8 @@ on NUMA nodes that are not oversubscribed, all of whose guests have what they
 asked for. A guest is worth the mean of its parts of all CPUs, memory,
 bandwidth and VFs.
 
-The optimum knows all guests beforehand and is free to refuse any of them
-(OR-tools' CP-SAT; its bound where the optimum is not proven in time). No
-scheduler that takes guests as they come can always reach it. So there is a
-second figure, "in turn": how many guests there are before the first that is
-refused or does not count.
+Beside the value there is a second figure, "in turn": how many guests there are
+before the first that is refused or does not count.
 
 usage::
 
@@ -59,9 +63,8 @@ from packing import Best
 from packing import Flavor
 from packing import Placed
 from packing import Shape
-import packing_cloud
+import packing_optimum
 import packing_policies
-import simulated_placement
 
 OPTIMUM = 'optimum'
 
@@ -85,11 +88,11 @@ class Result:
 def counted(shape: Shape, guests: Sequence[Flavor],
             placed: Sequence[Placed | None]) -> Result:
     """What of a scheduler's placements counts."""
-    options = [[place] if place and packing.is_local(guest, place) else []
-               for guest, place in zip(guests, placed, strict=True)]
+    places = [place if place and packing.is_local(guest, place) else None
+              for guest, place in zip(guests, placed, strict=True)]
     return Result(sum(place is not None for place in placed),
-                  packing.best(shape, guests, options),
-                  packing.in_turn(shape, guests, options),
+                  packing.best(shape, guests, places),
+                  packing.in_turn(shape, guests, places),
                   strict(shape, guests, placed))
 
 
@@ -116,18 +119,20 @@ def strict(shape: Shape, guests: Sequence[Flavor],
                                 for node in place.nodes))
 
 
-def optimum(shape: Shape, guests: Sequence[Flavor], limit: float) -> Result:
+def optimum(shape: Shape, guests: Sequence[Flavor]) -> Result:
     """The most that any placements could have."""
-    options = [list(packing.everywhere(shape, guest)) for guest in guests]
-    best = packing.best(shape, guests, options, limit)
-    return Result(best.guests, best,
-                  packing.in_turn(shape, guests, options, limit), best.value)
+    patterns = packing_optimum.patterns(shape, guests)
+    best = packing_optimum.best(patterns, guests)
+    return Result(best.guests, best, packing_optimum.in_turn(
+        patterns, guests), best.value)
 
 
-def measure(shape: Shape, guests: Sequence[Flavor],
-            limit: float) -> dict[str, Result]:
+def measure(shape: Shape, guests: Sequence[Flavor]) -> dict[str, Result]:
     """The optimum and each kind of cloud, by name."""
-    found = {OPTIMUM: optimum(shape, guests, limit)}
+    # Nova's functional tests, which no other part needs.
+    import packing_cloud
+    import simulated_placement
+    found = {OPTIMUM: optimum(shape, guests)}
     for name, kind in packing_cloud.KINDS.items():
         # Nova's tests leave threads behind.
         placed = simulated_placement.in_child(functools.partial(
@@ -161,7 +166,7 @@ def show(results: dict[str, Result]) -> None:
 
 def summary(every: Sequence[dict[str, Result]]) -> None:
     print(f'\nparts of the optimum, {len(every)} mixes, simulated hosts')
-    for name in packing_cloud.KINDS:
+    for name in list(every[0])[1:]:
         of_mixes = [(*ratios(results, name), results[name].strict
                      / results[OPTIMUM].all.bound) for results in every]
         for what, values in zip(('value', 'in turn', 'strict'),
@@ -174,45 +179,86 @@ def summary(every: Sequence[dict[str, Result]]) -> None:
 # -- choosing hosts, on tables of numbers -------------------------------------
 
 _CLAIRVOYANT = 'clairvoyant, no refusal'
+_CEILING = 'repacking ceiling'
+
+#: Figures of each mix, by way to choose hosts.
+Figures = dict[str, list[float]]
 
 
 def policies(shape: Shape, options: argparse.Namespace) -> None:
     """All mixes, and churn, by each way to choose hosts."""
-    values: dict[str, list[float]] = {}
-    churn: dict[str, list[float]] = {}
+    values: Figures = {}
+    churn: Figures = {}
+    proven = 0
     for seed in range(options.seed, options.seed + options.mixes):
         guests = packing.mix(shape, seed, options.kinds, options.fill)
-        most = packing.best(
-            shape, guests, [list(packing.everywhere(shape, guest))
-                            for guest in guests], options.policy_limit).bound
-        for name, (chooser, known) in packing_policies.CHOOSERS.items():
-            values.setdefault(name, []).append(packing_policies.arrive(
-                shape, guests, chooser, known) / most)
-            if not known:
-                churn.setdefault(name, []).append(packing_policies.churn(
-                    shape, guests, chooser, seed, options.churn))
-        values.setdefault(_CLAIRVOYANT, []).append(
-            packing_policies.clairvoyant(shape, guests, 100, seed) / most)
-    print(f'\nvalue as part of the optimum, {options.mixes} mixes, simulated')
+        patterns = packing_optimum.patterns(shape, guests)
+        most = packing_optimum.best(patterns, guests)
+        proven += most.bound - most.value < 1e-6
+        _add(values, most.bound, _arrivals(shape, guests, patterns, seed))
+        _add(churn, packing_optimum.churn_bound(
+            patterns, guests, packing_policies.LOAD), _comings_and_goings(
+                shape, guests, patterns, seed, options))
+    print(f'\nparts of the optimum, proven in {proven} of {options.mixes} '
+          'mixes, simulated')
     _compare(values)
-    print(f'\nchurn: part of the worth x time that is served, {options.churn} '
-          'arrivals each, simulated')
+    print('\nchurn: parts of the worth x time that could be served, '
+          f'{options.churn} arrivals each, simulated')
     _compare(churn)
 
 
-def _compare(values: dict[str, list[float]]) -> None:
-    """Each way beside today's, with the interval of the paired difference.
+def _add(figures: Figures, most: float, found: dict[str, float]) -> None:
+    """Add what one mix has, as parts of what it could have."""
+    for name, value in found.items():
+        figures.setdefault(name, []).append(value / most)
+
+
+def _arrivals(shape: Shape, guests: Sequence[Flavor],
+              patterns: packing_optimum.Patterns,
+              seed: int) -> dict[str, float]:
+    """Worth of the guests that find room, by way to choose hosts."""
+    found = {name: packing_policies.arrive(shape, guests, chooser, known)
+             for name, (chooser, known)
+             in packing_policies.CHOOSERS.items()}
+    found[_CLAIRVOYANT] = packing_policies.clairvoyant(
+        shape, guests, 100, seed)
+    found[_CEILING] = packing_optimum.ceiling(patterns, guests)
+    return found
+
+
+def _comings_and_goings(shape: Shape, guests: Sequence[Flavor],
+                        patterns: packing_optimum.Patterns, seed: int,
+                        options: argparse.Namespace) -> dict[str, float]:
+    """Part of the worth x time that is served, by way to choose hosts."""
+    found = {name: packing_policies.churn(shape, guests, chooser, seed,
+                                          options.churn)
+             for name, (chooser, known)
+             in packing_policies.CHOOSERS.items() if not known}
+    if seed < options.seed + options.ceilings:
+        found[_CEILING] = packing_optimum.churn_ceiling(patterns, [
+            *packing.stays(shape, guests, seed, options.churn,
+                           packing_policies.LOAD)])
+    return found
+
+
+def _compare(values: Figures) -> None:
+    """Print each way beside the score, and its part of the ceiling.
+
+    The difference is that of pairs, with its interval of 95 %.
     """
-    today = values[packing_policies.TODAY]
+    today, ceiling = values[packing_policies.TODAY], values.get(_CEILING, [])
     for name, mine in values.items():
         more = [100 * (one - other)
-                for one, other in zip(mine, today, strict=True)]
+                for one, other in zip(mine, today, strict=False)]
         error = (1.96 * statistics.stdev(more) / len(more) ** 0.5
                  if len(more) > 1 else float('nan'))
+        part = (statistics.mean(mine[:len(ceiling)])
+                / statistics.mean(ceiling) if ceiling else float('nan'))
         print(f'  {name:24} median {statistics.median(mine):.3f}  mean '
-              f'{statistics.mean(mine):.3f}  {statistics.mean(more):+.1f} +- '
-              f'{error:.1f} points, better in {sum(x > 1e-9 for x in more)}, '
-              f'worse in {sum(x < -1e-9 for x in more)}', flush=True)
+              f'{statistics.mean(mine):.3f}  of the ceiling {part:.3f}  '
+              f'{statistics.mean(more):+.1f} +- {error:.1f} points, better '
+              f'in {sum(x > 1e-9 for x in more)}, worse in '
+              f'{sum(x < -1e-9 for x in more)}', flush=True)
 
 
 def _options() -> argparse.Namespace:
@@ -224,9 +270,10 @@ def _options() -> argparse.Namespace:
                              'too, which takes minutes for each (0)')
     parser.add_argument('--churn', type=int, default=600,
                         help='how many guests come and go (600)')
-    parser.add_argument('--policy-limit', type=float, default=5,
-                        help='seconds for the optimum beside the ways to '
-                             'choose hosts; its bound is taken (5)')
+    parser.add_argument('--ceilings', type=int, default=8,
+                        help='mixes whose repacking ceiling with guests that '
+                             'come and go is found, which takes seconds for '
+                             'each (8)')
     parser.add_argument('--seed', type=int, default=1,
                         help='of the first mix; the next has the next (1)')
     parser.add_argument('--hosts', type=int, default=3,
@@ -238,8 +285,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument('--fill', type=float, default=1.4,
                         help='how often all guests of a mix would fill the '
                              'hosts (1.4)')
-    parser.add_argument('--limit', type=float, default=30,
-                        help='seconds for each answer of CP-SAT (30)')
     return parser.parse_args()
 
 
@@ -256,7 +301,7 @@ def main() -> None:
         guests = packing.mix(shape, seed, options.kinds, options.fill)
         print(f'\nmix {seed}: {len(guests)} guests of '
               f'{len(set(guests))} flavors', flush=True)
-        every.append(measure(shape, guests, options.limit))
+        every.append(measure(shape, guests))
         show(every[-1])
     if every:
         summary(every)

@@ -29,12 +29,14 @@ from typing import TypeAlias
 
 from packing import Flavor
 from packing import Shape
+from packing import stays
 from packing import worth
 
 from ghsched_placement import fragmentation
 from ghsched_placement import gradient
 
-_RESOURCES = ('cpus', 'memory_mb', 'bandwidth', 'vfs')
+#: What guests that come and go ask for at a time, of what is scarcest.
+LOAD = 1.15
 
 #: Host and NUMA nodes.
 Way: TypeAlias = tuple[int, tuple[int, ...]]
@@ -195,7 +197,7 @@ def clairvoyant(shape: Shape, guests: Sequence[Flavor], tries: int,
 
 
 def churn(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
-          seed: int, steps: int = 600, load: float = 1.15) -> float:
+          seed: int, steps: int = 600, load: float = LOAD) -> float:
     """The part of the worth times time that is served, of what is asked for.
 
     Guests arrive at random and stay for an exponential time.
@@ -203,26 +205,19 @@ def churn(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
     :param guests: gives the flavors and their frequency.
     :param load: what is asked for at a time, of what is scarcest.
     """
-    rng = random.Random(seed)  # noqa: S311
-    need = max(sum(guest.nodes * getattr(guest.node, name)
-                   for guest in guests)
-               / (shape.hosts * shape.nodes * getattr(shape.node, name))
-               for name in _RESOURCES) / len(guests)
     table, mix = Table(shape), gradient.Mix()
     live: list[tuple[float, Flavor, Way]] = []
-    now = served = asked = 0.0
-    for step in range(steps):
-        now += rng.expovariate(1)
-        for _end, guest, way in [one for one in live if one[0] <= now]:
+    served = asked = 0.0
+    for stay in stays(shape, guests, seed, steps, load):
+        for _end, guest, way in [one for one in live
+                                 if one[0] <= stay.begin]:
             table.give(guest, way)
-        live = [one for one in live if one[0] > now]
-        guest, stay = rng.choice(guests), rng.expovariate(need / load)
-        mix.learn(kind_of(guest))
-        chosen = chooser(table, guest, mix.shares())
-        value = worth(shape, guest) * stay * (step >= steps // 5)
-        asked += value
+        live = [one for one in live if one[0] > stay.begin]
+        mix.learn(kind_of(stay.guest))
+        chosen = chooser(table, stay.guest, mix.shares())
+        asked += stay.value
         if chosen is not None:
-            table.take(guest, chosen)
-            live.append((now + stay, guest, chosen))
-            served += value
+            table.take(stay.guest, chosen)
+            live.append((stay.end, stay.guest, chosen))
+            served += stay.value
     return served / asked

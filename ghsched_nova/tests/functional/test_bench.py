@@ -79,8 +79,8 @@ class BenchTest(base.TestCase):
     def test_packing(self):
         out = self.run_bench(
             'packing_bench.py', '--mixes', '1', '--clouds', '1', '--hosts',
-            '1', '--kinds', '2', '--fill', '0.7', '--limit', '5',
-            '--policy-limit', '1', '--churn', '20')
+            '1', '--kinds', '2', '--fill', '0.7', '--ceilings', '1',
+            '--churn', '20')
         for name in ('first fit', 'Tetris', 'FGD, learned', 'clairvoyant'):
             self.assertIn(f'  {name}', out)
         self.assertIn('1 simulated hosts', out)
