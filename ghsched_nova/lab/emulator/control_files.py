@@ -107,14 +107,14 @@ class ControlFiles:
         group.event = event
 
     def _check_exclusive(self, group: Group) -> None:
-        caches = [x.name for x in self._machine.lines if x.base == 16]
+        caches = [x for x in self._machine.lines if x.base == 16]
         if not caches:
             raise ResctrlError(
                 errno.EINVAL, 'Cannot be exclusive without CAT/CDP\n'
             )
-        if any(
-            staging.overlap(group.values[name], other.values[name])
-            for name in caches for other in self._groups.holders()
+        if any(line.shareable for line in caches) or any(
+            staging.overlap(line, group.values[line.name], other.values)
+            for line in caches for other in self._groups.holders()
             if other is not group
         ):
             raise ResctrlError(errno.EINVAL, 'Schemata overlaps\n')

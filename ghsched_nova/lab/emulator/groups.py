@@ -142,17 +142,19 @@ class Groups:
             if line.base != 16:
                 continue
             for domain in values[line.name]:
-                taken = shared = 0
+                taken = 0
+                shared = line.maximum * line.shareable
                 for group in self.holders():
+                    mask = staging.used(line, group.values, domain)
                     if group.mode == 'shareable':
-                        shared |= group.values[line.name][domain]
+                        shared |= mask
                     else:
-                        taken |= group.values[line.name][domain]
+                        taken |= mask
                 # cbm_ensure_valid(): sparse masks are taken as they are.
                 mask = line.default & (~taken | shared)
                 if not line.sparse_masks:
-                    mask = _lowest_run(mask)
-                if mask < line.minimum:
+                    mask = staging.lowest_run(mask)
+                if mask.bit_count() < line.minimum:
                     raise ResctrlError(
                         errno.ENOSPC, f'No space on {line.name}:{domain}\n'
                     )
@@ -192,11 +194,3 @@ class Groups:
         if self._machine.limbo_seconds:
             until = self._clock() + self._machine.limbo_seconds
             self._limbo |= {group.rmid: until for group in groups}
-
-
-def _lowest_run(mask: int) -> int:
-    """The lowest run of consecutive 1-bits of a mask."""
-    if not mask:
-        return 0
-    low = mask & -mask
-    return mask & ~(mask + low)

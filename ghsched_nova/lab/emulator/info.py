@@ -139,7 +139,7 @@ class Info:
         files |= {
             'cbm_mask': f'{line.maximum:x}\n',
             'min_cbm_bits': f'{line.minimum}\n',
-            'shareable_bits': f'{line.maximum if old else 0:x}\n',
+            'shareable_bits': f'{line.maximum * line.shareable:x}\n',
         }
         return files if old else files | {
             'bit_usage': self._bit_usage(line),
@@ -152,7 +152,7 @@ class Info:
                 group.mode for group in self._groups.holders()
                 if group.values[line.name][domain] >> bit & 1
             }
-            if '' in users:    # devices
+            if '' in users or line.shareable:    # devices
                 return 'X' if 'shareable' in users else 'H'
             return 'S' if 'shareable' in users else 'E' if users else '0'
 

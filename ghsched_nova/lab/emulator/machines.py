@@ -21,8 +21,8 @@ new dialect is a new function at the end of this module and one entry in
 * Intel and AMD: Documentation/filesystems/resctrl.rst,
   arch/x86/kernel/cpu/resctrl/core.c and fs/resctrl of mainline;
 * ``mpam``: drivers/resctrl/mpam_resctrl.c of mainline;
-* ``openeuler66``, ``kunpeng950``: Documentation/arch/arm64/mpam.md of
-  openEuler's OLK-6.6;
+* ``openeuler66``, ``kunpeng950``: drivers/platform/mpam, fs/resctrl and
+  Documentation/arch/arm64/mpam.md of openEuler's OLK-6.6;
 * ``openeuler510``: arch/arm64/kernel/mpam of OLK-5.10 and its manual;
 * ``nvidia``: Documentation/filesystems/resctrl.rst of NV-Kernels.
 """
@@ -34,15 +34,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+from ghsched_nova.lab.emulator import conversions
 from ghsched_nova.lab.emulator import cpusets
 
 #: What the ids of a line's or monitor's domains are.
 Scope = Literal['node', 'l3']
 
 #: What becomes of a number that is written, see staging.
-Rounding = Literal[
-    'up', 'raw', 'fraction', 'fraction71', 'snapshot', 'openeuler510'
-]
+Rounding = Literal['up', 'raw', 'silent']
 
 U32_MAX = 2 ** 32 - 1
 
@@ -83,7 +82,8 @@ class Line:
 
     :param name: the name before the colon, exact.
     :param scope: what the domain ids are.
-    :param minimum: lowest value that a write may carry (``base`` 10).
+    :param minimum: lowest value that a write may carry; of a bit mask, the
+        fewest bits that stand together.
     :param maximum: highest value; of a bit mask, the mask of all bits.
     :param default: value of a new group.
     :param granularity: a value is rounded up to a multiple of it.
@@ -91,21 +91,21 @@ class Line:
     :param label: the name as ``schemata`` shows it, with its padding.
     :param digits: a value is shown with at least so many digits, zero padded.
     :param blanks: a value is shown at least so wide, padded with blanks.
-    :param shown_minimum: what the error text gives as lowest value, where
-        the kernel's text differs from what it enforces.
     :param info: the directory below ``info/`` that describes the line.
     :param info_minimum: what ``min_bandwidth`` says; ``minimum`` otherwise.
     :param info_granularity: what ``bandwidth_gran`` says; ``granularity``
         otherwise.
     :param linear: what ``delay_linear`` says.
     :param closids: what ``num_closids`` says; the machine's otherwise.
-    :param rounding: ``up`` to the granularity; ``raw``, none; ``fraction``,
-        to the nearest fraction of ``bits`` bits, which Linux 7.1 and 7.2
-        (``fraction71``) do after rounding up; ``snapshot``, as MPAM did
-        before it came into mainline; ``openeuler510``, up to the lowest value
-        first.
-    :param bits: see ``rounding``.
+    :param rounding: ``up`` to the granularity; ``raw``, none; ``silent``, up
+        to it, and a value out of range is refused without a reason.
+    :param conversion: name of the driver in
+        :mod:`ghsched_nova.lab.emulator.conversions` that decides what is
+        shown of a written percentage, instead of the granularity.
+    :param bits: width of the control, for ``conversion``.
     :param sparse_masks: whether a mask may have holes.
+    :param shareable: whether devices use all portions of the cache, too.
+    :param peer: the other line of the same portions (CDP).
     :param unit_bytes: size of the cache portion of one mask bit.
     """
 
@@ -119,16 +119,25 @@ class Line:
     label: str = ''
     digits: int = 1
     blanks: int = 0
-    shown_minimum: int | None = None
     info: str | None = None
     info_minimum: int | None = None
     info_granularity: int | None = None
     linear: int = 1
     closids: int | None = None
     rounding: Rounding = 'up'
+    conversion: str = ''
     bits: int = 0
     sparse_masks: bool = False
+    shareable: bool = False
+    peer: str = ''
     unit_bytes: int = 1835008
+
+    def with_bits(self, bits: int) -> 'Line':
+        """Return the line with another width of its control."""
+        table = conversions.table(self.conversion, bits)
+        return dataclasses.replace(
+            self, bits=bits, granularity=table.bandwidth_gran,
+            minimum=table.min_bandwidth if self.info else self.minimum)
 
     def show(self, value: int) -> str:
         """A value as the kernel prints it."""
@@ -310,13 +319,27 @@ def _split(cpus: Collection[int], count: int) -> list[list[int]]:
 def _mask_line(
     name: str, bits: int, label: str, digits: int, sparse: bool = False,
     scope: Scope = 'l3', closids: int | None = None, minimum: int = 1,
+    peer: str = '',
 ) -> Line:
     full = (1 << bits) - 1
     return Line(
         name, scope, minimum=minimum, maximum=full, default=full, base=16,
         label=label, digits=digits, info=name, sparse_masks=sparse,
-        closids=closids,
+        closids=closids, peer=peer,
     )
+
+
+def _mpam_mask_line(
+    name: str, bits: int, label: str, digits: int, scope: Scope = 'l3',
+) -> Line:
+    """Return a line of cache portions of MPAM.
+
+    All are shareable, because devices use them (shareable_bits in
+    mpam_resctrl_control_init() of mainline, mpam_resctrl_resource_init() of
+    openEuler), so no group can be exclusive.
+    """
+    return dataclasses.replace(
+        _mask_line(name, bits, label, digits, True, scope), shareable=True)
 
 
 _L3_FEATURES = ('llc_occupancy', 'mbm_total_bytes', 'mbm_local_bytes')
@@ -357,8 +380,8 @@ def intel_snc_cdp(nodes: str) -> Machine:
         nodes=parse_nodes(nodes, lambda node, _p: places.index(node) // 2),
         lines=(
             dataclasses.replace(machine.lines[0], closids=15),
-            _mask_line('L3DATA', 15, 'L3DATA', 4, closids=7),
-            _mask_line('L3CODE', 15, 'L3CODE', 4, closids=7),
+            _mask_line('L3DATA', 15, 'L3DATA', 4, closids=7, peer='L3CODE'),
+            _mask_line('L3CODE', 15, 'L3CODE', 4, closids=7, peer='L3DATA'),
         ),
         monitors=(
             dataclasses.replace(_INTEL_MONITOR, nodes=True),
@@ -420,8 +443,8 @@ def mpam(nodes: str) -> Machine:
         nodes=parse_nodes(nodes, lambda node, _place: 5 + 66 * node),
         lines=(
             Line('MB', 'l3', 1, 100, 100, label='    MB', info='MB',
-                 rounding='fraction', bits=7),
-            _mask_line('L3', 16, '    L3', 4, sparse=True),
+                 conversion='linux').with_bits(7),
+            _mpam_mask_line('L3', 16, '    L3', 4),
         ),
         monitors=(Monitor(
             'L3', 'l3', ('llc_occupancy', 'mbm_total_bytes'), counters=4,
@@ -439,8 +462,7 @@ def mpam71(nodes: str) -> Machine:
         machine,
         dialect='mpam71',
         lines=(
-            Line('MB', 'l3', 3, 100, 100, label='    MB', info='MB',
-                 granularity=4, rounding='fraction71', bits=5),
+            machine.lines[0].with_bits(5),
             machine.lines[1],
         ),
         monitors=(Monitor('L3', 'l3', ('llc_occupancy',),
@@ -453,21 +475,21 @@ def openeuler510(nodes: str) -> Machine:
 
     With the mount options ``caPbm,mbMax,mbMin,mbHdl,mbPrio``. All domains
     are NUMA nodes; an RMID is taken by each group, and there are as many as
-    CLOSIDs.
+    CLOSIDs. The first version of the driver was written for a control of 6
+    bits (``MBA_MAX_WD`` in mpam_resource.h).
     """
-    ranged: Rounding = 'openeuler510'
     return Machine(
         dialect='openeuler510',
         nodes=parse_nodes(nodes, lambda node, _place: node),
         lines=(
             dataclasses.replace(
-                _mask_line('L3PBM', 15, 'L3PBM', 4, True, 'node'), info='L3'),
-            Line('MBPRI', 'node', 0, 7, 3, label='MBPRI', rounding=ranged),
-            Line('MBHDL', 'node', 0, 1, 1, label='MBHDL', rounding=ranged),
-            Line('MBMAX', 'node', 1, 100, 100, 2, label='MBMAX', info='MB',
-                 rounding=ranged),
-            Line('MBMIN', 'node', 0, 100, 0, 2, label='MBMIN',
-                 rounding=ranged),
+                _mpam_mask_line('L3PBM', 15, 'L3PBM', 4, 'node'), info='L3'),
+            Line('MBPRI', 'node', 0, 7, 3, label='MBPRI', rounding='silent'),
+            Line('MBHDL', 'node', 0, 1, 1, label='MBHDL', rounding='silent'),
+            Line('MBMAX', 'node', 1, 100, 100, label='MBMAX', info='MB',
+                 rounding='silent', conversion='olk-5.10-max').with_bits(6),
+            Line('MBMIN', 'node', 0, 100, 0, label='MBMIN',
+                 rounding='silent', conversion='olk-5.10-min').with_bits(6),
         ),
         monitors=(
             Monitor('L3', 'node', ('llc_occupancy',)),
@@ -486,24 +508,24 @@ def openeuler510(nodes: str) -> Machine:
 
 
 def openeuler66(nodes: str) -> Machine:
-    """A Kunpeng 920 under openEuler's OLK-6.6 kernel (MPAM).
+    """A Kunpeng 920 under openEuler's OLK-6.6 kernel (MPAM), of 8 bits.
 
     MB domains are NUMA nodes, L3 domains are sparse cache ids (the manual's
-    machine has 1 and 122). The padding follows the manual's samples, which
-    give plain names a field of 5 and the QoS lines a field of 6. The error
-    text says [0,100] for MB although 0 is refused.
+    machine has 1 and 122). One width, that of the L3 mask, pads all values
+    (``max_data_width`` in fs/resctrl/rdtgroup.c).
     """
     return Machine(
         dialect='openeuler66',
         nodes=parse_nodes(nodes, lambda node, _place: 1 + 121 * node),
         lines=(
             Line('MB', 'node', 1, 100, 100, label='   MB', digits=7,
-                 shown_minimum=0, info='MB'),
-            Line('MBMIN', 'node', 0, 100, 0, label=' MBMIN', digits=5),
-            Line('MBPRI', 'node', 0, 7, 3, label=' MBPRI', digits=7),
-            Line('MBHDL', 'node', 0, 1, 1, label=' MBHDL', digits=7),
-            _mask_line('L3', 28, '   L3', 7),
-            Line('L3PRI', 'l3', 0, 3, 0, label=' L3PRI', digits=7),
+                 info='MB', conversion='olk-6.6').with_bits(8),
+            Line('MBMIN', 'node', 0, 100, 0, label='MBMIN', digits=7,
+                 conversion='olk-6.6').with_bits(8),
+            Line('MBPRI', 'node', 0, 7, 3, label='MBPRI', digits=7),
+            Line('MBHDL', 'node', 0, 1, 1, label='MBHDL', digits=7),
+            _mpam_mask_line('L3', 28, '   L3', 7),
+            Line('L3PRI', 'l3', 0, 3, 0, label='L3PRI', digits=7),
         ),
         monitors=(
             Monitor('L3', 'l3', ('llc_occupancy',)),
@@ -517,21 +539,14 @@ def openeuler66(nodes: str) -> Machine:
     )
 
 
-def openeuler66_7bit(nodes: str) -> Machine:
-    """The same with a control of 7 bits, which shows a little less.
+def openeuler66_6bit(nodes: str) -> Machine:
+    """The same with a control of 6 bits, which shows 64 of 101 values."""
+    return with_bits(openeuler66(nodes), 6, 'openeuler66-6bit')
 
-    The manual has a sample of it: a written 1 is read as 0.
-    """
-    machine = openeuler66(nodes)
-    return dataclasses.replace(
-        machine,
-        dialect='openeuler66-7bit',
-        lines=tuple(
-            dataclasses.replace(line, rounding='snapshot', bits=7)
-            if line.name in ('MB', 'MBMIN') else line
-            for line in machine.lines
-        ),
-    )
+
+def openeuler66_7bit(nodes: str) -> Machine:
+    """The same with a control of 7 bits, which shows 65 of 101 values."""
+    return with_bits(openeuler66(nodes), 7, 'openeuler66-7bit')
 
 
 def kunpeng950(nodes: str) -> Machine:
@@ -542,8 +557,8 @@ def kunpeng950(nodes: str) -> Machine:
         dialect='kunpeng950',
         lines=(
             *machine.lines,
-            Line('L3MAX', 'l3', 0, 100, 100, label=' L3MAX', digits=5),
-            Line('L3MIN', 'l3', 0, 100, 0, label=' L3MIN', digits=5),
+            Line('L3MAX', 'l3', 0, 100, 100, label='L3MAX', digits=7),
+            Line('L3MIN', 'l3', 0, 100, 0, label='L3MIN', digits=7),
         ),
     )
 
@@ -561,9 +576,9 @@ def nvidia(nodes: str) -> Machine:
         nodes=parse_nodes(nodes, lambda node, _place: node + 1),
         lines=(
             Line('MB', 'node', 1, 100, 100, label='     MB', info='MB',
-                 rounding='fraction', bits=7),
+                 conversion='linux').with_bits(7),
             Line('MB_HLIM', 'node', 0, 1, 0, label='MB_HLIM'),
-            _mask_line('L3', 12, '     L3', 3, sparse=True),
+            _mpam_mask_line('L3', 12, '     L3', 3),
         ),
         monitors=(dataclasses.replace(machine.monitors[0], counters=1),),
         info_files=(
@@ -602,11 +617,20 @@ DIALECTS: dict[str, Callable[[str], Machine]] = {
     'mpam71': mpam71,
     'openeuler510': openeuler510,
     'openeuler66': openeuler66,
+    'openeuler66-6bit': openeuler66_6bit,
     'openeuler66-7bit': openeuler66_7bit,
     'kunpeng950': kunpeng950,
     'nvidia': nvidia,
     'nvidia-vera': nvidia_vera,
 }
+
+
+def with_bits(machine: Machine, bits: int, dialect: str = '') -> Machine:
+    """Return a machine whose MPAM controls have another width."""
+    return dataclasses.replace(
+        machine, dialect=dialect or machine.dialect, lines=tuple(
+            line.with_bits(bits) if line.conversion else line
+            for line in machine.lines))
 
 
 def build(
@@ -617,7 +641,7 @@ def build(
     limbo_seconds: float = 0.0,
     without: Collection[str] = (),
 ) -> Machine:
-    """A machine of a dialect, with other counts of groups where given.
+    """Return a machine of a dialect, with other counts of groups.
 
     :param nodes: as for :func:`parse_nodes`.
     :param without: lines that this machine's hardware does not have.

@@ -26,6 +26,7 @@ from dataclasses import field
 import errno
 import re
 
+from ghsched_nova.lab.emulator import conversions
 from ghsched_nova.lab.emulator import machines
 
 #: Line name -> domain id -> value: what a control group holds.
@@ -209,62 +210,30 @@ def parse_value(
 
 
 def _number(line: machines.Line, text: str) -> int:
-    if line.rounding == 'openeuler510':
+    if line.rounding == 'silent':
         return _number_510(line, text)
     # The kernel's texts say MB whatever the line is.
     if not re.fullmatch(r'\+?[0-9]+', text) or int(text) >= 1 << 32:
         raise ResctrlError(errno.EINVAL, f'Invalid MB value {text}\n')
     value = int(text)
     if not line.minimum <= value <= line.maximum:
-        shown = line.minimum
-        if line.shown_minimum is not None:
-            shown = line.shown_minimum
         raise ResctrlError(
-            errno.EINVAL,
-            f'MB value {value} out of range [{shown},{line.maximum}]\n',
-        )
-    return _rounded(line, value)
+            errno.EINVAL, f'MB value {value} out of range '
+            f'[{line.minimum},{line.maximum}]\n')
+    return value if line.rounding == 'raw' else _rounded(line, value)
 
 
 def _rounded(line: machines.Line, value: int) -> int:
-    up = -(-value // line.granularity) * line.granularity
-    if line.rounding == 'raw':
-        return value
-    if line.rounding == 'fraction':
-        return _fraction(value, line.bits)
-    if line.rounding == 'fraction71':
-        return _fraction(up, line.bits)
-    if line.rounding == 'snapshot':
-        return _snapshot(value, line.bits)
-    return min(up, line.maximum)
-
-
-def _snapshot(percent: int, bits: int) -> int:
-    """The two functions below in the MPAM that OLK-6.6 began with."""
-    highest = (1 << bits) - 1
-    fraction = max((percent * (highest + 1) + 50) // 100, 1) - 1
-    return (fraction * 100 + highest // 2) // highest
-
-
-def _fraction(percent: int, bits: int) -> int:
-    """percent_to_mbw_max() and back, mbw_max_to_percent().
-
-    The register has 16 bits: a band beyond the last one wraps.
-    """
-    bands = 1 << bits
-    band = max((percent * bands + 50) // 100, 1) - 1
-    return ((band % bands + 1) * 100 + bands // 2) // bands
+    if line.conversion:
+        return conversions.table(line.conversion, line.bits).shown[value]
+    return min(-(-value // line.granularity) * line.granularity, line.maximum)
 
 
 def _number_510(line: machines.Line, text: str) -> int:
     """parse_bw() of OLK-5.10, which gives no reasons."""
-    if not re.fullmatch(r'\+?[0-9]+', text) or int(text) >= 1 << 64:
+    if not re.fullmatch(r'\+?[0-9]+', text) or int(text) > line.maximum:
         raise ResctrlError(errno.EINVAL)
-    value = max(int(text), line.minimum)
-    value = -(-value // line.granularity) * line.granularity
-    if value > line.maximum:
-        raise ResctrlError(errno.EINVAL)
-    return value
+    return _rounded(line, int(text))
 
 
 def _mask(line: machines.Line, text: str) -> int:
@@ -273,13 +242,22 @@ def _mask(line: machines.Line, text: str) -> int:
             errno.EINVAL, f'Non-hex character in the mask {text}\n'
         )
     mask = int(text, 16)
-    if not line.minimum <= mask <= line.maximum:
+    if not min(line.minimum, 1) <= mask <= line.maximum:
         raise ResctrlError(errno.EINVAL, 'Mask out of range\n')
     if not line.sparse_masks and '0' in f'{mask:b}'.rstrip('0'):
         raise ResctrlError(
             errno.EINVAL, f'The mask {mask:x} has non-consecutive 1-bits\n'
         )
+    if lowest_run(mask).bit_count() < line.minimum:
+        raise ResctrlError(
+            errno.EINVAL,
+            f'Need at least {line.minimum} bits in the mask\n')
     return mask
+
+
+def lowest_run(mask: int) -> int:
+    """Return the lowest run of consecutive 1-bits of a mask."""
+    return mask & ~(mask + (mask & -mask))
 
 
 def _check_overlaps(
@@ -291,14 +269,24 @@ def _check_overlaps(
     """What parse_cbm() refuses: the portions that exclusive groups have."""
     if line.base != 16:
         return
-    shared = [one for one in neighbours
-              if overlap(masks, one.values.get(line.name, {}))]
+    shared = [one for one in neighbours if overlap(line, masks, one.values)]
     if any(one.exclusive for one in shared):
         raise ResctrlError(errno.EINVAL, 'Overlaps with exclusive group\n')
-    if shared and exclusive:
+    if exclusive and (shared or line.shareable):
         raise ResctrlError(errno.EINVAL, 'Overlaps with other group\n')
 
 
-def overlap(one: Mapping[int, int], other: Mapping[int, int]) -> bool:
-    """Whether two groups have a cache portion of some domain in common."""
-    return any(mask & other.get(domain, 0) for domain, mask in one.items())
+def overlap(line: machines.Line, masks: Mapping[int, int],
+            other: Values) -> bool:
+    """Whether another group has a cache portion of some domain, too.
+
+    With CDP the portions of code and of data are the same.
+    """
+    return any(mask & used(line, other, domain)
+               for domain, mask in masks.items())
+
+
+def used(line: machines.Line, values: Values, domain: int) -> int:
+    """Return the cache portions of a domain that a group uses."""
+    return (values.get(line.name, {}).get(domain, 0)
+            | values.get(line.peer, {}).get(domain, 0))

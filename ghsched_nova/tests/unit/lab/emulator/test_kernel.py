@@ -236,20 +236,62 @@ class GroupTest(ModelTestCase):
         self.model.write('/a/schemata', 'MB:1=60\n')
         self.assertIn('MB:0=0000100;1=0000060', self.model.read('/a/schemata'))
 
-    def test_mode(self):
+    def test_mode_of_mpam_is_never_exclusive(self):
+        self.model.mkdir('/a')
+        self.model.write('/schemata', 'L3:1=f;122=f\n')
+        self.model.write('/a/schemata', 'L3:1=f0;122=f0\n')
+        self.refused(errno.EINVAL, self.model.write, '/a/mode', 'exclusive\n')
+        self.assertEqual('Schemata overlaps\n', self.status)
+        self.refused(errno.EINVAL, self.model.write, '/a/mode', 'own\n')
+        self.assertEqual('Unknown or unsupported mode\n', self.status)
+        self.assertEqual('fffffff\n',
+                         self.model.read('/info/L3/shareable_bits'))
+        usage = self.model.read('/info/L3/bit_usage')
+        self.assertTrue(usage.startswith('1=' + 20 * 'H' + 8 * 'X' + ';'))
+
+
+class ExclusiveTest(ModelTestCase):
+    dialect = 'intel'
+
+    def test_mode_of_a_group_beside_the_others_can_be_exclusive(self):
         self.model.mkdir('/a')
         self.refused(errno.EINVAL, self.model.write, '/a/mode', 'exclusive\n')
         self.assertEqual('Schemata overlaps\n', self.status)
-        self.model.write('/schemata', 'L3:1=f;122=f\n')
-        self.model.write('/a/schemata', 'L3:1=f0;122=f0\n')
+        self.model.write('/schemata', 'L3:0=f;1=f\n')
+        self.model.write('/a/schemata', 'L3:0=f0;1=f0\n')
         self.model.write('/a/mode', 'exclusive\n')
         self.refused(errno.EINVAL, self.model.write, '/schemata', 'L3:1=1f\n')
         self.model.mkdir('/b')
-        self.assertIn('L3:1=000000f;', self.model.read('/b/schemata'))
-        self.refused(errno.EINVAL, self.model.write, '/a/mode', 'own\n')
-        self.assertEqual('Unknown or unsupported mode\n', self.status)
+        self.assertIn('L3:0=0000f;1=0000f', self.model.read('/b/schemata'))
         usage = self.model.read('/info/L3/bit_usage')
-        self.assertTrue(usage.startswith('1=' + 20 * '0' + 'EEEESSSS;'))
+        self.assertTrue(usage.startswith('0=' + 12 * '0' + 'EEEESSSS;'))
+
+
+class CodeAndDataTest(ModelTestCase):
+    """CDP: the masks of code and of data are of the same portions."""
+
+    dialect = 'intel-snc-cdp'
+
+    def test_exclusive_group_owns_its_portions_for_code_and_for_data(self):
+        self.model.write('/schemata', 'L3DATA:0=ff\nL3CODE:0=ff\n')
+        self.model.mkdir('/a')
+        self.model.write('/a/schemata', 'L3DATA:0=700\nL3CODE:0=3800\n')
+        self.model.write('/a/mode', 'exclusive\n')
+        self.refused(errno.EINVAL, self.model.write, '/schemata',
+                     'L3CODE:0=7ff\n')
+        self.assertEqual('Overlaps with exclusive group\n', self.status)
+        self.model.mkdir('/b')
+        rows = self.model.read('/b/schemata').splitlines()
+        self.assertEqual(['L3DATA:0=00ff', 'L3CODE:0=00ff'], rows[1:])
+
+    def test_group_without_a_portion_left_names_line_and_domain(self):
+        self.model.write('/schemata', 'L3DATA:0=ff\nL3CODE:0=ff\n')
+        self.model.mkdir('/a')
+        self.model.write('/a/schemata', 'L3DATA:0=7f00\nL3CODE:0=7f00\n')
+        self.model.write('/a/mode', 'exclusive\n')
+        self.model.write('/mode', 'exclusive\n')
+        self.refused(errno.ENOSPC, self.model.mkdir, '/b')
+        self.assertEqual('No space on L3DATA:0\n', self.status)
 
 
 class TasksTest(ModelTestCase):

@@ -571,15 +571,16 @@ class Kunpeng950Test(DialectTestCase):
     dialect = 'kunpeng950'
 
     def test_shares_of_the_cache(self):
-        self.assertEqual('1=00100;122=00100', self.lines()['L3MAX'])
-        self.assertEqual('1=00000;122=00040',
+        self.assertEqual('1=0000100;122=0000100', self.lines()['L3MAX'])
+        self.assertEqual('1=0000000;122=0000040',
                          self.write('L3MIN:122=40\n', 'L3MIN'))
 
 
-class SnapshotTest(DialectTestCase):
+class SevenBitsTest(DialectTestCase):
     dialect = 'openeuler66-7bit'
 
-    def test_a_little_less_is_shown_than_was_written(self):
-        for value, held in ((1, 0), (33, 32), (50, 50), (100, 100)):
+    def test_percentages_between_bits_are_shown_as_the_lower_one(self):
+        for value, held in ((1, 1), (2, 1), (24, 22), (33, 32), (50, 50),
+                            (70, 69), (97, 97), (98, 97), (100, 100)):
             self.assertEqual(f'0={held:07};1=0000100',
                              self.write(f'MB:0={value}\n', 'MB'))

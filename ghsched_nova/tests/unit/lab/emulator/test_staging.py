@@ -11,6 +11,7 @@
 # under the License.
 
 
+import dataclasses
 import errno
 
 from hypothesis import given
@@ -34,15 +35,16 @@ def refusal(machine, text, **more):
 
 class ShowTest(base.TestCase):
     def test_openeuler_pads_names_and_values(self):
-        # Samples of Documentation/arch/arm64/mpam.md of OLK-6.6.
+        # One width for all names and one for all values (max_name_width and
+        # max_data_width of fs/resctrl/rdtgroup.c).
         text = staging.show(KUNPENG, staging.defaults(KUNPENG))
         self.assertEqual([
             '   MB:0=0000100;1=0000100',
-            ' MBMIN:0=00000;1=00000',
-            ' MBPRI:0=0000003;1=0000003',
-            ' MBHDL:0=0000001;1=0000001',
+            'MBMIN:0=0000000;1=0000000',
+            'MBPRI:0=0000003;1=0000003',
+            'MBHDL:0=0000001;1=0000001',
             '   L3:1=fffffff;122=fffffff',
-            ' L3PRI:1=0000000;122=0000000',
+            'L3PRI:1=0000000;122=0000000',
         ], text.splitlines())
 
     def test_intel_right_justifies_names(self):
@@ -73,9 +75,8 @@ class StageTest(base.TestCase):
             (errno.EINVAL, 'MB value 5 out of range [10,100]\n'),
             refusal(XEON, 'MB:0=5\n'),
         )
-        # The manual's text for its own example, although 0 is refused.
         self.assertEqual(
-            (errno.EINVAL, 'MB value 110 out of range [0,100]\n'),
+            (errno.EINVAL, 'MB value 110 out of range [1,100]\n'),
             refusal(KUNPENG, 'MB:1=110\n'),
         )
         self.assertEqual(errno.EINVAL, refusal(KUNPENG, 'MB:1=0\n')[0])
@@ -108,6 +109,19 @@ class StageTest(base.TestCase):
             ('L3:0=5\n', 'The mask 5 has non-consecutive 1-bits\n'),
         ):
             self.assertEqual((errno.EINVAL, status), refusal(XEON, text))
+
+    def test_mask_of_too_few_bits_together_is_refused(self):
+        lines = tuple(dataclasses.replace(line, minimum=2)
+                      if line.base == 16 else line for line in XEON.lines)
+        haswell = dataclasses.replace(XEON, lines=lines)
+        for mask, status in (
+                ('1', 'Need at least 2 bits in the mask\n'),
+                ('4', 'Need at least 2 bits in the mask\n'),
+                ('0', 'Mask out of range\n'),
+                ('5', 'The mask 5 has non-consecutive 1-bits\n')):
+            self.assertEqual((errno.EINVAL, status),
+                             refusal(haswell, f'L3:0={mask}\n'))
+        self.assertEqual({'L3': {0: 6}}, staging.stage(haswell, 'L3:0=6\n'))
 
     def test_exclusive_cache_portions_do_not_overlap(self):
         other = staging.Neighbour(True, {'L3': {0: 0xF}})
@@ -142,7 +156,9 @@ class StageTest(base.TestCase):
     def test_what_is_shown_can_be_written(self, change):
         values = staging.defaults(KUNPENG)
         for name, domains in change.items():
-            values[name] |= domains
+            for domain, value in domains.items():
+                values[name] |= staging.stage(
+                    KUNPENG, f'{name}:{domain}={value}\n')[name]
         text = staging.show(KUNPENG, values)
         self.assertEqual(values, staging.stage(KUNPENG, text))
 

@@ -61,13 +61,17 @@ class Replay:
         self.compared, self.wrong = 0, []
 
     def as_wide(self, machine):
-        """With the cache portions of the recorded machine."""
+        """With the cache portions of the recorded machine.
+
+        No device uses those of made-up hardware.
+        """
         start = schemata.parse(self.recorded['start']['schemata'])
         lines = []
         for line in machine.lines:
             if line.base == 16:
                 full = max(start.values(line.name, 16).values())
-                line = dataclasses.replace(line, maximum=full, default=full)
+                line = dataclasses.replace(line, maximum=full, default=full,
+                                           shareable=False)
             lines.append(line)
         return dataclasses.replace(machine, lines=tuple(lines))
 
