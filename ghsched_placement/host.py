@@ -15,6 +15,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+import math
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,8 @@ class HostDescription:
     :param shares: traits of host NUMA nodes with a group that further guests
         can share, see :func:`names.shares_trait`.
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
-    :param guarantee_step: the host holds a guaranteed share as a multiple of
-        it, percent; 1 where it holds none.
-    :param guarantee_least: the least that it holds, percent.
+    :param guarantees: guaranteed shares that the host can hold, percent,
+        ascending.
     :param l3_ways: ways of an L3 that guests can have to themselves, by host
         NUMA node; nodes without any are left out.
     :param l3_ways_least: the fewest that one of them can have.
@@ -49,16 +49,33 @@ class HostDescription:
     numa_nodes: tuple[int, ...] = ()
     control_groups: int = 0
     capabilities: frozenset[str] = frozenset()
-    guarantee_step: int = 1
-    guarantee_least: int = 1
+    guarantees: tuple[int, ...] = tuple(range(1, 101))
     l3_ways: Mapping[int, int] = field(default_factory=dict)
     l3_ways_least: int = 1
     rt_permille: Mapping[int, int] = field(default_factory=dict)
     bursts: Mapping[int, int] = field(default_factory=dict)
-
-    def held(self, share: int) -> int:
-        """What the hardware holds for a guaranteed share."""
-        share = max(share, self.guarantee_least)
-        return share + -share % self.guarantee_step
     sharing: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[int, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def guarantee_step(self) -> int:
+        """Percent of which each share that the host can hold is a multiple."""
+        return math.gcd(*self.guarantees) or 1
+
+    @property
+    def holds_steps(self) -> bool:
+        """Whether the host can hold each multiple of the step."""
+        step = self.guarantee_step
+        return len(self.guarantees) * step == max(self.guarantees, default=0)
+
+    def held(self, share: int) -> int:
+        """Return the percent that a group shows for a guaranteed share.
+
+        100 for a share that the host cannot hold.
+        """
+        return next((one for one in self.guarantees if one >= share), 100)
+
+    def holds_within(self, percent: int) -> int:
+        """Return the largest share that the host can hold within a limit."""
+        return max((one for one in self.guarantees if one <= percent),
+                   default=0)

@@ -32,10 +32,13 @@ step, the step is that of the inventory, and the least share likewise, so that
 Placement gives such a node no other share: rounding it up on the host alone
 would let guarantees add up to more than the node has. The amount asked for
 cannot be rounded up instead, because one query goes to all hosts, and their
-steps differ.
+steps differ. Where the hardware skips some multiples, what guests hold beyond
+their allocations is reserved, and so is the rest of the node that no further
+guest could hold.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 import math
@@ -75,7 +78,8 @@ class Current:
     :param total: total of our resource class, 0 when there is none.
     :param used: how much of it is allocated.
     :param holders: who has allocated it, where that matters.
-    :param amounts: what each of them has, where the inventory has a step.
+    :param amounts: what each of them has, where a host cannot hold each
+        share.
     """
 
     total: int = 0
@@ -203,20 +207,40 @@ def _bandwidth(node: int, host: HostDescription, config: Config,
     A guest can hold a share that is no multiple, from before the host had a
     step. Placement checks the step again when the allocation moves to another
     consumer, as in each migration, so while there is such a guest the step is
-    one that divides its share, and what the hardware holds beyond is
-    reserved, with that of one more guest.
+    one that divides its share.
     """
     if node not in host.nodes:
         return _closed(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
     least = min((host.held(1), *current.amounts))
     reserved = (config.reserved_bandwidth.get(node, 0)
-                + burst_pool(node, host, config)
-                + sum(host.held(share) - share for share in current.amounts)
-                + max(host.guarantee_step - step, host.held(1) - least))
+                + burst_pool(node, host, config))
+    if (not host.holds_steps
+            or (step, least) != (host.guarantee_step, host.held(1))):
+        reserved += _not_holdable(host, current.amounts,
+                                  (WHOLE_NODE - reserved)
+                                  * config.allocation_ratio,
+                                  config.allocation_ratio)
     return {**inventory(WHOLE_NODE, reserved=min(WHOLE_NODE, reserved),
                         allocation_ratio=config.allocation_ratio, step=step),
             'min_unit': least}
+
+
+def _not_holdable(host: HostDescription, amounts: Sequence[int],
+                  capacity: float, ratio: float) -> int:
+    """Return the percent of a node that Placement must not allocate.
+
+    That is what guests hold beyond what is allocated to them, and the part
+    of the rest that one more guest could not hold.
+
+    :param capacity: percent that can be allocated in all.
+    :param ratio: the inventory's allocation ratio.
+    """
+    allocated = sum(amounts)
+    held = sum(map(host.held, amounts))
+    room = max(0, math.floor(capacity) - held)
+    unusable = room - host.holds_within(room) if room < WHOLE_NODE else 0
+    return math.ceil((held - allocated + unusable) / ratio)
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:

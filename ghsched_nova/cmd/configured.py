@@ -12,6 +12,7 @@
 """The configuration that nova-compute has, as far as it is needed here."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ghsched_placement import cpulist
@@ -45,6 +46,19 @@ def dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
                          'compute')
     _read(options, files)
     return cpulist.parse(options.compute.cpu_dedicated_set)
+
+
+def state_path(files: Sequence[str] | None = None) -> Path:
+    """Return nova-compute's ``[DEFAULT]state_path``.
+
+    :raises oslo_config.cfg.Error: as :func:`section`.
+    """
+    from oslo_config import cfg
+
+    options = cfg.ConfigOpts()
+    options.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
+    _read(options, files)
+    return Path(options.state_path)
 
 
 def _read(options: Any, files: Sequence[str] | None) -> None:

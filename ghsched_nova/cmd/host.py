@@ -60,6 +60,7 @@ from ghsched_nova.interrupts import engine as interrupts_engine
 from ghsched_nova.interrupts import model as interrupts_model
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import measure
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
@@ -67,6 +68,7 @@ from ghsched_nova.threads import engine as threads
 from ghsched_nova.threads import model as threads_model
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import interrupts
+from ghsched_nova.virt import readings
 from ghsched_nova.virt import scheduling
 from ghsched_placement import exits
 
@@ -137,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     groups, changed = _run(arguments, reconcile.look, threads.look,
-                           interrupts.InterruptKeeper.look)
+                           interrupts.InterruptKeeper.look, None)
     found = (groups.problems or changed.problems
              or groups.actions or changed.actions)
     return exits.FOUND if found else exits.DONE
@@ -145,7 +147,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _reconcile(arguments: argparse.Namespace) -> int:
     groups, changed = _run(arguments, reconcile.reconcile, _set_classes,
-                           interrupts.InterruptKeeper.set)
+                           interrupts.InterruptKeeper.set,
+                           measure.measure)
     failed = groups.problems or changed.problems
     return exits.FOUND if failed else exits.DONE
 
@@ -163,9 +166,14 @@ def _run(arguments: argparse.Namespace,
          work: Callable[..., reconcile.Report],
          work_threads: Callable[..., threads.Report],
          work_interrupts: Callable[..., interrupts_engine.Report],
+         measuring: readings.Measure | None
          ) -> tuple[reconcile.Report, _Changed]:
     section = configured.section(arguments.config_file)
-    host = engine.HostEngine(section)
+    # Root writes no file into a directory of another user.
+    host = engine.HostEngine(section, readings.Readings(
+        Path(section.resctrl_path),
+        configured.state_path(arguments.config_file) / readings.FILE,
+        measuring, keeps=False))
     before = host.groups()
     running = domains.running(arguments.connect)
     wanted, refused = host.wanted(running, before)

@@ -33,6 +33,7 @@ from ghsched_nova.lab import documents
 from ghsched_nova.lab import host_pfs
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
+from ghsched_nova.resctrl.host import scales_of
 from ghsched_nova.resctrl import rounding
 from ghsched_placement import cpulist
 from ghsched_placement import tree
@@ -439,7 +440,8 @@ def _resctrl(entry: _Mapping, domains: Mapping[int, tuple[int, ...]],
             knob.line == 'MB' for knob in dialect.knobs))
     entry.done()
     _check_steps(entry, host)
-    return host
+    return replace(host, scales=scales_of(
+        dialect, host.min_bandwidth, host.granularity))
 
 
 def _with_cap(entry: _Mapping, dialect: dialects.Dialect) -> dialects.Dialect:

@@ -27,7 +27,8 @@ Sources, read in the kernels themselves:
 * MPAM of mainline: drivers/resctrl/mpam_resctrl.c;
 * openEuler 5.10: arch/arm64/kernel/mpam/mpam_resctrl.c and mpam_ctrlmon.c of
   OLK-5.10, and its MPAM operation manual;
-* openEuler 6.6: Documentation/arch/arm64/mpam.md of OLK-6.6;
+* openEuler 6.6: drivers/platform/mpam/mpam_resctrl.c, fs/resctrl and
+  Documentation/arch/arm64/mpam.md of OLK-6.6;
 * NVIDIA: Documentation/filesystems/resctrl.rst of NVIDIA's NV-Kernels
   (``max_lim``, ``MB_HLIM``) and its tools/testing/selftests/resctrl.
 """
@@ -86,12 +87,12 @@ class Knob:
         where no document says so.
     :param stepped: whether the value is a multiple of
         info/MB/bandwidth_gran.
-    :param fraction: whether the hardware holds a binary fraction, see
-        :mod:`ghsched_nova.resctrl.rounding`.
+    :param fraction: whether the hardware holds a binary fraction whose width
+        follows from info/, see :mod:`ghsched_nova.resctrl.rounding`.
     :param lowest: lowest value that the kernel may show, where that is not
         ``minimum``.
-    :param lossy: whether the kernel may show a little less than was written,
-        see :func:`ghsched_nova.resctrl.rounding.shown_instead`.
+    :param measured: whether only the kernel itself can tell what it shows of
+        a written value, see :mod:`ghsched_nova.resctrl.measure`.
     :param power: whether the default is the highest value, and a power of
         two that can be higher on a machine.
     :param feature: the word in info/MB/features after which the highest value
@@ -106,7 +107,7 @@ class Knob:
     stepped: bool = False
     fraction: bool = False
     lowest: int | None = None
-    lossy: bool = False
+    measured: bool = False
     power: bool = False
     feature: str = ''
 
@@ -221,14 +222,6 @@ class Dialect:
     def absolute(self) -> bool:
         """Whether a cap is a bandwidth, and no share of one."""
         return self.unit.size is not None
-
-    @property
-    def lossy(self) -> frozenset[str]:
-        """Lines of which the kernel may show a little less than was written.
-
-        Another dialect can have a line of the same name that is exact.
-        """
-        return frozenset(knob.line for knob in self.knobs if knob.lossy)
 
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
@@ -419,12 +412,11 @@ OPENEULER_66 = Dialect(
     name='openeuler-6.6',
     title='openEuler 24.03 (OLK-6.6) MPAM',
     knobs=(
-        # The manual shows a written 1 that is read back as 0.
         Knob('maximum', 'MB', 1, 100, 100, stepped=True, lowest=0,
-             lossy=True),
+             measured=True),
         Knob('hardlimit', 'MBHDL', 0, 1, 1),
         Knob('priority', 'MBPRI', 0, 7, 3),
-        Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True, lossy=True),
+        Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True, measured=True),
     ),
     domain_kind='numa',
     # A rate: Documentation/arch/arm64/mpam.md of OLK-6.6, against the name.
@@ -443,12 +435,14 @@ OPENEULER_510 = Dialect(
     knobs=(
         # The mount option mbMax replaces MB by MBMAX, with the same meaning.
         Knob('maximum', 'MBMAX', 1, 100, 100, stepped=True, lowest=0,
-             feature='mbMax'),
-        Knob('maximum', 'MB', 1, 100, 100, stepped=True, lowest=0),
+             measured=True, feature='mbMax'),
+        Knob('maximum', 'MB', 1, 100, 100, stepped=True, lowest=0,
+             measured=True),
         Knob('hardlimit', 'MBHDL', 0, 1, 1, feature='mbHdl'),
         # The bits of the field, and so its highest value, are the machine's.
         Knob('priority', 'MBPRI', 0, 7, None, feature='mbPrio'),
-        Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True, feature='mbMin'),
+        Knob('minimum', 'MBMIN', 0, 100, 0, stepped=True, measured=True,
+             feature='mbMin'),
     ),
     domain_kind='numa',
     # The manual of OLK-5.10 names no unit; that of OLK-6.6 says MB/s at this

@@ -29,6 +29,7 @@ from dataclasses import replace
 import os
 from pathlib import Path
 import re
+from types import MappingProxyType
 from typing import Literal
 
 from ghsched_nova.resctrl import cache as caches
@@ -46,6 +47,10 @@ _NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
                        'mbm_assign_on_mkdir'})
 
 _NUMBER = re.compile(r'[0-9]{1,18}')
+
+#: Percent by which openEuler's drivers show less than was written with a
+#: control of 6 bits and more, at most.
+_COARSEST = 3
 
 #: Bytes per second of the unit of Told.node_bandwidth.
 TOLD_UNIT = 10 ** 6
@@ -80,6 +85,7 @@ class Told:
 
 
 _NOTHING_TOLD = Told()
+_NO_READINGS: Mapping[str, rounding.Readings] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,10 @@ class ResctrlHost:
         where a group must be assigned one to be measured; empty where each
         group is measured.
     :param burst_ratio: see :class:`Told`.
+    :param scales: percentages that a line can show, by line; a line without
+        one shows multiples of ``granularity``, or what was written.
+    :param unmeasured: lines of which :mod:`ghsched_nova.resctrl.measure` can
+        tell more.
     """
 
     dialect: dialects.Dialect
@@ -129,6 +139,8 @@ class ResctrlHost:
     counters: Mapping[int, int] = field(default_factory=dict)
     cache: caches.Cache | None = None
     burst_ratio: float = burst.Limits().ratio
+    scales: Mapping[str, rounding.Scale] = field(default_factory=dict)
+    unmeasured: tuple[str, ...] = ()
 
     def libvirt_makes_groups(self, extended: bool) -> bool:
         """Whether a guest's control group can be left to libvirt.
@@ -141,11 +153,19 @@ class ResctrlHost:
 
     @property
     def writes(self) -> dict[str, dict[int, int]]:
-        """What to write for a cap that the kernel shows otherwise, by line.
+        """Value to write, by line and by the shown values that differ."""
+        return {line: scale.rewritten for line, scale in self.scales.items()
+                if scale.rewritten}
+
+    @property
+    def tolerance(self) -> dict[str, int]:
+        """Percent by which a line may differ from what it should show.
+
+        Nothing, but where the kernel was not asked yet what it shows.
         """
-        return {knob.line: rounding.rewritten(self.granularity,
-                                              self.min_bandwidth)
-                for knob in self.dialect.knobs if knob.fraction}
+        return {knob.line: self.granularity + _COARSEST
+                for knob in self.dialect.knobs
+                if knob.measured and knob.line not in self.scales}
 
     @property
     def spare_monitors(self) -> int:
@@ -180,16 +200,16 @@ class ResctrlHost:
         return held if self.monitored else held - {'MEM_BW_MONITOR'}
 
     @property
-    def guarantee_least(self) -> int:
-        """The least guarantee that is held, in percent."""
+    def guarantees(self) -> tuple[int, ...]:
+        """Guaranteed shares that the host can hold, percent, ascending."""
         knob = self.dialect.knob('minimum')
-        return rounding.LEAST_SHOWN if knob and knob.lossy else 1
-
-    @property
-    def guarantee_step(self) -> int:
-        """A guarantee is held as a multiple of it, in percent."""
-        knob = self.dialect.knob('minimum')
-        return self.granularity if knob and knob.stepped else 1
+        if knob is None:
+            return tuple(range(1, 101))
+        if knob.line in self.scales:
+            return tuple(shown for shown in self.scales[knob.line].written
+                         if shown)
+        step = self.granularity if knob.stepped else 1
+        return tuple(range(step, knob.maximum + 1, step))
 
     def description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
@@ -202,20 +222,21 @@ class ResctrlHost:
             nodes=tuple(sorted(self.domains_by_node)),
             control_groups=max(0, self.num_closids - 1 - reserved_groups),
             capabilities=self.capabilities(),
-            guarantee_step=self.guarantee_step,
-            guarantee_least=self.guarantee_least,
+            guarantees=self.guarantees,
             l3_ways=dict.fromkeys(self.cache.domains_by_node, self.cache.ways)
             if self.cache else {},
             l3_ways_least=self.cache.least if self.cache else 1)
 
 
-def read_host(resctrl: Path, sysfs: Path,
-              told: Told = _NOTHING_TOLD) -> ResctrlHost:
+def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
+              readings: Mapping[str, rounding.Readings] = _NO_READINGS
+              ) -> ResctrlHost:
     """Find out what a host can hold.
 
     :param resctrl: where resctrl is mounted, usually /sys/fs/resctrl.
     :param sysfs: where sysfs is mounted, usually /sys.
     :param told: what the kernel does not say.
+    :param readings: what :mod:`ghsched_nova.resctrl.measure` found, by line.
     :raises ResctrlUnavailable: when resctrl is not mounted, offers no control
         of memory bandwidth, or speaks a dialect that is not known.
     """
@@ -230,22 +251,23 @@ def read_host(resctrl: Path, sysfs: Path,
               else {})
     if not by_node:
         raise ResctrlUnavailable(_no_node(left_out))
+    scales = scales_of(dialect, minimum, granularity, readings)
     openeuler_reads = (
-        _whole_steps(dialect, minimum, granularity) and _dense(caps)
+        _whole_steps(dialect, minimum, granularity, scales) and _dense(caps)
         and schemata.openeuler_libvirt_reads(root))
-    monitored = dialect.monitor is not None
     return ResctrlHost(
         dialect=dialect, num_closids=_closids(info),
         num_rmids=_rmids(dialect, info), min_bandwidth=minimum,
         granularity=granularity, domains_by_node=by_node,
-        monitored=monitored,
+        monitored=dialect.monitor is not None,
         priority_default=_root_priority(dialect, root), left_out=left_out,
         libvirt_reads=openeuler_reads and schemata.libvirt_reads(root),
         openeuler_libvirt_reads=openeuler_reads,
         no_cap=_no_cap(dialect, caps), node_bandwidth=speeds,
         counters=_counters(dialect, info),
         cache=caches.read(info, root, sysfs, told.l3_ways_shared),
-        burst_ratio=told.burst_ratio)
+        burst_ratio=told.burst_ratio, scales=scales,
+        unmeasured=_unmeasured(dialect, granularity, readings))
 
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
@@ -376,8 +398,44 @@ def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
     return 1 << (highest - 1).bit_length()
 
 
-def _whole_steps(dialect: dialects.Dialect, minimum: int,
-                 granularity: int) -> bool:
+def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
+              readings: Mapping[str, rounding.Readings] = _NO_READINGS
+              ) -> dict[str, rounding.Scale]:
+    """Return what lines can show, as measured or by the numbers in info/.
+
+    :raises ResctrlUnavailable: when a new group would be held to something.
+    """
+    scales = {}
+    for knob in dialect.knobs:
+        if knob.line in readings and (knob.measured or knob.fraction):
+            scales[knob.line] = rounding.Scale.from_readings(
+                readings[knob.line])
+        elif knob.fraction:
+            scales[knob.line] = rounding.fractions(granularity, minimum)
+        else:
+            continue
+        highest = scales[knob.line].highest
+        if knob.role == 'maximum' and highest < 100:
+            raise ResctrlUnavailable(
+                f'{knob.line} shows {highest} at most, whatever is written: '
+                'this kernel cannot leave a group without a cap')
+    return scales
+
+
+def _unmeasured(dialect: dialects.Dialect, granularity: int,
+                readings: Mapping[str, rounding.Readings]
+                ) -> tuple[str, ...]:
+    """Return the lines whose scale only the kernel can tell, or can better.
+
+    With a granularity of 1 a mainline MPAM control holds each percentage.
+    """
+    return tuple(
+        knob.line for knob in dialect.knobs if knob.line not in readings
+        and (knob.measured or knob.fraction and granularity > 1))
+
+
+def _whole_steps(dialect: dialects.Dialect, minimum: int, granularity: int,
+                 scales: Mapping[str, rounding.Scale]) -> bool:
     """Whether libvirt can write each cap that the host can hold.
 
     It takes a minimum of 0 for a broken host, and refuses a cap that is not a
@@ -387,9 +445,11 @@ def _whole_steps(dialect: dialects.Dialect, minimum: int,
     knob = dialect.knob('maximum')
     if not dialect.libvirt or minimum < 1 or knob is None:
         return False
-    return not knob.fraction or (
-        100 % granularity == 0
-        and not rounding.rewritten(granularity, minimum))
+    if any(scale.rewritten for scale in scales.values()):
+        return False
+    cap = scales.get(knob.line)
+    return cap is None or all(shown % granularity == 0
+                              for shown in cap.written)
 
 
 def _root_priority(dialect: dialects.Dialect,

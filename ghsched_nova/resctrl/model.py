@@ -140,11 +140,10 @@ class Wanted:
         see :mod:`ghsched_nova.resctrl.devices`.
     :param monitors: how many monitoring groups there may be in shared groups.
     :param monitors_per_group: how many in one of them.
-    :param lossy: lines of which the kernel may show a little less than was
-        written, see :attr:`dialects.Dialect.lossy`.
+    :param tolerance: percent by which a line may differ from what it should
+        show, by line, see :attr:`host.ResctrlHost.tolerance`.
     :param writes: what to write for values that are shown otherwise, see
         :attr:`host.ResctrlHost.writes`.
-    :param written: whether the groups have been written in this run.
     :param scarce: whether a group could not be made because there are no
         more.
     :param cache: the L3 caches, where guests have ways of them to themselves
@@ -159,9 +158,8 @@ class Wanted:
     devices: bool = False
     monitors: int = 0
     monitors_per_group: int = 0
-    lossy: frozenset[str] = frozenset()
+    tolerance: resolve.Tolerance = field(default_factory=dict)
     writes: resolve.Writes = field(default_factory=dict)
-    written: bool = False
     scarce: bool = False
     cache: Cache | None = None
 

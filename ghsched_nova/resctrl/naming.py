@@ -61,6 +61,10 @@ _SHARED = re.compile(re.escape(_SHARED_PREFIX) + '[0-9a-f]{16}')
 #: The group of all guests that ask for no bandwidth, if they are capped.
 DEFAULT = PREFIX + 'default'
 
+#: The group in which :mod:`ghsched_nova.resctrl.measure` asks the kernel what
+#: it shows; there only while it does.
+PROBE = PREFIX + 'probe'
+
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
 _LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
                       r'(?:-vcpus_[0-9,-]+)?')
@@ -178,7 +182,7 @@ def own_uuid(name: str) -> str | None:
 
 def is_ours(name: str) -> bool:
     """Whether nova-compute makes groups of this name."""
-    return own_uuid(name) is not None or is_shared(name)
+    return own_uuid(name) is not None or is_shared(name) or name == PROBE
 
 
 def is_guests(name: str) -> bool:

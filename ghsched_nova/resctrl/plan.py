@@ -130,6 +130,8 @@ def _left_by_us(name: str, group: Group, uuids: Set[str],
         return 'no guest is held by it'
     if group.vcpu_threads or group.error:
         return ''
+    if name == naming.PROBE:
+        return 'a measurement was interrupted'
     if naming.is_shared(name):
         return 'no guest shares it'
     uuid = naming.own_uuid(name)
@@ -237,13 +239,13 @@ def _repair(guest: Guest, name: str, group: Group,
     if group.schemata is None:
         raise _CanNot(group.error or 'its schemata was not read')
     wrong = resolve.differences(group.schemata, guest.desired, wanted.others,
-                                wanted.lossy, wanted.written)
+                                wanted.tolerance)
     if not wrong:
         return
     try:
         lines = resolve.plan_writes(group.schemata, guest.desired,
-                                    wanted.others, wanted.lossy,
-                                    wanted.writes, wanted.written)
+                                    wanted.others, wanted.tolerance,
+                                    wanted.writes)
     except resolve.PolicyNotHeld as error:
         raise _CanNot(error.reason) from error
     for line in lines:

@@ -33,10 +33,12 @@ from ghsched_nova import kernel_files
 from ghsched_nova import privsep
 from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import measure as measuring
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import rounding
 
 _PATH = r'/[^\x00]*'
 
@@ -99,7 +101,7 @@ _Cache = tuple[Sequence[_Line], _Mask, _Mask, _Number,
 #: The fields of model.Wanted that come from outside, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[_GroupName],
                 dict[_Line, _Value], bool, bool, _Number, _Number,
-                Sequence[_Line], _Values, _Cache | None]
+                dict[_Line, _Value], _Values, _Cache | None]
 #: The fields of reconcile.Report, of model.Action and model.Problem in order.
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
@@ -160,6 +162,24 @@ def _packed_problems(problems: Sequence[model.Problem]
     return [(one.guest, one.group, one.reason) for one in problems]
 
 
+def measure(root: Path, lines: Sequence[str],
+            domain: int) -> dict[str, rounding.Readings]:
+    """:func:`measure.measure`, done as root.
+
+    :raises fs.GroupError: as there.
+    :raises ValueError: for what is no line or no domain.
+    """
+    return {line: tuple(shown) for line, shown
+            in _measure(str(root), list(lines), domain)}
+
+
+@privsep.entrypoint(privsep.context, timeout=60.0)
+def _measure(root: _Root, lines: Sequence[_Line], domain: _Number
+             ) -> list[tuple[str, list[int | None]]]:
+    return [(line, list(shown)) for line, shown
+            in measuring.measure(Path(root), lines, domain).items()]
+
+
 @privsep.entrypoint(privsep.context, timeout=60.0)
 def _remove_own(root: _Root, uuid: _Uuid) -> bool:
     # It becomes part of a path.
@@ -186,7 +206,7 @@ def _packed_wanted(wanted: model.Wanted) -> _Wanted:
             [_packed_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
             wanted.all_threads, wanted.devices, wanted.monitors,
-            wanted.monitors_per_group, sorted(wanted.lossy),
+            wanted.monitors_per_group, dict(wanted.tolerance),
             _packed(wanted.writes), _packed_cache(wanted.cache))
 
 
@@ -212,7 +232,7 @@ def _packed_domain(domain: model.Domain) -> _Domain:
 
 def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
-     per_group, lossy, writes, cache) = packed
+     per_group, tolerance, writes, cache) = packed
     return model.Wanted(
         tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
                           _unpacked(desired), maker, frozenset(mine), shared,
@@ -221,5 +241,5 @@ def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
                    monitor, ways) in guests),
         tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
-        per_group, frozenset(lossy), _unpacked(writes),
+        per_group, dict(tolerance), _unpacked(writes),
         cache=_unpacked_cache(cache))

@@ -124,7 +124,7 @@ def reconcile(place: Place, wanted: model.Wanted,
             if not left:
                 break
             work.carry_out(left)
-            wanted = replace(wanted, written=True, scarce=bool(work.lacking))
+            wanted = replace(wanted, scarce=bool(work.lacking))
             plan = _plan(files, place, wanted)
             if work.lacking and work.may_try_again(plan):
                 rounds = _ROUNDS

@@ -26,7 +26,6 @@ pinned; a guest on one of the caches alone has its part of the cap.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from collections.abc import Set
 from dataclasses import dataclass
 from dataclasses import replace
 import math
@@ -52,7 +51,10 @@ Writes = Mapping[str, Mapping[int, int]]
 
 _NONE: Others = MappingProxyType({})
 _AS_SHOWN: Writes = MappingProxyType({})
-_EXACT: Set[str] = frozenset()
+#: Percent by which a line may differ from what it should show, by line.
+Tolerance = Mapping[str, int]
+
+_EXACT: Tolerance = MappingProxyType({})
 
 
 class PolicyNotHeld(Exception):  # noqa: N818
@@ -314,13 +316,22 @@ def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
         scale=1 / (1 / first.scale + 1 / second.scale))
 
 
-def _step(host: resctrl_host.ResctrlHost, knob: dialects.Knob, value: int,
-          floor: int = 0) -> int:
-    """The least value of a line that is not below another."""
+def _step(host: resctrl_host.ResctrlHost, knob: dialects.Knob, key: keys.Key,
+          value: int, floor: int = 0) -> int:
+    """Return the lowest value that a line shows from another one on.
+
+    :param key: that asks for it.
+    :raises PolicyNotHeld: when the line can show none.
+    """
     value = max(value, floor, knob.minimum)
-    if knob.fraction:
-        return next(percent for percent in rounding.fractions(
-            host.granularity, host.min_bandwidth) if percent >= value)
+    if knob.line in host.scales:
+        scale = host.scales[knob.line]
+        found = scale.at_least(value)
+        if found is None:
+            raise PolicyNotHeld(
+                f'{key.extra_spec}={value} cannot be held: {knob.line} of '
+                f'this host shows {scale.highest} at most')
+        return found
     if knob.stepped:
         # A multiple, not floor + N steps: libvirt refuses anything else,
         # and the kernel rounds up to one.
@@ -335,14 +346,15 @@ def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
         return asked.maximum
     if not host.dialect.absolute:
         # A guarantee that was rounded up may be above the cap.
-        return _step(host, knob, asked.maximum,
+        return _step(host, knob, keys.MEM_BW_MAX, asked.maximum,
                      max(host.min_bandwidth, _minimum(host, asked) or 0))
     if not asked.capped:
         return host.no_cap
     size, domains = _divided(host, host_node)
     wanted = -(-asked.maximum * host.node_bandwidth[host_node]
                // (100 * size * domains))
-    return min(_step(host, knob, wanted, host.min_bandwidth), host.no_cap)
+    return min(_step(host, knob, keys.MEM_BW_MAX, wanted,
+                     host.min_bandwidth), host.no_cap)
 
 
 def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
@@ -364,9 +376,10 @@ def _minimum(host: resctrl_host.ResctrlHost,
     knob = host.dialect.knob('minimum')
     if knob is None:
         return None
-    # One that a kernel may show as 0 cannot be told from none.
-    found = _step(host, knob, asked.minimum,
-                  host.guarantee_least if asked.minimum else 0)
+    if not asked.minimum and not asked.burst:
+        return 0
+    found = (_step(host, knob, keys.MEM_BW_MIN, asked.minimum)
+             if asked.minimum else 0)
     return max(found, _burst(host, knob, asked))
 
 
@@ -379,12 +392,13 @@ def _burst(host: resctrl_host.ResctrlHost, knob: dialects.Knob,
     held for bursts never adds up to more than is kept for them, and what is
     guaranteed is never short of it.
     """
-    most = asked.minimum + asked.burst / host.burst_ratio
-    for value in range(min(100, math.floor(most)), asked.minimum, -1):
-        found = _step(host, knob, value, host.guarantee_least)
-        if found <= most:
-            return found
-    return 0
+    most = math.floor(min(100, asked.minimum + asked.burst
+                          / host.burst_ratio))
+    if knob.line in host.scales:
+        found = host.scales[knob.line].at_most(most)
+    else:
+        found = most - most % (host.granularity if knob.stepped else 1)
+    return found if found > asked.minimum else 0
 
 
 def _priority(host: resctrl_host.ResctrlHost,
@@ -447,8 +461,8 @@ def _default(host: resctrl_host.ResctrlHost,
 
 
 def differences(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, lossy: Set[str] = _EXACT,
-                written: bool = False) -> tuple[Difference, ...]:
+                others: Others = _NONE, tolerance: Tolerance = _EXACT
+                ) -> tuple[Difference, ...]:
     """What a group holds otherwise than it should.
 
     :param current: what the group holds.
@@ -456,10 +470,7 @@ def differences(current: schemata.Schemata, desired: Desired,
     :param others: value, by line, of all further domains that the line has;
         a line that is not named keeps what it has there, and a line that the
         group has not is passed over.
-    :param lossy: :attr:`dialects.Dialect.lossy` of the host.
-    :param written: whether the values have just been written. Before, what a
-        fresh group holds is never taken for another value that the kernel
-        shows so.
+    :param tolerance: :attr:`host.ResctrlHost.tolerance`.
     """
     found = []
     for name in (*desired, *(name for name in others if name not in desired)):
@@ -470,15 +481,14 @@ def differences(current: schemata.Schemata, desired: Desired,
         wanted.update(desired.get(name, {}))
         found += [Difference(name, domain, value, values.get(domain))
                   for domain, value in sorted(wanted.items())
-                  if not _same(values.get(domain), value, name in lossy,
-                               None if written else others.get(name))]
+                  if not _same(values.get(domain), value,
+                               tolerance.get(name, 0))]
     return tuple(found)
 
 
 def plan_writes(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, lossy: Set[str] = _EXACT,
-                writes: Writes = _AS_SHOWN, written: bool = False
-                ) -> tuple[str, ...]:
+                others: Others = _NONE, tolerance: Tolerance = _EXACT,
+                writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
     """The schemata lines to write; empty when nothing differs.
 
     Each names only the domains that differ and ends with the newline that
@@ -490,7 +500,7 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
         it was taken for.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
-    for difference in differences(current, desired, others, lossy, written):
+    for difference in differences(current, desired, others, tolerance):
         if difference.found is None:
             raise PolicyNotHeld(
                 f'the group has no {difference.line} of domain '
@@ -511,12 +521,12 @@ def to_write(writes: Writes, line: str, value: int) -> int:
     return writes.get(line, {}).get(value, value)
 
 
-def _same(text: str | None, value: int, lossy: bool,
-          fresh: int | None) -> bool:
+def _same(text: str | None, value: int, tolerance: int) -> bool:
     # The kernel pads with zeros; text that is not a number equals nothing.
     found = None if text is None else _number(text)
-    return found == value or (lossy and found is not None and found != fresh
-                              and found in rounding.shown_instead(value))
+    return found == value or (
+        found is not None and abs(found - value) <= tolerance
+        and bool(found) == bool(value))
 
 
 def _number(text: str) -> int | None:

@@ -11,32 +11,33 @@
 # under the License.
 
 
-"""The values that a line can hold, and the next one up.
+"""Percentages that a schemata line can hold, and what to write for each.
 
 A cap or a guarantee that a host cannot hold exactly goes up to the next
-value that it can, so that no promise to the guest is broken. What it can hold
-depends on the kernel:
+value that it can, so that no promise to the guest is broken. What counts is
+the value that the kernel shows after the write:
 
-* Intel, AMD and openEuler round a written value up to a multiple of
-  info/MB/bandwidth_gran (``bw_validate()`` in fs/resctrl/ctrlmondata.c,
-  ``parse_bw()`` in arch/arm64/kernel/mpam/mpam_resctrl.c of OLK-5.10).
+* Intel and AMD show a multiple of info/MB/bandwidth_gran, to which a written
+  value is rounded up (``bw_validate()`` in fs/resctrl/ctrlmondata.c).
 * MPAM of the mainline kernel holds a binary fraction of the maximum and shows
-  it in percent. A written value goes to the *nearest* fraction
-  (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
-  drivers/resctrl/mpam_resctrl.c); before that, Linux 7.1 and 7.2 round it up
-  to a multiple of info/MB/bandwidth_gran, and later ones do not
-  (``resctrl_arch_preconvert_bw()``). So only multiples are written, which
-  both families bring to the same fraction; what is shown then is seldom the
-  multiple itself.
-* The MPAM of OLK-6.6 is older than that of mainline, and goes back from a
-  fraction to percent in another way: up to a control of 8 bits it shows a
-  little less than was written. Its manual has a written 1 that is read as 0.
-  That is no difference to be repaired; writing again would change nothing.
+  it in percent. info/MB/bandwidth_gran and min_bandwidth give the width of
+  the fraction up to 8 bits (:func:`fractions`). A written value is first
+  rounded up to a multiple of bandwidth_gran and then goes to the *nearest*
+  fraction (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
+  drivers/resctrl/mpam_resctrl.c, up to Linux 7.3); a series of July 2026
+  (``resctrl_arch_preconvert_bw()``) takes the first step away.
+* openEuler's MPAM drivers convert in ways of their own, and nothing in info/
+  gives the width of the control.
+
+So where a line can show something else than was written, the kernel is asked
+(:mod:`ghsched_nova.resctrl.measure`), and the answers make the
+:class:`Scale`.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 import functools
-from types import MappingProxyType
 
 #: info/MB/bandwidth_gran and min_bandwidth of an MPAM control, by the number
 #: of bits in its fraction (``get_mba_granularity()``, ``get_mba_min()``).
@@ -46,6 +47,54 @@ FRACTIONS = {
     (1, 1): 7, (1, 0): 8,
 }
 
+#: What a line showed after each of the percentages 0 to 100 was written; None
+#: where the write was refused.
+Readings = Sequence[int | None]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Percentages that a line can show.
+
+    :param written: the value to write for each shown one, ascending.
+    """
+
+    written: Mapping[int, int]
+
+    @classmethod
+    def from_readings(cls, readings: Readings) -> 'Scale':
+        """Return the scale of a line from what the kernel showed.
+
+        A value that is shown as it was written is written so; of several
+        others that lead to the same, the lowest is.
+        """
+        found: dict[int, int] = {}
+        for value, shown in enumerate(readings):
+            if shown is not None and (shown not in found or shown == value):
+                found[shown] = value
+        return cls(dict(sorted(found.items())))
+
+    @property
+    def highest(self) -> int:
+        """Highest percentage that the line can show."""
+        return max(self.written, default=0)
+
+    @property
+    def rewritten(self) -> dict[int, int]:
+        """Value to write, by the shown values that differ from it."""
+        return {shown: value for shown, value in self.written.items()
+                if shown != value}
+
+    def at_least(self, percent: int) -> int | None:
+        """Return the lowest shown value from a percentage on; None: none."""
+        return next((shown for shown in self.written if shown >= percent),
+                    None)
+
+    def at_most(self, percent: float) -> int:
+        """Return the highest shown value up to a percentage; 0: none."""
+        return max((shown for shown in self.written if shown <= percent),
+                   default=0)
+
 
 def multiple(value: int, granularity: int) -> int:
     """The least multiple that is not below a value."""
@@ -53,11 +102,10 @@ def multiple(value: int, granularity: int) -> int:
 
 
 @functools.cache
-def fractions(granularity: int, minimum: int) -> Mapping[int, int]:
-    """Percentages that an MPAM control shows, and what to write for each.
+def fractions(granularity: int, minimum: int) -> Scale:
+    """Return the scale of a mainline MPAM control nobody has measured.
 
-    What is written leads to the same on every kernel that there is. They are
-    ascending; 100 is always the last one.
+    Only values are written that lead to the same on every mainline kernel.
 
     :raises KeyError: when no such control has this granularity and minimum.
     """
@@ -70,26 +118,7 @@ def fractions(granularity: int, minimum: int) -> Mapping[int, int]:
             # Of several multiples the lowest that is not below what is shown.
             if found.get(shown, 0) < shown:
                 found[shown] = percent
-    return MappingProxyType(found)
-
-
-def rewritten(granularity: int, minimum: int) -> dict[int, int]:
-    """Those of :func:`fractions` that are not written as they are shown."""
-    return {shown: percent for shown, percent
-            in fractions(granularity, minimum).items() if shown != percent}
-
-
-@functools.cache
-def shown_instead(percent: int) -> frozenset[int]:
-    """What OLK-6.6 may show of a percentage that was written."""
-    return frozenset(_snapshot(percent, bits) for bits in (6, 7, 8))
-
-
-def _snapshot(percent: int, bits: int) -> int:
-    """percent_to_mbw_max() and back, before MPAM came into mainline."""
-    highest = (1 << bits) - 1
-    fraction = max(_divide(percent << bits, 100), 1) - 1
-    return _divide(fraction * 100, highest)
+    return Scale(found)
 
 
 def _nearest(percent: int, bits: int) -> int:
@@ -102,8 +131,3 @@ def _nearest(percent: int, bits: int) -> int:
 def _divide(dividend: int, divisor: int) -> int:
     """DIV_ROUND_CLOSEST() of include/linux/math.h, for positive numbers."""
     return (dividend + divisor // 2) // divisor
-
-
-#: The least percentage that no kernel with such lines shows as 0.
-LEAST_SHOWN = next(percent for percent in range(1, 101)
-                   if 0 not in shown_instead(percent))

@@ -36,6 +36,7 @@ from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
 from ghsched_nova.virt import interrupts
 from ghsched_nova.virt import notices
+from ghsched_nova.virt import readings
 from ghsched_nova.virt import refusal
 from ghsched_nova.virt import repairs
 from ghsched_nova.virt import scheduling
@@ -49,7 +50,11 @@ class DriverBase(libvirt_driver.LibvirtDriver):
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        self._ghsched = engine.HostEngine(compat.config().ghsched)
+        self._ghsched = engine.HostEngine(
+            compat.config().ghsched, readings.Readings(
+                Path(compat.config().ghsched.resctrl_path),
+                Path(compat.config().state_path) / readings.FILE,
+                engine.measure))
         self._ghsched.running = self._all_running
         self._threads = scheduling.ThreadKeeper(
             compat.config().ghsched, dedicated=compat.dedicated_cpus())

@@ -18,6 +18,7 @@ Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 import logging
@@ -35,9 +36,11 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import rounding
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import domain_xml
 from ghsched_nova.virt import host_facts
+from ghsched_nova.virt import readings
 from ghsched_placement.host import HostDescription
 from ghsched_placement.policy import GuestPolicy
 
@@ -49,6 +52,14 @@ def _privileged() -> ModuleType:
     from ghsched_nova.resctrl import privileged
 
     return privileged
+
+
+def measure(root: Path, lines: Sequence[str],
+            domain: int) -> Mapping[str, rounding.Readings]:
+    """Ask the kernel through privsep what lines show."""
+    found: Mapping[str, rounding.Readings] = _privileged().measure(
+        root, lines, domain)
+    return found
 
 
 def _foreign_groups(root: Path, names: frozenset[str],
@@ -74,10 +85,12 @@ class HostEngine(host_facts.HostFacts):
     """The resctrl side of one compute host.
 
     :param section: the ``[ghsched]`` section of the configuration.
+    :param shown: see :class:`host_facts.HostFacts`.
     """
 
-    def __init__(self, section: Any) -> None:
-        super().__init__(section)
+    def __init__(self, section: Any,
+                 shown: readings.Readings | None = None) -> None:
+        super().__init__(section, shown)
         self._told: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
@@ -179,7 +192,7 @@ class HostEngine(host_facts.HostFacts):
                                       host, self.section),),
                 (running.domain,), others=resolve.other_domains(host),
                 all_threads=self.all_threads,
-                lossy=host.dialect.lossy, writes=host.writes))
+                tolerance=host.tolerance, writes=host.writes))
         _tell_actions(report)
         for problem in report.problems:
             raise fs.GroupError(
@@ -222,7 +235,7 @@ class HostEngine(host_facts.HostFacts):
             self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
-            host.dialect.lossy if host else frozenset(),
+            host.tolerance if host else {},
             host.writes if host else {},
             cache=self._cache(host, guests)), list(dict.fromkeys(problems))
 

@@ -192,7 +192,7 @@ def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
         host, resolve.resolve(host, policy, host_nodes))
     lines = [group.lines for group in usage.held if group.lines is not None]
     wrong = {difference.domain for one in lines for difference
-             in resolve.differences(one, wanted, lossy=host.dialect.lossy)}
+             in resolve.differences(one, wanted, tolerance=host.tolerance)}
     return {node: wrong.isdisjoint(host.domains_by_node[node])
             for node in host_nodes} if lines else {}
 

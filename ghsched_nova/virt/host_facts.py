@@ -12,7 +12,7 @@
 
 """What a compute host is and has: its options, its resctrl, its groups.
 
-Reads only, and knows no Nova object.
+Knows no Nova object.
 """
 
 import logging
@@ -25,6 +25,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import sysfs as sysfs_files
+from ghsched_nova.virt import readings
 
 LOG = logging.getLogger(__name__)
 
@@ -33,10 +34,14 @@ class HostFacts:
     """One compute host, as its configuration, kernel and files say.
 
     :param section: the ``[ghsched]`` section of the configuration.
+    :param shown: what lines show of written percentages; None: nothing is
+        known, and nothing is measured.
     """
 
-    def __init__(self, section: Any) -> None:
+    def __init__(self, section: Any,
+                 shown: readings.Readings | None = None) -> None:
         self.section = section
+        self._shown = shown or readings.Readings(self.root)
 
     def host(self) -> resctrl_host.ResctrlHost:
         """What the kernel offers now.
@@ -48,8 +53,15 @@ class HostFacts:
             cap=self.section.bandwidth_cap,
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)
+        host = self._read_host(told)
+        if host.unmeasured and self._shown.complete(host):
+            return self._read_host(told)
+        return host
+
+    def _read_host(self, told: resctrl_host.Told) -> resctrl_host.ResctrlHost:
         return resctrl_host.read_host(
-            self.root, Path(self.section.sysfs_path), told)
+            self.root, Path(self.section.sysfs_path), told,
+            self._shown.known())
 
     def groups(self) -> frozenset[str]:
         """Names of the control groups that there are; none without resctrl.

@@ -118,18 +118,21 @@ def _fewer(provider_tree: Any, root_uuid: str, host: HostDescription,
 
 def _stepped(provider_tree: Any, root_uuid: str, host: HostDescription,
              holders: Holders) -> Mapping[str, tree.Current]:
-    """Shares on nodes that do not hold each of them as it was asked for.
+    """Return the shares on nodes that do not hold each as it was asked for.
 
-    An inventory that has the host's step and least share already was given
-    them when no other share was left, and Placement has let none in since.
+    Where the host holds each multiple of its step, an inventory that has the
+    step and the least share already was given them when no other share was
+    left, and Placement has let none in since.
     """
     found = {}
-    for node in host.nodes if host.held(1) > 1 else ():
+    exact = host.held(1) == 1 and host.holds_steps
+    for node in () if exact else host.nodes:
         uuid = names.numa_provider_uuid(root_uuid, node)
         record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
                   if provider_tree.exists(uuid) else None)
         if record is not None and (
-                (record['step_size'], record['min_unit'])
+                not host.holds_steps
+                or (record['step_size'], record['min_unit'])
                 != (host.guarantee_step, host.held(1))):
             found[uuid] = tree.Current(amounts=tuple(sorted(
                 holders(uuid, names.MEM_BW_PCT).values())))

@@ -27,6 +27,18 @@ HOST = HostDescription(nodes=(1, 0), control_groups=31,
                        capabilities=frozenset({'MEM_BW_MIN', 'MEM_BW_MAX'}))
 
 
+def multiples(step):
+    return tuple(range(step, 101, step))
+
+
+#: Multiples of a step, some of them skipped, or any shares at all.
+_GUARANTEES = st.one_of(
+    st.integers(1, 25).map(multiples),
+    st.sets(st.integers(1, 100)).map(lambda one: tuple(sorted(one))),
+    st.sets(st.integers(1, 50)).map(
+        lambda one: tuple(2 * value for value in sorted(one))))
+
+
 class DesiredTreeTest(base.TestCase):
 
     def desired(self, host=HOST, config=None, current=None):
@@ -136,12 +148,12 @@ class DesiredTreeTest(base.TestCase):
             1.5, node1.inventories[names.MEM_BW_PCT]['allocation_ratio'])
 
     def test_a_share_is_given_in_the_steps_in_which_it_is_held(self):
-        host = HostDescription(nodes=(0,), guarantee_step=2)
+        host = HostDescription(nodes=(0,), guarantees=multiples(2))
         _root, node = self.desired(host)
         self.assertEqual(2, node.inventories[names.MEM_BW_PCT]['step_size'])
 
     def test_a_guest_from_before_the_step_can_still_be_moved(self):
-        host = HostDescription(nodes=(0,), guarantee_step=4)
+        host = HostDescription(nodes=(0,), guarantees=multiples(4))
         uuid = names.numa_provider_uuid(ROOT, 0)
         _root, node = self.desired(
             host, tree.Config(reserved_bandwidth={0: 10}),
@@ -150,33 +162,44 @@ class DesiredTreeTest(base.TestCase):
         self.assertEqual((2, 16), (record['step_size'], record['reserved']))
 
     def test_a_share_below_the_least_that_is_held_is_not_given(self):
-        host = HostDescription(nodes=(0,), guarantee_step=2,
-                               guarantee_least=3)
+        host = HostDescription(nodes=(0,), guarantees=multiples(2)[1:])
         _root, node = self.desired(host)
         self.assertEqual(4, node.inventories[names.MEM_BW_PCT]['min_unit'])
 
-    @given(st.integers(1, 25), st.integers(1, 4),
-           st.lists(st.integers(1, 100), max_size=40),
-           st.lists(st.integers(1, 100), max_size=3))
-    def test_what_is_held_never_exceeds_a_node(self, step, least, asked,
-                                               before):
-        host = HostDescription(nodes=(0,), guarantee_step=step,
-                               guarantee_least=least)
+    def test_bandwidth_of_which_a_share_is_skipped_offers_what_is_held(self):
+        # 22 and 25, but nothing between them (a control of 6 bits).
+        host = HostDescription(nodes=(0,), guarantees=(22, 25, 50, 76, 100))
         uuid = names.numa_provider_uuid(ROOT, 0)
-        held = host.held
+        for amounts, offered in (((), 100), ((50,), 50), ((50, 25), 25),
+                                 ((76,), 22), ((75,), 22), ((23, 50), 25),
+                                 ((76, 22), 0)):
+            _root, node = self.desired(
+                host, current={uuid: tree.Current(amounts=amounts)})
+            self.assertEqual(offered, tree.free(
+                node.inventories[names.MEM_BW_PCT], sum(amounts)), amounts)
+
+    @given(_GUARANTEES, st.lists(st.integers(1, 100), max_size=40),
+           st.lists(st.integers(1, 100), max_size=3), st.integers(0, 60))
+    def test_shares_held_after_any_allocations_fit_the_node(
+            self, guarantees, asked, before, reserved):
+        host = HostDescription(nodes=(0,), guarantees=guarantees)
+        uuid = names.numa_provider_uuid(ROOT, 0)
+        config = tree.Config(reserved_bandwidth={0: reserved})
+        held, most = host.held, 100 - reserved
         taken = []
         for amount in before:
-            if sum(map(held, taken)) + held(amount) <= 100:
+            if sum(map(held, taken)) + held(amount) <= most:
                 taken.append(amount)
         for amount in asked:
             _root, node = self.desired(
-                host, current={uuid: tree.Current(amounts=tuple(taken))})
+                host, config, {uuid: tree.Current(amounts=tuple(taken))})
             record = node.inventories[names.MEM_BW_PCT]
+            self.assertLessEqual(sum(taken), 100 - record['reserved'])
             if (amount % record['step_size'] == 0
                     and amount >= record['min_unit']
                     and amount <= tree.free(record, sum(taken))):
                 taken.append(amount)
-        self.assertTrue(sum(map(held, taken)) <= 100, taken)
+        self.assertTrue(sum(map(held, taken)) <= most, taken)
 
     def test_every_control_group_has_a_name(self):
         root = self.desired()[0]

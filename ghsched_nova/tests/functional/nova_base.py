@@ -61,6 +61,8 @@ class NovaTestCase(base.TestCase):
 
     def setUp(self):
         self.useFixture(libvirt.KeptElements())
+        # Each test has a kernel of its own, of which the files here tell.
+        self.flags(state_path=self.useFixture(fixtures.TempDir()).path)
         self.kernel = self.useFixture(kernel.FakeKernel())
         # Nova's fake libvirt cannot be asked, and what this machine does
         # meanwhile must not say where guests go.

@@ -69,7 +69,7 @@ class OwnGroupTest(base.TestCase):
         wanted = model.Wanted(
             (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'ghsched'),), (domain,),
-            others=resolve.other_domains(host), lossy=host.dialect.lossy,
+            others=resolve.other_domains(host), tolerance=host.tolerance,
             writes=host.writes)
         place = reconcile.Place(root, self.top)
         first = reconcile.reconcile(place, wanted)

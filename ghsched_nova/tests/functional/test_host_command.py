@@ -44,7 +44,7 @@ class CommandTestCase(test_testhost.HostTestCase):
 
     policy = POLICY
 
-    def ghsched_host(self, command, *options):
+    def ghsched_host(self, command, *options, warning=''):
         """The exit status, and what is printed."""
         config = os.path.join(self.host.state, 'nova.conf')
         with open(config, 'w') as stream:
@@ -52,7 +52,8 @@ class CommandTestCase(test_testhost.HostTestCase):
         done = self.host.run(
             [sys.executable, '-m', 'ghsched_nova.cmd.host',
              command, '--format', 'json', '--config-file', config])
-        self.assertEqual('', done.stderr)
+        self.assertEqual(bool(warning), bool(done.stderr), done.stderr)
+        self.assertIn(warning, done.stderr)
         return done.returncode, json.loads(done.stdout)
 
     def start(self, name, tune=test_testhost.NODE_1, policy=True):
@@ -137,7 +138,8 @@ class MeasuredTest(CommandTestCase):
             self.resctrl('mkdir', group)
             self.addCleanup(self.resctrl, 'rmdir', group)
         guest = self.start('a', '')
-        status, document = self.ghsched_host('reconcile')
+        status, document = self.ghsched_host(
+            'reconcile', warning='no control group left to measure with')
         problem, = document['problems']
         self.assertEqual((1, guest, naming.monitor_name(guest)),
                          (status, problem['guest'], problem['group']))

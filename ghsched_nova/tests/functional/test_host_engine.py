@@ -49,6 +49,7 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import mount
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import engine
+from ghsched_nova.virt import readings
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -490,7 +491,8 @@ class EngineTest(EmulatedTestCase):
                             ('resctrl_magic', str(FUSE))):
             options.set_override(name, value, 'ghsched')
             self.addCleanup(options.clear_override, name, 'ghsched')
-        self.engine = engine.HostEngine(options.ghsched)
+        self.engine = engine.HostEngine(options.ghsched, readings.Readings(
+            self.root, measure=engine.measure))
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
         self.group = naming.group_name(UUID)
 

@@ -167,13 +167,15 @@ class EntryPointTestCase(base.TestCase):
         guest = (domain, [0, 1], 2, values, 'libvirt', [7],
                  'ghsched-shared-0123456789abcdef', True, [(0, 4)])
         wanted = ([guest], [domain], ['qemu-3-web-vcpus_0-1'], {'MB': 100},
-                  True, True, 16, 4, ['MB'], values,
+                  True, True, 16, 4, {'MB': 4}, values,
                   (['L3'], 'fff', 'f', 1, [(0, [0, 1])]))
         path = str(self.run_path)
         return {
             'ghsched_nova.icon.privileged._connections': (
                 ['10.0.0.6', 'fd00::5'],),
             'ghsched_nova.interrupts.privileged._steer': (40, VF, [4, 6]),
+            'ghsched_nova.resctrl.privileged._measure': (
+                path, ['MB', 'MBMIN'], 0),
             'ghsched_nova.resctrl.privileged._reconcile': (
                 path, path, wanted),
             'ghsched_nova.resctrl.privileged._remove_own': (path, UUID),

@@ -40,7 +40,8 @@ from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
 DIALECTS = ('intel', 'intel-mbps', 'amd', 'mpam', 'mpam71', 'openeuler510',
-            'openeuler66', 'openeuler66-7bit', 'kunpeng950', 'nvidia')
+            'openeuler66', 'openeuler66-6bit', 'openeuler66-7bit',
+            'kunpeng950', 'nvidia')
 MAKERS = ('ghsched', 'libvirt', 'libvirt-process')
 STALE = ('qemu-91-instance-000000ff-vcpus_0-1',
          naming.group_name(world.UUID.format(98)))
@@ -288,9 +289,7 @@ class Judge:
         if knob.role == 'priority':
             return asked.priority in (None, value)
         if knob.role == 'minimum':
-            least = host.guarantee_least if asked.minimum else 0
-            return self.nearest(
-                knob.line, max(asked.minimum, least), value)
+            return self.nearest(knob.line, asked.minimum, value)
         if host.dialect.absolute:
             return self.delivers(asked, node, value)
         guarantee = host.dialect.knob('minimum')
@@ -300,12 +299,6 @@ class Judge:
 
     def nearest(self, line, asked, value):
         """Whether it is the least that there is from what was asked on."""
-        if line in self.case.host.dialect.lossy:
-            # Some kernels show up to two less, which then cannot be told
-            # apart; a guarantee is never one that they show as 0.
-            guarantee = line == self.case.host.dialect.knob('minimum').line
-            return value == asked or (
-                asked - 2 <= value < asked and (value > 0 or not guarantee))
         return value == min(
             one for one in shown(self.case.dialect, line).values()
             if one >= asked)

@@ -101,7 +101,7 @@ class CapturedTest(base.TestCase):
             self.assertTrue(knob.shows(value), line)
             if knob.fraction:
                 self.assertIn(value, rounding.fractions(
-                    host.granularity, host.min_bandwidth))
+                    host.granularity, host.min_bandwidth).written)
             elif knob.stepped and value != host.no_cap:
                 self.assertEqual(0, value % host.granularity, line)
 

@@ -48,7 +48,7 @@ class DefaultWorld(world.World):
         wanted = super().wanted(without, **more)
         return model.Wanted(
             wanted.guests if held else wanted.guests[:1], wanted.domains,
-            wanted.removable, wanted.others, lossy=wanted.lossy,
+            wanted.removable, wanted.others, tolerance=wanted.tolerance,
             writes=wanted.writes, **more)
 
     def capped(self, guest):

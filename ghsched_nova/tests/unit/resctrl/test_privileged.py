@@ -107,7 +107,7 @@ class PrivilegedTest(base.TestCase):
              model.Action('move devices', 'g', 'why', 'u', devices=(7,))),
             (model.Problem('u', 'g', 'no'),), ('pqos',))
         wanted = self._wanted(all_threads=True, devices=True,
-                              lossy=frozenset({'MB', 'MBMIN'}))
+                              tolerance={'MB': 4, 'MBMIN': 4})
         with mock.patch.object(reconcile, 'reconcile',
                                return_value=report) as call:
             self.assertEqual(report, privileged.reconcile(
@@ -119,7 +119,7 @@ class PrivilegedTest(base.TestCase):
         self.assertEqual(wanted.removable, got.removable)
         self.assertTrue(got.all_threads)
         self.assertTrue(got.devices)
-        self.assertEqual(wanted.lossy, got.lossy)
+        self.assertEqual(wanted.tolerance, got.tolerance)
         self.assertEqual(frozenset({7}), got.guests[0].devices)
         self.assertEqual(['MBPRI', 'MB'], list(got.guests[0].desired))
         self.assertEqual(frozenset({0, 1}), got.guests[0].vcpus)

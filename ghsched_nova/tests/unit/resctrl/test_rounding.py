@@ -11,89 +11,86 @@
 # under the License.
 
 
-from fractions import Fraction
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.lab.emulator import conversions
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.tests import base
 
+_READINGS = st.lists(st.none() | st.integers(0, 100),
+                     min_size=101, max_size=101)
 
-def _half_up(number):
-    return int(number + Fraction(1, 2))
 
-
-def _kernel(percent, bits, granularity):
-    """What drivers/resctrl/mpam_resctrl.c shows after a write."""
-    if granularity:                   # Linux 7.1 and 7.2
-        percent = -(-percent // granularity) * granularity
-    band = max(_half_up(Fraction(percent * 2 ** bits, 100)), 1)
-    # A band beyond the last does not fit into the 16 bits.
-    band = (band - 1) % 2 ** bits + 1
-    return _half_up(Fraction(band * 100, 2 ** bits))
+def shown(driver, bits, percent):
+    return conversions.table(driver, bits).shown[percent]
 
 
 class FractionsTest(base.TestCase):
+    """Against the recorded arithmetic of the driver."""
 
-    def test_each_control_is_known_by_its_two_numbers(self):
+    def test_width_of_a_control_follows_from_its_two_numbers(self):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
-            self.assertEqual(-(-100 // 2 ** bits), granularity)
-            self.assertEqual(_half_up(Fraction(100, 2 ** bits)), minimum)
+            table = conversions.table('linux', bits)
+            self.assertEqual((table.bandwidth_gran, table.min_bandwidth),
+                             (granularity, minimum))
+        for bits in range(9, 17):
+            table = conversions.table('linux', bits)
+            self.assertEqual(8, rounding.FRACTIONS[
+                table.bandwidth_gran, table.min_bandwidth])
 
-    def test_what_is_written_becomes_the_same_on_every_kernel(self):
+    def test_written_values_are_shown_alike_by_each_mainline_kernel(self):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
-            held = rounding.fractions(granularity, minimum)
-            self.assertEqual(sorted(held), list(held))
-            self.assertEqual(100, list(held)[-1])
-            for shown, percent in held.items():
+            scale = rounding.fractions(granularity, minimum)
+            self.assertEqual(sorted(scale.written), list(scale.written))
+            self.assertEqual(100, scale.highest)
+            for value, percent in scale.written.items():
                 self.assertTrue(minimum <= percent <= 100)
-                for rounded_first in (0, granularity):
-                    self.assertEqual(
-                        shown, _kernel(percent, bits, rounded_first))
+                for driver in ('linux', 'linux-unrounded'):
+                    self.assertEqual(value, shown(driver, bits, percent))
 
-    def test_a_cap_goes_to_the_next_fraction_that_7_2_can_reach(self):
+    def test_cap_goes_to_the_next_fraction_that_a_rounding_kernel_shows(self):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
-            reached = {_kernel(percent, bits, granularity)
-                       for percent in range(1, 101)}
+            reached = set(conversions.table('linux', bits).shown)
             for asked in range(1, 101):
-                held = next(shown for shown in rounding.fractions(
-                    granularity, minimum) if shown >= asked)
-                self.assertEqual(min(shown for shown in reached
-                                     if shown >= asked), held)
+                self.assertEqual(
+                    min(value for value in reached if value >= asked),
+                    rounding.fractions(granularity, minimum).at_least(asked))
 
-    def test_100_is_held_but_by_a_control_of_four_bits_before_7_3(self):
-        wrong = [bits for (granularity, _minimum), bits
-                 in rounding.FRACTIONS.items()
-                 if _kernel(100, bits, granularity) != 100]
-        self.assertEqual([4], wrong)
-        self.assertEqual(100, _kernel(100, 4, 0))
+    def test_four_bits_show_100_for_less_than_100_alone(self):
+        self.assertEqual(6, shown('linux', 4, 100))
+        self.assertEqual(100, shown('linux-unrounded', 4, 100))
+        self.assertEqual(98, rounding.fractions(7, 6).rewritten[100])
 
-    def test_four_bits_reach_the_maximum_by_less_than_100(self):
-        self.assertEqual(98, rounding.rewritten(7, 6)[100])
-
-    def test_from_seven_bits_on_each_percentage_is_held(self):
+    def test_each_percentage_is_shown_from_seven_bits_on(self):
         everything = {percent: percent for percent in range(1, 101)}
-        self.assertEqual(everything, rounding.fractions(1, 1))
-        self.assertEqual(everything, rounding.fractions(1, 0))
-        self.assertEqual({}, rounding.rewritten(1, 1))
+        for minimum in (0, 1):
+            scale = rounding.fractions(1, minimum)
+            self.assertEqual(everything, scale.written)
+            self.assertEqual({}, scale.rewritten)
 
-    def test_no_such_control(self):
+    def test_numbers_of_no_control_are_refused(self):
         self.assertRaises(KeyError, rounding.fractions, 10, 10)
 
 
-class ShownInsteadTest(base.TestCase):
+class ScaleTest(base.TestCase):
 
-    def test_it_is_near_to_what_was_written(self):
-        for percent in range(101):
-            for shown in rounding.shown_instead(percent):
-                self.assertTrue(percent - 2 <= shown <= percent + 1)
-
-    def test_the_ends(self):
-        # The manual of OLK-6.6: echo "MB:1=0000001" reads 0000000.
-        self.assertIn(0, rounding.shown_instead(1))
-        self.assertEqual({100}, rounding.shown_instead(100))
-        self.assertEqual({0}, rounding.shown_instead(0))
+    @given(_READINGS, st.integers(0, 100))
+    def test_scale_from_readings_finds_the_nearest_shown_values(
+            self, readings, asked):
+        scale = rounding.Scale.from_readings(readings)
+        known = {value for value in readings if value is not None}
+        self.assertEqual(
+            min((value for value in known if value >= asked), default=None),
+            scale.at_least(asked))
+        self.assertEqual(
+            max((value for value in known if value <= asked), default=0),
+            scale.at_most(asked))
+        for value, written in scale.written.items():
+            self.assertEqual(value, readings[written])
+            same = [one for one, shown_ in enumerate(readings)
+                    if shown_ == value]
+            self.assertEqual(value if value in same else same[0], written)
 
 
 class MultipleTest(base.TestCase):

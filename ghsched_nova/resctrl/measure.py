@@ -1,0 +1,95 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Ask the kernel what a schemata line shows of each written percentage.
+
+MPAM drivers convert a percentage to a hardware value and back. The width of
+that value is in no file of info/ on openEuler, and the arithmetic differs by
+driver and version, so the percentages are written, one after the other, to a
+control group without threads, and read again. No other group is touched.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import errno
+from pathlib import Path
+
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import rounding
+from ghsched_nova.resctrl import schemata
+
+
+def measure(root: Path, lines: Sequence[str], domain: int,
+            files: fs.Files | None = None,
+            lock_timeout: float = fs.LOCK_TIMEOUT
+            ) -> dict[str, rounding.Readings]:
+    """Return what each line shows after 0 to 100 was written.
+
+    :param root: where resctrl is mounted.
+    :param domain: the domain to write; all have controls of one width.
+    :raises GroupError: when there is no resctrl, no lock or no control group
+        left, or the group cannot be read.
+    """
+    files = files or fs.Files()
+    group = root / naming.PROBE
+    with fs.locked(files, root, lock_timeout):
+        _remove(files, group)       # one of a process that was killed
+        try:
+            files.make_directory(group)
+        except OSError as exc:
+            status = fs.last_status(files, root)
+            raise fs.GroupError(
+                'there is no control group left to measure with'
+                if exc.errno == errno.ENOSPC else 'cannot be made',
+                str(group), errno=exc.errno or 0, status=status) from exc
+        try:
+            return {line: _readings(files, group, line, domain)
+                    for line in lines}
+        finally:
+            _remove(files, group)
+
+
+def _readings(files: fs.Files, group: Path, line: str,
+              domain: int) -> rounding.Readings:
+    fresh = _shown(files, group, line, domain)
+    # OLK-5.10 gives the value that was written last to the next group that
+    # any line of the resource is written to: let it be that of a new group.
+    order = range(101) if fresh else range(100, -1, -1)
+    found: dict[int, int | None] = {}
+    for percent in order:
+        try:
+            files.write(group / 'schemata', f'{line}:{domain}={percent}\n')
+        except OSError as exc:
+            if exc.errno != errno.EINVAL:
+                raise fs.os_error('cannot be measured', group, exc) from exc
+            found[percent] = None
+            continue
+        found[percent] = _shown(files, group, line, domain)
+    return tuple(found[percent] for percent in range(101))
+
+
+def _shown(files: fs.Files, group: Path, line: str, domain: int) -> int:
+    try:
+        rows = schemata.read(files.read(group / 'schemata'))
+        return (rows.values(line) or {})[domain]
+    except OSError as exc:
+        raise fs.os_error('cannot be measured', group, exc) from exc
+    except (schemata.SchemataError, KeyError) as exc:
+        raise fs.GroupError(
+            f'shows no {line} of domain {domain}: {exc}', str(group)) from exc
+
+
+def _remove(files: fs.Files, group: Path) -> None:
+    # What cannot be removed now is removed before the next measurement.
+    with contextlib.suppress(OSError):
+        files.remove_directory(group)

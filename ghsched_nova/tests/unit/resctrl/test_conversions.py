@@ -1,0 +1,175 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every percentage on every MPAM driver and width of its control.
+
+What a driver shows is taken from the recorded tables alone
+(``tools/conversions``); the engine has asked the emulated kernel.
+"""
+
+import dataclasses
+from pathlib import Path
+import tempfile
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_nova.lab.emulator import conversions
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import world
+from ghsched_placement import names
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
+from ghsched_placement import tree
+
+WIDTHS = range(4, 17)
+#: There are some 20,000 repairs.
+_MEMORY = '/dev/shm' if Path('/dev/shm').is_dir() else None  # noqa: S108
+
+
+def machine_of(dialect, driver, bits):
+    machine = machines.build(dialect, emulated.NODES)
+    return machines.with_bits(dataclasses.replace(machine, lines=tuple(
+        dataclasses.replace(line, conversion=driver)
+        if line.conversion and driver else line
+        for line in machine.lines)), bits)
+
+
+def shown(machine, line):
+    """Return the percentages that a line shows, as recorded."""
+    line = machine.line(line)
+    return {value for value in conversions.table(
+        line.conversion, line.bits).shown if value >= 0}
+
+
+def is_usable(machine):
+    """Whether a group can be without a cap: at 16 bits openEuler's cannot."""
+    return 100 in shown(machine, machine.cap)
+
+
+class EveryPercentageTest(base.TestCase):
+
+    def world(self, machine):
+        top = self.enterContext(tempfile.TemporaryDirectory(dir=_MEMORY))
+        return world.World(Path(top), machine, ('ghsched',))
+
+    def check(self, held, maximum, minimum):
+        """Hold a cap and a guarantee; return what is shown of each."""
+        desired = resolve.desired_lines(held.host, resolve.resolve(
+            held.host, GuestPolicy(nodes=(NodePolicy(
+                maximum=maximum, minimum=minimum),)), (0,)))
+        held.guests[0] = dataclasses.replace(held.guests[0], desired=desired)
+        asked = (held.model.machine.dialect, held.model.machine.lines[0].bits,
+                 maximum, minimum)
+        self.assertEqual((), held.reconcile().problems, asked)
+        self.assertEqual((), held.reconcile().actions, asked)
+        domain = min(held.host.domains_by_node[0])
+        rows = held.schemata(held.guests[0].group)
+        return {knob.role: rows.values(knob.line)[domain]
+                for knob in held.host.dialect.knobs}
+
+    def check_machine(self, machine):
+        held = self.world(machine)
+        lines = {knob.role: shown(machine, knob.line)
+                 for knob in held.host.dialect.knobs
+                 if knob.role in ('maximum', 'minimum')}
+        for share in range(1, 101):
+            for role, known in lines.items():
+                both = (100, share) if role == 'minimum' else (share, 0)
+                self.assertEqual(
+                    min(value for value in known if value >= share),
+                    self.check(held, *both)[role],
+                    (machine.dialect, role, share))
+
+    def check_kind(self, dialect, driver=''):
+        for bits in WIDTHS:
+            machine = machine_of(dialect, driver, bits)
+            if is_usable(machine):
+                self.check_machine(machine)
+            else:
+                self.assertEqual(16, bits)
+                error = self.assertRaises(resctrl_host.ResctrlUnavailable,
+                                          self.world, machine)
+                self.assertIn('without a cap', str(error))
+
+    def test_percentage_on_linux_is_held_as_the_next_one_shown(self):
+        self.check_kind('mpam')
+
+    def test_percentage_on_a_kernel_that_does_not_round_is_held_nearest(self):
+        self.check_kind('mpam', 'linux-unrounded')
+
+    def test_percentage_on_nvidia_is_held_as_the_next_one_shown(self):
+        self.check_kind('nvidia')
+
+    def test_percentage_on_openeuler_66_is_held_as_the_next_one_shown(self):
+        self.check_kind('openeuler66')
+
+    def test_percentage_on_openeuler_510_is_held_as_the_next_one_shown(self):
+        self.check_kind('openeuler510')
+
+
+class SumsTest(base.TestCase):
+    """What Placement lets onto a node never shows more than the node."""
+
+    @given(st.sampled_from(('openeuler66', 'openeuler510')),
+           st.integers(4, 15), st.integers(0, 40),
+           st.lists(st.integers(1, 100), min_size=1, max_size=40))
+    def test_guarantees_shown_of_any_guests_fit_the_node(
+            self, dialect, bits, reserved, asked):
+        machine = machine_of(dialect, '', bits)
+        host = world.measured_host(machine)
+        uuid = names.numa_provider_uuid(world.UUID.format(0), 0)
+        config = tree.Config(reserved_bandwidth={0: reserved})
+        taken = []
+        for share in asked:
+            record = next(
+                one for one in tree.desired(
+                    world.UUID.format(0), 'node', host.description(), config,
+                    {uuid: tree.Current(amounts=tuple(taken))})
+                if one.uuid == uuid).inventories[names.MEM_BW_PCT]
+            if (share % record['step_size'] == 0
+                    and share >= record['min_unit']
+                    and share <= tree.free(record, sum(taken))):
+                taken.append(share)
+        held = [resolve.resolve(host, GuestPolicy(
+            nodes=(NodePolicy(minimum=share),)), (0,))[0].minimum
+            for share in taken]
+        known = shown(machine, host.dialect.knob('minimum').line)
+        self.assertEqual(set(), set(held) - known)
+        self.assertLessEqual(sum(held), 100 - reserved)
+
+
+class GuestsTest(base.TestCase):
+
+    def test_guests_that_fill_a_node_are_all_held(self):
+        # 27 % is shown as 28 with a control of 6 bits.
+        with tempfile.TemporaryDirectory(dir=_MEMORY) as top:
+            held = world.World(Path(top), 'openeuler66-6bit', ())
+            for number, share in enumerate((27, 27, 27, 13)):
+                desired = resolve.desired_lines(held.host, resolve.resolve(
+                    held.host, GuestPolicy(nodes=(NodePolicy(
+                        minimum=share),)), (0,)))
+                held.guests.append(model.Guest(
+                    model.Domain(world.UUID.format(number), number + 1,
+                                 f'instance-{number:08x}'),
+                    frozenset({0, 1}), 2, desired, 'ghsched'))
+                held.start(number, ['qemu-system-x86', 'CPU 0/KVM',
+                                    'CPU 1/KVM'])
+            self.assertEqual((), held.reconcile().problems)
+            self.assertEqual([28, 28, 28, 13], [
+                held.schemata(guest.group).values('MBMIN')[0]
+                for guest in held.guests])

@@ -1,0 +1,162 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What schemata lines of this host show of written percentages.
+
+Measured once for each mount of resctrl and kept in a file, so that a
+nova-compute that starts again writes nothing.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import json
+import logging
+import os
+from pathlib import Path
+import threading
+import time
+
+from ghsched_nova import atomic_file
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import rounding
+
+LOG = logging.getLogger(__name__)
+
+#: In nova's state_path.
+FILE = 'ghsched-readings.json'
+
+#: Seconds after a measurement that failed before the next attempt.
+RETRY_S = 60.0
+
+_BOOT_ID = Path('/proc/sys/kernel/random/boot_id')
+
+#: Measures lines in a domain, below a root.
+Measure = Callable[[Path, Sequence[str], int],
+                   Mapping[str, rounding.Readings]]
+
+_Known = Mapping[str, rounding.Readings]
+
+
+class Readings:
+    """Measures lines, and remembers what was measured; used by all threads.
+
+    :param root: where resctrl is mounted.
+    :param path: of the file; None: nothing outlives the process.
+    :param measure: None where nothing may be written to resctrl.
+    :param keeps: whether the file is written, too.
+    """
+
+    def __init__(self, root: Path, path: Path | None = None,
+                 measure: Measure | None = None, keeps: bool = True) -> None:
+        self._root = root
+        self._path = path
+        self._measure = measure
+        self._keeps = keeps
+        self._lock = threading.Lock()
+        self._mount = ''
+        self._lines: _Known = {}
+        self._retry_at = 0.0
+        self._failure = ''
+
+    def known(self) -> _Known:
+        """Return what was measured since resctrl was mounted, by line."""
+        with self._lock:
+            mount = _mount(self._root)
+            if mount != self._mount:
+                self._mount, self._retry_at = mount, 0.0
+                self._lines = self._read(mount) if mount else {}
+            return self._lines
+
+    def complete(self, host: resctrl_host.ResctrlHost) -> bool:
+        """Measure the lines that a host lacks; return whether that was done.
+
+        A measurement that fails is logged, and not tried again for a while.
+        """
+        known = self.known()
+        with self._lock:
+            if known is not self._lines:
+                return True     # by another thread, meanwhile
+            if (self._measure is None or not self._mount
+                    or time.monotonic() < self._retry_at):
+                return False
+            try:
+                domain = min(domain for domains
+                             in host.domains_by_node.values()
+                             for domain in domains)
+                found = self._measure(self._root, host.unmeasured, domain)
+            except Exception as error:  # whatever privsep raises
+                self._fail(error)
+                return False
+            self._lines = {**self._lines, **found}
+            self._failure = ''
+            self._write()
+        LOG.info('ghsched: measured what %(lines)s show of written '
+                 'percentages', {'lines': ', '.join(found)})
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        self._retry_at = time.monotonic() + RETRY_S
+        failure = str(error)
+        if failure != self._failure:
+            self._failure = failure
+            LOG.warning(
+                'ghsched: cannot measure what the kernel shows of written '
+                'percentages, so caps and guarantees can be a few percent '
+                'low until it can be: %(error)s', {'error': failure})
+
+    def _read(self, mount: str) -> _Known:
+        if self._path is None:
+            return {}
+        try:
+            kept = json.loads(self._path.read_text(encoding='utf-8'))
+            if kept['mount'] != mount:
+                return {}
+            return {str(line): _checked(shown)
+                    for line, shown in kept['lines'].items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError,
+                AttributeError) as error:
+            LOG.warning('ghsched: cannot read %(path)s, measuring again: '
+                        '%(error)s', {'path': self._path, 'error': error})
+            return {}
+
+    def _write(self) -> None:
+        if self._path is None or not self._keeps:
+            return
+        try:
+            atomic_file.replace(self._path, json.dumps(
+                {'mount': self._mount, 'lines': {
+                    line: list(shown) for line, shown
+                    in self._lines.items()}}))
+        except OSError as error:
+            LOG.warning('ghsched: cannot write %(path)s: %(error)s',
+                        {'path': self._path, 'error': error})
+
+
+def _checked(shown: object) -> rounding.Readings:
+    if not (isinstance(shown, list) and len(shown) == 101 and all(
+            one is None or isinstance(one, int) and 0 <= one <= 100
+            for one in shown)):
+        raise ValueError(f'{str(shown)[:60]} is not what a line shows')
+    return tuple(shown)
+
+
+def _mount(root: Path) -> str:
+    """Return what tells a mount of resctrl from all others; empty: none."""
+    try:
+        found = os.stat(root / 'info')
+        return (f'{_BOOT_ID.read_text(encoding="ascii").strip()}/'
+                f'{found.st_dev}/{found.st_ino}')
+    except OSError:
+        return ''
