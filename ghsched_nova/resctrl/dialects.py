@@ -194,6 +194,8 @@ class Dialect:
         :mod:`ghsched_nova.resctrl.devices`.
     :param per_core: whether a cap holds for each core that runs a thread of
         the group by itself, and not for all of them together.
+    :param staged: whether a line that is written to a group gives it other
+        lines, too, see :mod:`ghsched_nova.resctrl.staged`.
     :param own_rmids: whether each control group has monitoring ids of its
         own (the PMG of MPAM), and not all of them together.
     """
@@ -213,6 +215,7 @@ class Dialect:
     devices: bool = False
     per_core: bool = False
     own_rmids: bool = True
+    staged: bool = False
 
     def knob(self, role: Role) -> Knob | None:
         """The line of one part of the policy, None when there is none."""
@@ -454,6 +457,7 @@ OPENEULER_510 = Dialect(
                       no_files=('MB_MON/mon_features', 'MB/delay_linear')),
     # A bit map of portions, which is full unless somebody wrote to it.
     passive=('MBPBM',),
+    staged=True,
     # It wants info/L3_MON/mon_features, and ids of L3 caches in the L3 line.
     # Without, a guest that has any memorytune does not start: "Resource
     # control is not supported on this host".

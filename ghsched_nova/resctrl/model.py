@@ -144,6 +144,7 @@ class Wanted:
         show, by line, see :attr:`host.ResctrlHost.tolerance`.
     :param writes: what to write for values that are shown otherwise, see
         :attr:`host.ResctrlHost.writes`.
+    :param staged: see :attr:`dialects.Dialect.staged`.
     :param scarce: whether a group could not be made because there are no
         more.
     :param cache: the L3 caches, where guests have ways of them to themselves
@@ -160,6 +161,7 @@ class Wanted:
     monitors_per_group: int = 0
     tolerance: resolve.Tolerance = field(default_factory=dict)
     writes: resolve.Writes = field(default_factory=dict)
+    staged: bool = False
     scarce: bool = False
     cache: Cache | None = None
 

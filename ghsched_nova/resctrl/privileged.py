@@ -101,7 +101,7 @@ _Cache = tuple[Sequence[_Line], _Mask, _Mask, _Number,
 #: The fields of model.Wanted that come from outside, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[_GroupName],
                 dict[_Line, _Value], bool, bool, _Number, _Number,
-                dict[_Line, _Value], _Values, _Cache | None]
+                dict[_Line, _Value], _Values, bool, _Cache | None]
 #: The fields of reconcile.Report, of model.Action and model.Problem in order.
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
@@ -207,7 +207,8 @@ def _packed_wanted(wanted: model.Wanted) -> _Wanted:
             sorted(wanted.removable), dict(wanted.others),
             wanted.all_threads, wanted.devices, wanted.monitors,
             wanted.monitors_per_group, dict(wanted.tolerance),
-            _packed(wanted.writes), _packed_cache(wanted.cache))
+            _packed(wanted.writes), wanted.staged,
+            _packed_cache(wanted.cache))
 
 
 def _packed_cache(cache: Cache | None) -> _Cache | None:
@@ -232,7 +233,7 @@ def _packed_domain(domain: model.Domain) -> _Domain:
 
 def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
-     per_group, tolerance, writes, cache) = packed
+     per_group, tolerance, writes, staged, cache) = packed
     return model.Wanted(
         tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
                           _unpacked(desired), maker, frozenset(mine), shared,
@@ -241,5 +242,5 @@ def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
                    monitor, ways) in guests),
         tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
-        per_group, dict(tolerance), _unpacked(writes),
+        per_group, dict(tolerance), _unpacked(writes), staged,
         cache=_unpacked_cache(cache))

@@ -35,6 +35,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
+from ghsched_nova.resctrl import staged
 from ghsched_nova.resctrl import survey
 
 #: How often a state is put right before it is reported as one that cannot be.
@@ -142,6 +143,7 @@ def _plan(files: fs.Files, place: Place,
                            place.proc)
     made = plan.make_plan(actual, wanted)
     made = cache_plan.completed(made, actual, wanted)
+    made = staged.completed(made, actual, wanted)
     made = counters.completed(made, actual, wanted)
     return devices.completed(made, actual, wanted)
 

@@ -192,7 +192,8 @@ class HostEngine(host_facts.HostFacts):
                                       host, self.section),),
                 (running.domain,), others=resolve.other_domains(host),
                 all_threads=self.all_threads,
-                tolerance=host.tolerance, writes=host.writes))
+                tolerance=host.tolerance, writes=host.writes,
+                staged=host.dialect.staged))
         _tell_actions(report)
         for problem in report.problems:
             raise fs.GroupError(
@@ -237,6 +238,7 @@ class HostEngine(host_facts.HostFacts):
             host.monitors_per_group if host else 0,
             host.tolerance if host else {},
             host.writes if host else {},
+            bool(host and host.dialect.staged),
             cache=self._cache(host, guests)), list(dict.fromkeys(problems))
 
     def _cache(self, host: resctrl_host.ResctrlHost | None,

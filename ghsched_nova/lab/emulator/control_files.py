@@ -57,14 +57,17 @@ class ControlFiles:
         # Traffic so far was under the old values.
         for one in group.family:
             self._traffic.account(one, force=True)
-        staged = staging.stage(
-            self._machine, text, group.mode == 'exclusive',
-            [
-                staging.Neighbour(x.mode == 'exclusive', x.values)
-                for x in self._groups.holders() if x is not group
-            ],
-            group.values if not ignored else None,
-        )
+        if self._groups.staged:
+            staged = self._groups.staged.write(text)
+        else:
+            staged = staging.stage(
+                self._machine, text, group.mode == 'exclusive',
+                [
+                    staging.Neighbour(x.mode == 'exclusive', x.values)
+                    for x in self._groups.holders() if x is not group
+                ],
+                group.values if not ignored else None,
+            )
         for name, values in staged.items():
             if name not in ignored:
                 group.values[name] |= values

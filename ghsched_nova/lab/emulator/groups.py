@@ -76,6 +76,9 @@ class Groups:
         self.named: dict[str, Group] = {}
         #: What the traffic of devices holds, where it has a CLOSID (io_alloc).
         self.io_alloc: Group | None = None
+        #: What was written last, where that goes to the next group, too.
+        self.staged = (staging.Staged(machine) if machine.old_layout
+                       else None)
         self.root = Group(
             '', 0, 0, values=staging.defaults(machine), cpus=machine.cpus,
             number=self._number(), looked_at=clock(),
@@ -116,6 +119,8 @@ class Groups:
             name, closid, self._new_rmid(closid), values=self.new_values(),
             number=self._number(), looked_at=self._clock(),
         )
+        if self.staged:
+            self.staged.reset()
         return group
 
     def make_monitor(self, name: str, parent: Group) -> Group:

@@ -121,19 +121,78 @@ def stage(
     :raises ResctrlError: EINVAL; nothing else may be applied then.
     """
     staged: Values = {}
-    for row in terminated(text).split('\n'):
-        line, rest = _line(machine, row)
+    for line, domain, value in parsed(machine, text):
         direct = line.rounding == 'raw' and at_once is not None
         target = (at_once[line.name] if direct and at_once
                   else staged.setdefault(line.name, {}))
-        for domain, value in _row(machine, line, rest):
-            if domain in target and not direct:
-                raise ResctrlError(
-                    errno.EINVAL, 'duplicate domain\n' if machine.old_layout
-                    else f'Duplicate domain {domain}\n')
-            target[domain] = parse_value(line, value, domain, exclusive,
-                                         neighbours)
+        if domain in target and not direct:
+            raise ResctrlError(errno.EINVAL, f'Duplicate domain {domain}\n')
+        target[domain] = parse_value(line, value, domain, exclusive,
+                                     neighbours)
     return staged
+
+
+def parsed(machine: machines.Machine, text: str
+           ) -> Iterator[tuple[machines.Line, int, str]]:
+    """Yield lines, domains and values of a write, up to what is wrong.
+
+    :raises ResctrlError: EINVAL.
+    """
+    for row in terminated(text).split('\n'):
+        line, rest = _line(machine, row)
+        for domain, value in _row(machine, line, rest):
+            yield line, domain, value
+
+
+class Staged:
+    """Values that OLK-5.10 keeps of the last writes to schemata.
+
+    There is one set for each domain of a resource, and not one for each
+    group: a line that is written to a group also gives it the other lines of
+    the resource, in the written domains, as they were written last to
+    whichever group (parse_bw() and resctrl_group_update_domain_ctrls() of
+    arch/arm64/kernel/mpam). Nothing is there before the first group is made.
+    """
+
+    def __init__(self, machine: machines.Machine) -> None:
+        self._machine = machine
+        self._values: dict[tuple[str, int], dict[str, int]] = {}
+        for line in machine.lines:
+            for domain in machine.domains(line.scope):
+                self._of(line, domain)[line.name] = 0
+
+    def _of(self, line: machines.Line, domain: int) -> dict[str, int]:
+        return self._values.setdefault((resource(line.name), domain), {})
+
+    def reset(self) -> None:
+        """Take the values of a new group in (resctrl_group_init_alloc())."""
+        for line in self._machine.lines:
+            for domain in self._machine.domains(line.scope):
+                self._of(line, domain)[line.name] = line.default
+
+    def write(self, text: str) -> Values:
+        """Return what a group holds afterwards, in the written domains.
+
+        :raises ResctrlError: EINVAL; values before the wrong one are kept.
+        """
+        written: Values = {}
+        seen = set()
+        for line, domain, value in parsed(self._machine, text):
+            if (resource(line.name), domain) in seen:
+                raise ResctrlError(errno.EINVAL, 'duplicate domain\n')
+            kept = self._of(line, domain)
+            kept[line.name] = parse_value(line, value, domain)
+            seen.add((resource(line.name), domain))
+        for name, domain in seen:
+            for line_name, kept_value in self._values[name, domain].items():
+                written.setdefault(line_name, {})[domain] = kept_value
+        return written
+
+
+def resource(line: str) -> str:
+    """Return the resource of a line: what stands before a suffix."""
+    match = re.match('L[0-9]+(CODE|DATA)?|MB', line)
+    return match[0] if match else line
 
 
 def _line(machine: machines.Machine, row: str

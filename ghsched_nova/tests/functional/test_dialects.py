@@ -70,7 +70,7 @@ class OwnGroupTest(base.TestCase):
             (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'ghsched'),), (domain,),
             others=resolve.other_domains(host), tolerance=host.tolerance,
-            writes=host.writes)
+            writes=host.writes, staged=host.dialect.staged)
         place = reconcile.Place(root, self.top)
         first = reconcile.reconcile(place, wanted)
         self.assertEqual((), first.problems)

@@ -167,7 +167,7 @@ class EntryPointTestCase(base.TestCase):
         guest = (domain, [0, 1], 2, values, 'libvirt', [7],
                  'ghsched-shared-0123456789abcdef', True, [(0, 4)])
         wanted = ([guest], [domain], ['qemu-3-web-vcpus_0-1'], {'MB': 100},
-                  True, True, 16, 4, {'MB': 4}, values,
+                  True, True, 16, 4, {'MB': 4}, values, True,
                   (['L3'], 'fff', 'f', 1, [(0, [0, 1])]))
         path = str(self.run_path)
         return {

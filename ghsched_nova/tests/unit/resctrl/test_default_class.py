@@ -49,7 +49,7 @@ class DefaultWorld(world.World):
         return model.Wanted(
             wanted.guests if held else wanted.guests[:1], wanted.domains,
             wanted.removable, wanted.others, tolerance=wanted.tolerance,
-            writes=wanted.writes, **more)
+            writes=wanted.writes, staged=wanted.staged, **more)
 
     def capped(self, guest):
         policy, nodes = resolve.default_class(self.host, self.maximum)

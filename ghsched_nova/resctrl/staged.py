@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Lines that a kernel writes to a group beside the one that was named (pure).
+
+OLK-5.10 keeps the values that were written last, one set for each domain of a
+resource, and a line that is written to a group also gives it the other lines
+of the resource as they are in this set
+(``resctrl_group_update_domain_ctrls()`` in arch/arm64/kernel/mpam): values of
+whichever group was written before. So when one line of a group is written,
+all lines of its resource are; then the set is that of the group. Two of them
+cannot be in one write (``duplicate domain``).
+
+A group that has just been made needs none of this: its values are what was
+written last.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import replace
+import re
+
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import schemata
+
+_RESOURCE = re.compile('L[0-9]+(CODE|DATA)?|MB')
+#: Suffix of the line of a guarantee. It is written first, so that a group
+#: never has that of another guest.
+_GUARANTEE = 'MIN'
+
+_Values = dict[str, dict[int, str]]
+
+
+def completed(plan: model.Plan, actual: model.Actual,
+              wanted: model.Wanted) -> model.Plan:
+    """Return a plan that writes all lines of a resource to a group, or none.
+    """
+    if not wanted.staged:
+        return plan
+    fresh = {action.group for action in plan.actions
+             if action.kind == 'make group'}
+    actions: list[model.Action] = []
+    done = set()
+    for action in plan.actions:
+        held = actual.root if not action.group else (
+            actual.groups.get(action.group, model.Group()).schemata)
+        if (action.kind != 'write line' or action.group in fresh
+                or held is None):
+            actions.append(action)
+            continue
+        what = action.group, _resource(action.line)
+        if what not in done:
+            done.add(what)
+            actions += _whole(action, held, wanted.writes, (
+                one for one in plan.actions if one.kind == 'write line'
+                and (one.group, _resource(one.line)) == what))
+    return replace(plan, actions=tuple(actions))
+
+
+def _whole(first: model.Action, held: schemata.Schemata,
+           writes: resolve.Writes,
+           actions: Iterable[model.Action]) -> Iterator[model.Action]:
+    """Yield the writes of a resource, those that need no other value, too."""
+    planned: _Values = {}
+    reasons: dict[str, str] = {}
+    for action in actions:
+        for line in schemata.parse(action.line).lines:
+            planned.setdefault(line.name, {}).update(line.values)
+            reasons[line.name] = action.reason
+    domains = {domain for values in planned.values() for domain in values}
+    lines = [line for line in held.lines
+             if _resource(line.name) == _resource(first.line)]
+    for line in sorted(lines, key=lambda one: not one.name.endswith(
+            _GUARANTEE)):
+        values = {domain: _written(writes, line.name, text)
+                  for domain, text in line.values if domain in domains}
+        values |= planned.get(line.name, {})
+        reason = reasons.get(line.name, 'another line of the resource is '
+                                        'written, and changes this one')
+        yield replace(
+            first, reason=reason,
+            line=f'{line.name}:'
+                 f'{schemata.render_values(tuple(values.items()))}\n')
+
+
+def _written(writes: Mapping[str, Mapping[int, int]], line: str,
+             text: str) -> str:
+    if not (text.isascii() and text.isdigit() and line in writes):
+        return text
+    return str(resolve.to_write(writes, line, int(text)))
+
+
+def _resource(line: str) -> str:
+    match = _RESOURCE.match(line)
+    return match[0] if match else line
