@@ -15,7 +15,9 @@
 
 One round opens each figure once, in the order of the groups. A group that
 goes away meanwhile is left out, and a figure that cannot be read is told
-apart from 0. Nothing is locked: libvirt and nova-compute go on.
+apart from 0. Nothing is locked: libvirt and nova-compute go on; but while one
+of them has the lock no round begins, so that the kernel's words on a refused
+write are there for the writer, see :func:`fs.wait_for_writer`.
 """
 
 from collections.abc import Callable
@@ -32,6 +34,7 @@ import time
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 
@@ -127,6 +130,7 @@ class Reader:
             more).
         """
         host = self.host()
+        fs.wait_for_writer(self._resctrl)
         places = topology.places(self._resctrl, host)
         caches = (topology.places(self._resctrl, host, host.occupancy)
                   if self._occupancy and host.occupancy else ())

@@ -36,6 +36,9 @@ LOCK_TIMEOUT = 10.0
 
 _LOCK_POLL = 0.05
 
+#: Seconds that a reader waits for a writer.
+READER_PATIENCE = 0.5
+
 _PROC = Path('/proc')
 
 
@@ -125,11 +128,12 @@ class Files:
             os.close(descriptor)
 
 
-def _lock(descriptor: int, timeout: float) -> None:
+def _lock(descriptor: int, timeout: float,
+          kind: int = fcntl.LOCK_EX) -> None:
     deadline = time.monotonic() + timeout
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if time.monotonic() >= deadline:
@@ -158,6 +162,28 @@ def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
                 'there is no directory info; is resctrl still mounted?',
                 str(root))
         yield
+
+
+def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
+    """Wait until nobody holds the lock, before files of groups are read.
+
+    Since Linux 7.3 each read of a file of a group empties
+    info/last_cmd_status (rdtgroup_kn_lock_live() in fs/resctrl/rdtgroup.c),
+    which the writer may be about to read. The lock is not kept while reading:
+    a reader that is stopped would keep libvirt from starting guests.
+    """
+    try:
+        descriptor = os.open(
+            root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            | os.O_NOFOLLOW)
+    except OSError:     # it is for others than nova-compute and root alone
+        return
+    try:
+        _lock(descriptor, patience, fcntl.LOCK_SH)
+    except (OSError, TimeoutError):
+        return
+    finally:
+        os.close(descriptor)
 
 
 def anybody_can_lock(root: Path) -> bool:

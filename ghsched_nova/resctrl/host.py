@@ -34,6 +34,7 @@ from typing import Literal
 
 from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
@@ -321,6 +322,7 @@ def _read_control(resctrl: Path) -> dict[str, str]:
 
 def _read_root(resctrl: Path) -> schemata.Schemata:
     path = resctrl / 'schemata'
+    fs.wait_for_writer(resctrl)
     text = sysfs_files.text(path)
     if text is None:
         raise ResctrlUnavailable(f'{path} cannot be read')

@@ -255,11 +255,13 @@ class _Work:
             except FileExistsError:
                 pass
             except OSError as exc:
+                # First of all: later reads may empty it.
+                status = fs.last_status(self.files, self.root)
                 if self._is_busy(path, exc) and self.patience > 0:
                     self.patience -= _BUSY_POLL
                     self.files.wait(_BUSY_POLL)
                     continue
-                raise self._not_made(path, exc) from exc
+                raise self._not_made(path, exc, status) from exc
             return
 
     def _is_busy(self, path: Path, error: OSError) -> bool:
@@ -283,8 +285,8 @@ class _Work:
             return False
         return len(there) + 1 < limit
 
-    def _not_made(self, path: Path,
-                  error: OSError) -> fs.GroupError:
+    def _not_made(self, path: Path, error: OSError,
+                  status: str) -> fs.GroupError:
         kind = 'monitoring' if path.parent != self.root else 'control'
         reason = (f'there is no {kind} group left'
                   if error.errno == errno.ENOSPC else 'cannot be made')
@@ -292,8 +294,7 @@ class _Work:
             reason += (': caches still hold lines of the monitoring ids that '
                        'are free')
         return fs.GroupError(
-            reason, str(path), errno=error.errno or 0,
-            status=fs.last_status(self.files, self.root))
+            reason, str(path), errno=error.errno or 0, status=status)
 
     def _remove(self, path: Path) -> None:
         try:

@@ -129,7 +129,8 @@ class ResctrlModel:
             if error.status is not None:
                 self.status = error.status
             raise
-        if entry.clears_status:
+        if entry.clears_status or (
+                self.machine.linux73 and not path.startswith('/info')):
             self.status = ''
         for fault in self._injector.strike(entry.operation, path):
             text = fault.text + '\n' if fault.text else text
@@ -145,7 +146,14 @@ class ResctrlModel:
         if entry.write is None:
             raise ResctrlError(errno.EACCES, None)
         with _Status(self, keep=entry.keeps_status):
-            entry.write(text, caller)
+            try:
+                entry.write(text, caller)
+            except ResctrlError as error:
+                if (self.machine.linux73 and error.status is None
+                        and error.number == errno.EINVAL):
+                    name = path.rpartition('/')[2]
+                    error.status = f'{name}: Invalid input\n'
+                raise
 
     def mkdir(self, path: str) -> None:
         """Make a control group below the root or a MON group.

@@ -202,6 +202,8 @@ class Machine:
         file in them.
     :param old_layout: the files of OLK-5.10: no ``mode`` and ``size``, a
         ``rmid``, and monitors that are files.
+    :param linux73: whether each access to a file of a group empties
+        last_cmd_status, and a write without a line feed has a text there.
     :param memory_domains: whether a node without CPUs has a domain.
     :param cap: the line of the cap.
     :param cap_unit: bytes per second of one unit of the cap; 0 where it is a
@@ -224,6 +226,7 @@ class Machine:
     info_files: tuple[tuple[str, str], ...] = ()
     empty_monitors: tuple[tuple[str, Scope], ...] = ()
     old_layout: bool = False
+    linux73: bool = False
     memory_domains: bool = False
     cap: str = 'MB'
     cap_unit: int = 0
@@ -452,6 +455,7 @@ def mpam(nodes: str) -> Machine:
         num_closids=32,
         num_rmids=128,
         rmids_per_closid=4,
+        linux73=True,
     )
 
 
@@ -467,6 +471,7 @@ def mpam71(nodes: str) -> Machine:
         ),
         monitors=(Monitor('L3', 'l3', ('llc_occupancy',),
                           modes=('default',)),),
+        linux73=False,
     )
 
 
@@ -587,6 +592,7 @@ def nvidia(nodes: str) -> Machine:
             ('MB_HLIM/schema_format', 'mb_hlim\n'),
         ),
         empty_monitors=(('MB_HLIM', 'node'),),
+        linux73=False,
         memory_domains=True,
         hard='MB_HLIM',
     )

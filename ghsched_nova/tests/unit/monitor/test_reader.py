@@ -16,11 +16,13 @@
 All figures are simulated.
 """
 
+import fcntl
 import itertools
 import os
 from pathlib import Path
 import shutil
 import tempfile
+import threading
 from unittest import mock
 
 
@@ -280,6 +282,31 @@ class CapturedTest(base.TestCase):
         with tempfile.TemporaryDirectory() as top:
             self.assertRaises(topology.MonitorUnavailable,
                               topology.read_host, Path(top), Path(top))
+
+
+class WriterTest(ReaderTestCase):
+    """On Linux 7.3 a read of a group takes the words of the kernel away."""
+
+    def test_round_begins_when_the_writer_has_read_the_status(self):
+        host = self.host('mpam')
+        root = host.reader._resctrl
+        host.reader.host()
+        opened = []
+        content = reader._content
+        writing = os.open(root, os.O_RDONLY)
+        self.addCleanup(os.close, writing)
+        fcntl.flock(writing, fcntl.LOCK_EX)
+        self.enterContext(mock.patch.object(
+            reader, '_content',
+            lambda path, longest: opened.append(path)
+            or content(path, longest)))
+        thread = threading.Thread(target=host.reader.read)
+        thread.start()
+        thread.join(0.2)
+        self.assertEqual([], opened)
+        fcntl.flock(writing, fcntl.LOCK_UN)
+        thread.join(30.0)
+        self.assertNotEqual([], opened)
 
 
 class ThreadsTest(ReaderTestCase):

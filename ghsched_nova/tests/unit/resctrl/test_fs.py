@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 import shutil
 import tempfile
+import threading
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,41 @@ class LockTest(FilesTestCase):
             os.close(holder)
         self.assertTrue(self.locked())
         self.assertTrue(self.locked())
+
+
+class WaitForWriterTest(FilesTestCase):
+
+    def held(self, kind=fcntl.LOCK_EX):
+        holder = os.open(self.root, os.O_RDONLY)
+        self.addCleanup(os.close, holder)
+        fcntl.flock(holder, kind)
+        return holder
+
+    def test_reader_waits_until_the_writer_is_done(self):
+        holder = self.held()
+        done = threading.Event()
+
+        def read():
+            fs.wait_for_writer(self.root, 60.0)
+            done.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        self.assertFalse(done.wait(0.3))
+        fcntl.flock(holder, fcntl.LOCK_UN)
+        self.assertTrue(done.wait(30.0))
+        reader.join()
+
+    def test_reader_goes_on_beside_a_writer_that_does_not_end(self):
+        self.held()
+        fs.wait_for_writer(self.root, 0.1)
+
+    def test_reader_keeps_no_lock(self):
+        fs.wait_for_writer(self.root, 0.1)
+        self.held(fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def test_reader_without_access_to_the_lock_goes_on(self):
+        fs.wait_for_writer(self.root / 'absent', 0.1)
 
 
 class WriteTest(FilesTestCase):

@@ -317,6 +317,32 @@ class FixedCountersTest(DialectTestCase):
         self.assertEqual('event_filter is not configurable', self.status)
 
 
+class Linux73Test(DialectTestCase):
+    """rdtgroup_kn_lock_live() empties last_cmd_status."""
+
+    dialect = 'mpam'
+
+    def refuse(self, path, text):
+        self.assertRaises(kernel.ResctrlError, self.model.write, path, text)
+
+    def test_any_read_of_a_group_empties_the_status(self):
+        for path in ('/g/schemata', '/g/tasks', '/g/mode', '/g/size',
+                     '/g/cpus', '/schemata', '/mon_data/mon_L3_05/'
+                     'mbm_total_bytes', '/g/mon_data/mon_L3_71/llc_occupancy'):
+            self.refuse('/g/schemata', 'MB:5=x\n')
+            self.model.read('/info/MB/num_closids')
+            self.model.read('/info/last_cmd_status')
+            self.assertEqual('Invalid MB value x', self.status)
+            self.model.read(path)
+            self.assertEqual('ok', self.status, path)
+
+    def test_write_without_a_line_feed_has_a_text(self):
+        self.refuse('/g/schemata', 'MB:5=50')
+        self.assertEqual('schemata: Invalid input', self.status)
+        self.refuse('/g/mode', 'shareable')
+        self.assertEqual('mode: Invalid input', self.status)
+
+
 class PackagesTest(DialectTestCase):
     """Intel's telemetry of packages, Linux 7.0."""
 

@@ -73,7 +73,9 @@ class Replay:
                 line = dataclasses.replace(line, maximum=full, default=full,
                                            shareable=False)
             lines.append(line)
-        return dataclasses.replace(machine, lines=tuple(lines))
+        # All sequences so far are of Linux 7.2.
+        return dataclasses.replace(machine, lines=tuple(lines),
+                                   linux73=False)
 
     def run(self):
         state = dict(self.recorded['start'])
