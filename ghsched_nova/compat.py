@@ -213,6 +213,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
         'self', 'name_or_uuid', 'resources'),
     'nova.pci.request.get_pci_requests_from_flavor': (
         'flavor', 'affinity_policy'),
+    'nova.compute.api.API._confirm_resize_on_deleting': (
+        'self', 'context', 'instance'),
     'nova.compute.api.API.evacuate': (
         'self', 'context', 'instance', 'host', 'on_shared_storage',
         'admin_password', 'force', 'target_state'),

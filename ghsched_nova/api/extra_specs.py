@@ -34,6 +34,7 @@ from ghsched_nova.api import evacuation
 from ghsched_nova.api import limits
 from ghsched_nova.api import request_specs
 from ghsched_nova import compat
+from ghsched_nova.nova_fixes import deleted_while_resized
 from ghsched_nova import pci_requests
 from ghsched_placement import keys
 from ghsched_placement import policy
@@ -95,6 +96,7 @@ def register() -> list[base.ExtraSpecValidator]:
     compat.before_moves(_before_move)
     compat.before_evacuations(evacuation.prepare)
     compat.give_back_again()
+    deleted_while_resized.install_in_api()
     compat.extend_limits(limits.with_ours)
     compat.check_flavors(check_flavor)
     validators = []

@@ -1,0 +1,58 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Mark a resized server as being deleted again once its resize is confirmed.
+
+nova-api marks a server with the task state ``deleting`` and then confirms its
+resize, which takes the task state away
+(``nova.compute.manager.ComputeManager._confirm_resize``). A nova-compute that
+ends before the server's record is gone does not go on with the deletion when
+it starts again. See
+``doc/source/contributor/upstream/deleted-while-resized.rst``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nova.compute import api
+from nova.compute import task_states
+from nova import exception
+
+from ghsched_nova import compat
+from ghsched_placement import policy as policies
+
+_DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
+
+
+def install_in_api() -> None:
+    """Repair the deletion in nova-api; harmless when done twice."""
+    compat._wrap(api.API, '_confirm_resize_on_deleting', _confirm)
+
+
+def _confirm(original: Callable[..., Any], compute_api: Any, context: Any,
+             instance: Any) -> Any:
+    before = instance.task_state
+    result = original(compute_api, context, instance)
+    if before in _DELETING and policies.wanted(instance.flavor.extra_specs):
+        instance.refresh()
+        if instance.task_state is None:
+            _mark(instance, before)
+    return result
+
+
+def _mark(instance: Any, task_state: str) -> None:
+    """Give a server its task state again, unless it has got another one."""
+    instance.task_state = task_state
+    try:
+        instance.save(expected_task_state=[None])
+    except exception.UnexpectedTaskStateError:
+        instance.refresh()
