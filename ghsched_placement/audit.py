@@ -199,6 +199,12 @@ def _server(host: capacity.Host, server: Server,
             f'{server.name} holds nothing, neither for its flavor nor for '
             'Nova', 'nova-manage placement heal_allocations --instance '
             f'{server.uuid}, then this command with --fix')
+    if server.absent:
+        yield Finding(
+            host.name, 'domain-missing', server.uuid,
+            f'{server.name} is ACTIVE, and no domain of it runs on its host',
+            'delete it again if it was being deleted; else "openstack server '
+            'reboot --hard" starts it')
     if server.not_held:
         yield Finding(
             host.name, 'not-protected', server.uuid,

@@ -125,6 +125,8 @@ class Report:
         Placement; empty where it does not tell.
     :param missing_devices: for each PCI request of the guest that has fewer
         devices than it asks for, how many of which it has.
+    :param runs: whether the guest runs on the host; nova-compute reports
+        nothing else about one that does not.
     """
 
     guest: tuple[GuestNode, ...] = ()
@@ -136,6 +138,7 @@ class Report:
     uncounted: str = ''
     accounting: str = ''
     missing_devices: tuple[str, ...] = ()
+    runs: bool = True
 
     def by_node(self) -> dict[int, GuestNode]:
         """What is set for the guest, by host NUMA node."""
@@ -163,7 +166,8 @@ def read(diagnostics: Mapping[str, Any]) -> Report | None:
             tuple(map(str, found.get('left') or ())),
             str(found.get('uncounted') or ''),
             str(found.get('accounting') or ''),
-            tuple(map(str, found.get('missing_devices') or ())))
+            tuple(map(str, found.get('missing_devices') or ())),
+            found.get('runs') is not False)
     except (AttributeError, TypeError):
         return Report(problem='it is told in a way that is not known here')
 

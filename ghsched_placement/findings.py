@@ -56,6 +56,10 @@ class Server:
     :param effective: what the host has set for it, by host NUMA node; None
         where the host was not asked or did not tell.
     :param running: whether Nova says that it runs.
+    :param active: whether Nova says that it is ACTIVE and does nothing with
+        it.
+    :param absent: whether it is active, and its host, which was asked, runs
+        no domain of it.
     :param not_held: why the host could not hold its policy, see
         :class:`diagnostics.Report`.
     :param missing_devices: see :class:`diagnostics.Report`.
@@ -71,6 +75,8 @@ class Server:
     moving: bool = False
     effective: Mapping[int, diagnostics.GuestNode] | None = None
     running: bool = False
+    active: bool = False
+    absent: bool = False
     not_held: str = ''
     missing_devices: tuple[str, ...] = ()
     silent: str = ''

@@ -61,6 +61,10 @@ _IN_PROGRESS = (
 #: Nova: the last one before diagnostics are the same for all drivers.
 _DIAGNOSTICS = '2.47'
 
+#: Status of a question about a guest that its host does not run
+#: (``nova.compute.manager.ComputeManager.get_diagnostics``).
+_NOT_RUNNING = 409
+
 #: Requests at the same time.
 WORKERS = 8
 
@@ -218,8 +222,12 @@ class NovaReader:
 
         :param host: as for :meth:`said`.
         """
-        said = self.said(uuid, host)
-        return diagnostics.read(said) if said else None
+        response = self._diagnosed(uuid, host)
+        if response is not None and response.status_code == _NOT_RUNNING:
+            return diagnostics.Report(runs=False)
+        if response is None or response.status_code != 200:
+            return None
+        return diagnostics.read(dict(response.json()))
 
     def load(self, uuid: str) -> load.Load | None:
         """What the host of a server has measured; None without that."""
@@ -228,14 +236,21 @@ class NovaReader:
     def said(self, uuid: str, host: str = '') -> dict[str, Any]:
         """Return the diagnostics of a server; empty where there are none.
 
-        nova-api asks the host over the message bus, and this waits no longer
-        than :data:`http.HOST_TIMEOUT_S`.
-
         :param host: of the server; one that has not answered is not asked
             again.
         """
+        response = self._diagnosed(uuid, host)
+        return (dict(response.json()) if response is not None
+                and response.status_code == 200 else {})
+
+    def _diagnosed(self, uuid: str, host: str) -> Any:
+        """Return nova-api's response; None without one.
+
+        nova-api asks the host over the message bus, and this waits no longer
+        than :data:`http.HOST_TIMEOUT_S`.
+        """
         if self._silence.covers(host):
-            return {}
+            return None
         try:
             response = http.request(
                 self._connection, 'compute', 'get',
@@ -243,9 +258,9 @@ class NovaReader:
                 timeout=http.HOST_TIMEOUT_S, connect_retries=0)
         except http.Unreachable:
             self._silence.add(host, uuid)
-            return {}
+            return None
         self._silence.end()
-        return dict(response.json()) if response.status_code == 200 else {}
+        return response
 
     def soft_affinity(self) -> dict[str, str]:
         """Server groups with the policy soft-affinity, by server."""

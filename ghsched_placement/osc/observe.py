@@ -94,7 +94,8 @@ def read_server(record: Mapping[str, Any],
         policy=policy, problem=problem,
         nodes=tuple(node for node in nodes if node is not None),
         moving=is_moving(record),
-        running=record.get(_POWER) == _RUNNING)
+        running=record.get(_POWER) == _RUNNING,
+        active=record['status'] == 'ACTIVE' and not is_moving(record))
 
 
 def extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
@@ -213,16 +214,18 @@ def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
 def _ask(client: clients.Client, servers: Sequence[Server]
          ) -> tuple[list[Server], list[diagnostics.Report]]:
     """Servers with what their host has set, and all that it tells."""
+    # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
-               if server.policy is not None and server.running
-               and not server.moving]
+               if server.policy is not None and not server.moving
+               and (server.running or server.active)]
     answers = client.each(lambda server: client.diagnostics(
         server.uuid, server.host), running)
     reports = dict(zip((server.uuid for server in running), answers,
                        strict=True))
     return ([_told(server, reports[server.uuid]) if server.uuid in reports
              else server for server in servers],
-            [report for report in reports.values() if report])
+            [report for report in reports.values()
+             if report and report.runs])
 
 
 def _with_nodes(client: clients.Client,
@@ -238,6 +241,8 @@ def _told(server: Server,
     if report is None:
         return dataclasses.replace(
             server, silent='it runs, and its host tells nothing of it')
+    if not report.runs:
+        return dataclasses.replace(server, absent=server.active)
     server = dataclasses.replace(server, not_held=report.not_held,
                                  missing_devices=report.missing_devices,
                                  silent=report.problem)

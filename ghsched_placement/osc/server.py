@@ -112,9 +112,11 @@ def look(client: clients.Client, record: Mapping[str, Any],
              'allocated and effective there.')
         return Guest(host, server.policy, nodes)
     report = client.diagnostics(server.uuid, server.host)
-    if report is None or report.problem:
-        warn('What is effective is not known: %s', report.problem if report
-             else 'the host does not tell. Does the server run?')
+    if report is None:
+        warn('What is effective is not known: the host does not report it')
+    elif report.problem or not report.runs:
+        warn('What is effective is not known: %s',
+             report.problem or 'the server does not run')
     allocated, held = _allocated(client, server, host, warn)
     return Guest(host, server.policy, nodes, allocated, report, held)
 

@@ -12,6 +12,7 @@
 
 """What does not agree about a host."""
 
+import dataclasses
 
 from ghsched_placement import audit
 from ghsched_placement import audit_host
@@ -197,6 +198,16 @@ class EffectiveTest(AuditTestCase):
         self.assertEqual(('devices-missing', A),
                          (finding.kind, finding.subject))
         self.assertIn('web has 1 of 2 devices of alias fast', finding.text)
+
+    def test_active_server_whose_host_runs_no_domain_is_named(self):
+        host = clouds.host(clouds.node(0))
+        server = Server(A, 'web', 'a', active=True, absent=True)
+        finding, = audit.audit(host, [server], {})
+        self.assertEqual('domain-missing', finding.kind)
+        self.assertIn('reboot --hard', finding.remedy)
+        # On its way it may have none for a while.
+        self.assertEqual((), audit.audit(host, [dataclasses.replace(
+            server, moving=True)], {}))
 
     def test_less_is_guaranteed(self):
         for minimum in (None, 20):

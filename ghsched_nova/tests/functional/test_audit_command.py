@@ -70,6 +70,41 @@ class AuditTest(openstack_base.CommandTestCase):
             (0, 'All records agree: 2 hosts, 1 server.\n'),
             self.command(audit.Audit, '--no-effective'))
 
+    def test_active_server_without_a_domain_is_found(self):
+        self.start_host('host_a')
+        lost = self.boot(self.flavor(mem_bw_min=60))
+        other = self.boot(self.flavor(mem_bw_min=30))
+        self.assertEqual([], self.missing())
+        connection = self.computes['host_a'].driver._host.get_connection()
+        domain = connection.lookupByUUIDString(lost['id'])
+        domain.destroy()
+        domain.undefine()
+        # What Nova makes of it with its next look.
+        for power_state in (1, 0):
+            self.set_power_state(lost, power_state)
+            (subject, text), = self.missing()
+            self.assertEqual(lost['id'], subject)
+            self.assertIn('is ACTIVE, and no domain of it runs on its host',
+                          text)
+        # Nobody asks the host.
+        self.assertEqual((0, []), self.audit())
+        self._delete_server(lost)
+        self._delete_server(other)
+
+    def missing(self):
+        """Subject and text of each finding of a domain that is missing.
+
+        The kernel here is no real one, and the host finds that as well.
+        """
+        return [(row['Subject'], row['Finding'])
+                for row in self.outcome(audit.Audit)[1]
+                if row['Kind'] == 'domain-missing']
+
+    def set_power_state(self, server, state):
+        instance = self.instance(server)
+        instance.power_state = state
+        instance.save()
+
     def test_cloud_without_our_hosts_is_said_to_be_so(self):
         status, text = self.command(audit.Audit)
         self.assertEqual(0, status)

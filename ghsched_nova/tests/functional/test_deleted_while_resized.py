@@ -81,4 +81,3 @@ class DeletedWhileResizedTest(openstack_base.CommandTestCase):
         found = self.api.get_server(server['id'])
         self.assertEqual(('ACTIVE', None), (
             found['status'], found['OS-EXT-STS:task_state']))
-

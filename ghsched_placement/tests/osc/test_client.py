@@ -267,10 +267,15 @@ class ReadTest(base.TestCase):
         self.assertEqual([], of(compute=Adapter(
             servers=Response(404))).moved_inside('u', 'then'))
 
-    def test_a_host_that_tells_nothing(self):
-        for response in (Response(409, {}), Response(200, {'cpu0_time': 1})):
-            self.assertIsNone(of(compute=Adapter(
-                servers=response)).diagnostics('u'))
+    def diagnostics(self, response):
+        return of(compute=Adapter(servers=response)).diagnostics('u')
+
+    def test_host_that_reports_nothing_of_a_guest_gives_no_report(self):
+        for response in (Response(404, {}), Response(200, {'cpu0_time': 1})):
+            self.assertIsNone(self.diagnostics(response))
+
+    def test_host_that_does_not_run_a_guest_says_so(self):
+        self.assertFalse(self.diagnostics(Response(409, {})).runs)
 
 
 class CandidateTest(base.TestCase):

@@ -11,10 +11,11 @@
 # under the License.
 
 
-"""Whether the records of the guests agree.
+"""Whether the records of the guests agree, as ``ghsched audit`` finds it.
 
-They are Placement's allocations, Nova's claim, the domain's XML, and the
-control groups of the hosts.
+The records are Placement's allocations, Nova's claim, the domain's XML, and
+the control groups of the hosts. They are read here a second time, by another
+way, to judge the audit: what they show and it does not name is a fault of it.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from aio.placement import Provider
 from aio.settings import CloudError
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
+from ghsched_placement import repair
 from openstack.exceptions import NotFoundException
 from osc_lib import exceptions
 
@@ -69,13 +71,49 @@ class _Host:
         return self.lab.settings.host.name
 
 
+#: How a disagreement begins that "ghsched audit --fix" can put right.
+FIXABLE = 'audit --fix: '
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """Something that the records show and that does not agree.
+
+    :param subjects: what the audit may name it by: UUIDs and names.
+    """
+
+    subjects: frozenset[str]
+    text: str
+
+
 def disagreements(lab: Lab) -> list[str]:
-    """Every disagreement of the records, on all hosts of the cloud."""
-    servers = list(lab.cloud.compute.servers(all_projects=True))
+    """Return what the audit finds, and what it should have found."""
+    asked = argparse.Namespace(hosts=[], no_effective=False,
+                               accounting='min')
     try:
-        hosts = [_read(lab.on(host)) for host in lab.settings.hosts]
-    except (CloudError, OSError) as error:
+        seen = audit.lasting(client.Client(lab.cloud), asked)
+        facts = list(_facts(lab))
+    except (exceptions.CommandError, CloudError, OSError) as error:
         return [str(error)]
+    found = [finding for host in seen
+             for finding in (*host.findings, *host.unchecked)]
+    repairs = {(one.host, one.consumer) for host in seen
+               for one in audit.planned(host)}
+    named = {finding.subject for finding in found}
+    return [*((FIXABLE if (one.host, one.subject) in repairs
+               and repair.is_about(one) else 'audit: ') + str(one)
+              for one in found),
+            *(f'the audit does not name: {fact.text}' for fact in facts
+              if named.isdisjoint(fact.subjects))]
+
+
+def _facts(lab: Lab) -> Iterator[_Fact]:
+    """Yield every disagreement of the records, on all hosts of the cloud.
+
+    :raises CloudError: when a host cannot be read.
+    """
+    servers = list(lab.cloud.compute.servers(all_projects=True))
+    hosts = [_read(lab.on(host)) for host in lab.settings.hosts]
     providers = lab.every_provider()
     names = {one.uuid: one.name for one in providers}
     held = {one.uuid: lab.placement(
@@ -84,19 +122,16 @@ def disagreements(lab: Lab) -> list[str]:
     servers += _restorable(lab, {consumer for one in held.values()
                                  for consumer in one}
                            - {one.id for one in servers})
-    found: list[str] = []
     for server in servers:
-        try:
-            found += [f'{server.name} ({server.status}): {text}'
-                      for text in _of_server(hosts, server, names)]
-        except NotFoundException as error:    # deleted since it was listed
-            found.append(f'{server.name}: {error}')
+        # One that is deleted meanwhile is in the next answer no more.
+        with contextlib.suppress(NotFoundException):
+            for text in _of_server(hosts, server, names):
+                yield _Fact(frozenset({server.id}),
+                            f'{server.name} ({server.status}): {text}')
     for one in hosts:
-        found += [f'{one.name}: {text}'
-                  for text in (*_of_host(one, servers),
-                               *_of_consumers(one.lab.own(providers), held,
-                                              servers))]
-    return found or _of_audit(lab)
+        for fact in (*_of_host(one, servers), *_of_consumers(
+                one.lab.own(providers), held, servers)):
+            yield _Fact(fact.subjects, f'{one.name}: {fact.text}')
 
 
 def _restorable(lab: Lab, consumers: set[str]) -> list[Any]:
@@ -114,18 +149,6 @@ def _read(lab: Lab) -> _Host:
     domains = {name: lab.xml_of(name) for name in lab.domains()}
     return _Host(lab, domains, {name: set(lab.threads_of(name))
                                 for name in domains}, lab.groups())
-
-
-def _of_audit(lab: Lab) -> list[str]:
-    """What an operator is told; see ``openstack ghsched audit --help``."""
-    asked = argparse.Namespace(hosts=[], no_effective=False,
-                               accounting='min')
-    try:
-        seen = audit.lasting(client.Client(lab.cloud), asked)
-    except exceptions.CommandError as error:
-        return [f'audit: {error}']
-    return [f'audit: {one}' for host in seen
-            for one in (*host.findings, *host.unchecked)]
 
 
 def _of_server(hosts: Sequence[_Host], server: Any,
@@ -213,7 +236,7 @@ def _is_left(host: _Host, name: str, servers: Sequence[Any]) -> bool:
         for move in host.lab.cloud.compute.migrations(server_id=one.id))
 
 
-def _of_host(host: _Host, servers: Sequence[Any]) -> Iterator[str]:
+def _of_host(host: _Host, servers: Sequence[Any]) -> Iterator[_Fact]:
     # The host that a resize has left keeps the domain until it is confirmed,
     # and Nova keeps it there when that fails; but it does not run.
     known = {one.instance_name for one in servers
@@ -223,18 +246,21 @@ def _of_host(host: _Host, servers: Sequence[Any]) -> Iterator[str]:
     stray = [name for name in sorted(set(host.domains) - known)
              if not _is_left(host, name, servers)]
     if stray:
-        yield f'domains of no server here: {stray}'
+        yield _Fact(frozenset(str(host.domains[name].findtext('uuid'))
+                              for name in stray),
+                    f'domains of no server here: {stray}')
     empty = [one.name for one in host.groups
              if not one.threads and one.name != _DEFAULT_GROUP
              and not one.name.startswith(OTHERS)]
     if empty:
-        yield f'control groups without a guest: {empty}'
+        yield _Fact(frozenset(empty),
+                    f'control groups without a guest: {empty}')
 
 
 def _of_consumers(providers: Sequence[Provider],
                   allocations: Mapping[str, Mapping[str, Any]],
-                  servers: Sequence[Any]) -> Iterator[str]:
-    """Consumers that are neither a server nor, if one moves, a migration.
+                  servers: Sequence[Any]) -> Iterator[_Fact]:
+    """Yield consumers that are neither servers nor migrations of moves.
 
     :param allocations: by the provider's UUID and the consumer's.
     """
@@ -244,8 +270,10 @@ def _of_consumers(providers: Sequence[Provider],
         held = allocations[provider.uuid]
         stray = set(held) - known
         if stray and not moving:
-            yield f'{provider.name} is held by {sorted(stray)}'
+            yield _Fact(frozenset(stray),
+                        f'{provider.name} is held by {sorted(stray)}')
         total = sum(one['resources'].get(_BANDWIDTH, 0)
                     for one in held.values())
         if total > 100:
-            yield f'{total} % of {provider.name} are given out'
+            yield _Fact(frozenset({provider.name}),
+                        f'{total} % of {provider.name} are given out')
