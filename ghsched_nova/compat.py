@@ -32,6 +32,7 @@ import functools
 import itertools
 import random
 import socket
+import sys
 import threading
 import time
 import types
@@ -266,6 +267,7 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     'nova.rpc.get_client': (
         'target', 'version_cap', 'serializer', 'call_monitor_timeout'),
     'nova.rpc.ClientRouter.client': ('self', 'context'),
+    'nova.virt.driver.load_compute_driver': ('virtapi', 'compute_driver'),
     'nova.config.parse_args': (
         'argv', 'default_config_files', 'configure_db', 'init_rpc', 'prog'),
     'nova.objects.instance.Instance.save': (
@@ -830,6 +832,16 @@ def use_scheduler_manager(path: str) -> None:
     given none, and ``nova.cmd.scheduler.main`` gives none.
     """
     service.SERVICE_MANAGERS['nova-scheduler'] = path
+
+
+def provide_driver(module: types.ModuleType) -> None:
+    """Make a module importable as ``nova.virt.ghsched`` in this process.
+
+    ``nova.virt.driver.load_compute_driver`` imports
+    ``nova.virt.<compute_driver>``. Python looks in ``sys.modules`` before it
+    looks for a file.
+    """
+    sys.modules['nova.virt.ghsched'] = module
 
 
 def watch_filters(host_manager: Any, start: Callable[[], None],

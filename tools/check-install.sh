@@ -12,9 +12,10 @@
 # under the License.
 
 # Build the sdist and the wheel, install the project in every way that an
-# admin may choose, and check each time that Nova's way of loading a compute
-# driver finds ours, and that removing the project leaves nothing behind. On an
-# admin's laptop and in tempest's environment it works without a Nova.
+# admin may choose, and check each time that ghsched-nova-compute loads our
+# driver as Nova loads one, that no other Python process is changed, and that
+# removing the project leaves nothing behind. On an admin's laptop and in
+# tempest's environment it works without a Nova.
 #
 # usage: check-install.sh [PYTHON]
 #
@@ -76,6 +77,7 @@ make_venv() {
     "$BASE" -m venv --without-pip "$WORK/$1"
     site_of "$1" > /dev/null
     echo "$WORK/${2:-base}" > "$(site_of "$1")/_base.pth"
+    state_of "$1" > "$WORK/$1.state"
 }
 
 site_of() {
@@ -90,22 +92,72 @@ pip_in() {
         { cat "$WORK/pip.log"; return 1; }
 }
 
-# check NAME WHERE: NAME's interpreter loads the driver as Nova does, from
-# below WHERE.
+# check NAME WHERE: in NAME's interpreter ghsched-nova-compute has a driver from
+# below WHERE when Nova loads it. The service itself is not started.
 check() {
-    (cd / && "$WORK/$1/bin/python" -W ignore - "$2" << 'EOF'
+    printf '[DEFAULT]\ncompute_driver = ghsched.GhschedLibvirtDriver\n%s\n' \
+        'transport_url = fake:/' > "$WORK/nova.conf"
+    (cd / && "$WORK/$1/bin/python" -W ignore - "$2" "$WORK/nova.conf" << 'EOF'
 import os
 import sys
 
+from nova.cmd import compute as novas
 from oslo_utils import importutils
 
-# nova.virt.driver.load_compute_driver() does just this.
-driver = importutils.import_class('nova.virt.ghsched.GhschedLibvirtDriver')
-where = os.path.realpath(sys.modules[driver.__module__].__file__)
-if not where.startswith(os.path.realpath(sys.argv[1]) + os.sep):
-    sys.exit(f'the driver came from {where}, not from {sys.argv[1]}')
+from ghsched_nova.cmd import compute
+
+
+def create(**_kwargs):
+    # nova.virt.driver.load_compute_driver() does just this.
+    driver = importutils.import_class(f'nova.virt.{novas.CONF.compute_driver}')
+    where = os.path.realpath(sys.modules[driver.__module__].__file__)
+    sys.exit(None if where.startswith(top)
+             else f'the driver came from {where}, not from {top}')
+
+
+top = os.path.realpath(sys.argv[1]) + os.sep
+novas.service.Service.create = create
+sys.argv[1:] = ['--config-file', sys.argv[2], '--log-file', os.devnull]
+compute.main()
 EOF
     )
+}
+
+# What the interpreter of an environment has when it has started.
+state_of() {
+    (cd / && "$WORK/$1/bin/python" - << 'EOF' | sed 's/ at 0x[0-9a-f]*//g'
+import sys
+print(sorted(sys.modules), sys.meta_path, sys.path_hooks, sys.path, sep='\n')
+import importlib.util
+print(importlib.util.find_spec('nova')
+      and importlib.util.find_spec('nova.virt.ghsched'))
+EOF
+    )
+}
+
+# Files of the package that are not in its own directories, and tests.
+files_outside() {
+    "$WORK/$1/bin/python" - << 'EOF'
+from importlib import metadata
+
+for path in map(str, metadata.distribution('ghsched').files):
+    if (not path.startswith((
+            'ghsched_nova/', 'ghsched_placement/', 'tempest_plugin/',
+            'ghsched-', '../../../bin/ghsched', '../../../share/ghsched/',
+            '../../../etc/nova/rootwrap.d/ghsched.filters'))
+            or path.startswith('ghsched_') and '/tests/' in path):
+        print(path)
+EOF
+}
+
+# An installed wheel changes no Python process that does not import it.
+check_changes_nothing() {
+    local outside
+    diff "$WORK/$1.state" <(state_of "$1") ||
+        { say "the wheel changes each Python of $1"; return 1; }
+    outside=$(files_outside "$1")
+    [ -z "$outside" ] ||
+        { say "files that do not belong into the wheel: $outside"; return 1; }
 }
 
 check_entry_points() {
@@ -131,16 +183,10 @@ EOF
     (cd / && "$WORK/$1/bin/ghsched" --help > /dev/null)
 }
 
-# check_gone NAME: after the removal there is no driver, no .pth file, and an
-# interpreter that says nothing of it.
+# check_gone NAME: after the removal the interpreter is as it was before.
 check_gone() {
-    local said
-    said=$(cd / && "$WORK/$1/bin/python" -c '
-import importlib.util
-print(importlib.util.find_spec("nova.virt.ghsched"))' 2>&1)
-    [ "$said" = None ] || { say "after the removal: $said"; return 1; }
-    [ ! -e "$(site_of "$1")/ghsched.pth" ] ||
-        { say "ghsched.pth was left behind"; return 1; }
+    diff "$WORK/$1.state" <(state_of "$1" 2>&1) ||
+        { say "the removal from $1 has left something"; return 1; }
 }
 
 build() {
@@ -171,6 +217,7 @@ wheel() {
     make_venv wheel
     pip_in wheel install --no-deps "$WHEEL"
     check wheel "$WORK/wheel"
+    check_changes_nothing wheel
     check_entry_points wheel
     pip_in wheel uninstall -y ghsched
     check_gone wheel

@@ -27,6 +27,11 @@ DRIVER = 'ghsched.GhschedLibvirtDriver'
 FILTER = 'GhschedNUMATopologyFilter'
 FILTERS = 'ghsched_nova.scheduler.filters.' + FILTER
 SCHEDULER = 'ghsched-nova-scheduler'
+COMPUTE = 'ghsched-nova-compute'
+NOVA_SCHEDULER = 'nova-scheduler'
+NOVA_COMPUTE = 'nova-compute'
+#: Those of ghsched and those of Nova that they replace.
+PROGRAMS = (SCHEDULER, COMPUTE, NOVA_SCHEDULER, NOVA_COMPUTE)
 
 #: Major releases of Nova that this release runs with, the first and the last.
 NOVA = (31, 34)
@@ -59,10 +64,9 @@ class Facts:
     :param placement: release of Placement, likewise.
     :param files: configuration files that were read.
     :param driver: ``[DEFAULT]compute_driver``.
-    :param importable: whether the driver can be imported.
     :param available: ``[filter_scheduler]available_filters``.
     :param enabled: ``[filter_scheduler]enabled_filters``.
-    :param programs: names of the programs of nova-scheduler that run.
+    :param programs: names of :data:`PROGRAMS` that run.
     :param resctrl: where it should be mounted.
     :param mounted: whether resctrl is mounted there.
     :param mode: of the directory, None where that cannot be read.
@@ -80,7 +84,6 @@ class Facts:
     placement: str = ''
     files: tuple[str, ...] = ()
     driver: str = ''
-    importable: bool = False
     available: tuple[str, ...] = ()
     enabled: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
@@ -98,12 +101,22 @@ class Facts:
     @property
     def compute(self) -> bool:
         """Whether it is configured as a compute host."""
-        return bool(self.driver)
+        return bool(self.driver or (self.files and COMPUTE in self.programs))
 
     @property
     def scheduler(self) -> bool:
         """Whether it is configured for nova-scheduler."""
-        return bool(self.enabled or self.available or self.programs)
+        return bool(self.enabled or self.available or self.schedulers)
+
+    @property
+    def schedulers(self) -> set[str]:
+        """Programs of nova-scheduler that run, by name."""
+        return {NOVA_SCHEDULER, SCHEDULER} & set(self.programs)
+
+    @property
+    def computes(self) -> set[str]:
+        """Programs of nova-compute that run, by name."""
+        return {NOVA_COMPUTE, COMPUTE} & set(self.programs)
 
 
 def checks(facts: Facts) -> tuple[Check, ...]:
@@ -176,6 +189,7 @@ def compute(facts: Facts) -> Iterator[Check]:
                     'so this is no compute host')
         return
     yield _driver(facts)
+    yield _compute_program(facts)
     yield from _resctrl(facts)
     if facts.bandwidth:
         yield Check('node_bandwidth', 'ok', ', '.join(
@@ -194,13 +208,25 @@ def compute(facts: Facts) -> Iterator[Check]:
 
 def _driver(facts: Facts) -> Check:
     if facts.driver != DRIVER:
-        return Check('driver', 'error', f'compute_driver is {facts.driver}',
+        return Check('driver', 'error',
+                     f'compute_driver is {facts.driver or "not set"}',
                      f'set [DEFAULT]compute_driver = {DRIVER}')
-    if not facts.importable:
-        return Check('driver', 'error', 'Nova cannot import it',
-                     'install ghsched into the environment of Nova, or '
-                     'start ghsched-nova-compute')
     return Check('driver', 'ok', facts.driver)
+
+
+def _compute_program(facts: Facts) -> Check:
+    title = 'compute program'
+    if not facts.computes:
+        return Check(title, 'skipped', 'no nova-compute runs here')
+    if facts.driver == DRIVER and NOVA_COMPUTE in facts.computes:
+        return Check(title, 'error', f'{NOVA_COMPUTE} is that of Nova, which '
+                     f'cannot load {DRIVER}', f'start {COMPUTE}')
+    if facts.driver != DRIVER and COMPUTE in facts.computes:
+        return Check(title, 'error', f'{COMPUTE} runs, which starts with no '
+                     f'other driver than {DRIVER}',
+                     f'set compute_driver = {DRIVER}, or start '
+                     + NOVA_COMPUTE)
+    return Check(title, 'ok', ', '.join(facts.computes))
 
 
 def _resctrl(facts: Facts) -> Iterator[Check]:
@@ -231,10 +257,10 @@ def scheduler(facts: Facts) -> Iterator[Check]:
                     'nova-scheduler runs here')
         return
     yield _filter(facts)
-    if not facts.programs:
+    if not facts.schedulers:
         yield Check('scheduler program', 'skipped',
                     'no nova-scheduler runs here')
-    elif set(facts.programs) != {SCHEDULER}:
+    elif facts.schedulers != {SCHEDULER}:
         yield Check('scheduler program', 'warning', 'nova-scheduler is that '
                     'of Nova, so refusals have no reasons, and guests '
                     'cannot share control groups', f'start {SCHEDULER}')

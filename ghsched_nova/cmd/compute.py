@@ -10,19 +10,52 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched-nova-compute``: nova-compute that finds our driver.
+"""``ghsched-nova-compute``: nova-compute with the driver of ghsched.
 
-The driver is found without it wherever Python processes the ``ghsched.pth``
-of our package. It is for installations where that is not so: a directory on
-``PYTHONPATH``, or an interpreter started with ``-S``.
+Nova imports its driver as ``nova.virt.<compute_driver>`` and has no entry
+point for the drivers of others. This program is the only process in which
+``nova.virt.ghsched`` exists.
 """
 
-# Nova's module comes first: it chooses the threading model of the process.
-from nova.cmd import compute  # isort: skip
+import os
+import sys
+from typing import Any
 
-import ghsched_import_hook
+from ghsched_nova.cmd import checks
 
 
 def main() -> None:
-    ghsched_import_hook.install()
+    """Start nova-compute, unless it is configured for another driver."""
+    # Without --config-file, oslo.config looks for a file of this name.
+    sys.argv[0] = os.path.join(os.path.dirname(sys.argv[0]),
+                               checks.NOVA_COMPUTE)
+    # Nova's module comes first: it chooses the threading model of the process.
+    from nova.cmd import compute
+
+    from ghsched_nova import compat
+    _refuse_other_driver(compat.config())
+    from ghsched_nova.virt import driver
+    compat.provide_driver(driver)
     compute.main()
+
+
+def _refuse_other_driver(options: Any) -> None:
+    """Exit with an error when Nova is configured for a driver not of ours.
+
+    :param options: Nova's configuration, which is left as it was: Nova parses
+        its command line again and registers options first.
+    :raises SystemExit: also after ``--help`` and ``--version``.
+    """
+    from nova import config
+    from oslo_log import log as logging
+    config.parse_args(sys.argv, configure_db=False, init_rpc=False)
+    if options.compute_driver != checks.DRIVER:
+        logging.setup(options, 'nova')
+        refusal = (
+            f'{checks.COMPUTE} starts with no other driver than that of '
+            f'ghsched, but [DEFAULT]compute_driver is '
+            f'{options.compute_driver or "not set"}. Set compute_driver = '
+            f'{checks.DRIVER}, or start {checks.NOVA_COMPUTE}.')
+        logging.getLogger(__name__).critical(refusal)
+        sys.exit(refusal)
+    options.clear()

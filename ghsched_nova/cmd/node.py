@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 from importlib import metadata
-from importlib import util
 import os
 from pathlib import Path
 import re
@@ -30,7 +29,6 @@ from ghsched_nova.cmd import checks
 from ghsched_nova import conf
 from ghsched_nova.resctrl import host as resctrl_host
 
-_SCHEDULERS = ('nova-scheduler', checks.SCHEDULER)
 _OWN_FILE = 'placement.conf'
 _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
@@ -57,7 +55,6 @@ def read(files: Sequence[str] | None,
         nova=_release('nova'), placement=_release('openstack-placement'),
         files=tuple(found.config_file or ()),
         driver=found.compute_driver or '',
-        importable=_importable('nova.virt.ghsched'),
         available=tuple(found.filter_scheduler.available_filters),
         enabled=tuple(found.filter_scheduler.enabled_filters),
         programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
@@ -116,14 +113,6 @@ def _release(package: str) -> str:
         return ''
 
 
-def _importable(module: str) -> bool:
-    """Whether Python would find a module, here where nothing helps it."""
-    try:
-        return util.find_spec(module) is not None
-    except ImportError:
-        return False
-
-
 def _dialect(root: Path, sysfs: Path) -> tuple[str, str]:
     """The name of the dialect, or why there is none."""
     try:
@@ -140,7 +129,7 @@ def _mode(path: Path) -> int | None:
 
 
 def _programs(proc: Path) -> Iterator[str]:
-    """Yield the names of the programs of nova-scheduler that run."""
+    """Yield the names of nova-scheduler's and nova-compute's programs."""
     for entry in proc.iterdir() if proc.is_dir() else ():
         if not entry.name.isdecimal():
             continue
@@ -151,7 +140,7 @@ def _programs(proc: Path) -> Iterator[str]:
                 yield found
 
 
-def program(cmdline: bytes, known: Collection[str] = _SCHEDULERS) -> str:
+def program(cmdline: bytes, known: Collection[str] = checks.PROGRAMS) -> str:
     """Return which of some programs a process runs, or ``''``.
 
     oslo.service's native threads (Nova 34) give a process a title that is one

@@ -34,15 +34,15 @@ from nova.tests.functional.libvirt import base as libvirt_base
 from nova import version
 from oslo_serialization import jsonutils
 
-import ghsched_import_hook
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
+from ghsched_nova.virt import driver
 from ghsched_placement import names
 from ghsched_placement.tests import base
 
-ghsched_import_hook.install()
+compat.provide_driver(driver)
 compat.config()
 
 #: Major number of the Nova under test.

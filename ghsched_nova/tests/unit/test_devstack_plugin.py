@@ -74,6 +74,8 @@ WEIGHERS = ('ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher,'
 
 class DevstackPluginTest(base.TestCase):
 
+    COMPUTE = 'ghsched.conf: ExecStart='
+
     def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
         """What sourcing the plugin in a phase prints, line by line."""
         settings = {'ENABLED': enabled, 'GHSCHED_DIR': str(TOP),
@@ -209,6 +211,15 @@ class DevstackPluginTest(base.TestCase):
             'ghsched-nova-scheduler --config-file /etc/nova/nova.conf', lines)
         self.assertEqual([], self.phase('stack', 'extra'))
 
+    def test_compute_host_runs_our_program_with_novas_arguments(self):
+        command, = [line for line in self.phase(
+            'stack', 'post-config', enabled='n-cpu')
+            if line.startswith('ghsched.conf: ExecStart=')
+            and not line.endswith('=')]
+        self.assertEqual(self.COMPUTE + '/opt/stack/data/venv/bin/'
+                         'ghsched-nova-compute --config-file '
+                         '/etc/nova/nova-cpu.conf', command)
+
     def test_compute_only_node_has_no_scheduler(self):
         self.assertNotIn('ghsched-nova-scheduler', '\n'.join(self.phase(
             'stack', 'post-config', enabled='n-cpu')))
@@ -237,6 +248,11 @@ class DevstackPluginTest(base.TestCase):
 class SimulatedHostTest(DevstackPluginTest):
     """The same with GHSCHED_SIMULATED_HOST, and what is different."""
 
+    TESTHOST = ('/opt/stack/data/venv/bin/ghsched-testhost {} '
+                '--state /opt/stack/data/ghsched/host ')
+    COMPUTE = ('ghsched.conf: ExecStart=+' + TESTHOST.format('exec')
+               + '-- setpriv --reuid=stack --regid=libvirt --init-groups ')
+
     def phase(self, *words, **variables):
         return super().phase(*words, **{'GHSCHED_SIMULATED_HOST': 'True',
                                         **variables})
@@ -247,17 +263,11 @@ class SimulatedHostTest(DevstackPluginTest):
 
     def test_compute_host_gets_driver_rootwrap_and_resctrl(self):
         lines = self.phase('stack', 'post-config')
-        start = ('/opt/stack/data/venv/bin/ghsched-testhost {} '
-                 '--state /opt/stack/data/ghsched/host ')
-        self.assertIn(
-            'ghsched.conf: ExecStart=+' + start.format('exec')
-            + '-- setpriv --reuid=stack --regid=libvirt --init-groups '
-            '/opt/stack/data/venv/bin/nova-compute --config-file '
-            '/etc/nova/nova-cpu.conf', lines)
         self.assertIn('ghsched.conf: After=devstack@ghsched-host.service',
                       lines)
         self.assertIn(
-            'devstack@ghsched-host.service: ExecStart=' + start.format('up')
+            'devstack@ghsched-host.service: ExecStart='
+            + self.TESTHOST.format('up')
             + '--nodes 2 --dialect openeuler66 --closids 16', lines)
         self.assertIn('iniset /etc/nova/nova.conf libvirt virt_type kvm',
                       lines)

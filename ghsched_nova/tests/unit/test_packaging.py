@@ -12,18 +12,14 @@
 
 """What is shipped: wheels, entry points, and what must not be in the tree."""
 
-import base64
 import configparser
-import hashlib
-import importlib.util
 import itertools
-import os
 import pathlib
 import re
 import subprocess
-import zipfile
+import tomllib
 
-import fixtures
+import setuptools
 import yaml
 
 from ghsched_placement.tests import base
@@ -31,95 +27,60 @@ from ghsched_placement.tests import base
 TOP = pathlib.Path(__file__).parents[3]
 
 
-def load_backend():
-    spec = importlib.util.spec_from_file_location(
-        'ghsched_build', TOP / 'tools' / 'backend' / 'ghsched_build.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def read_setup():
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(TOP / 'setup.cfg')
+    return parser
 
 
-class BuildBackendTest(base.TestCase):
+class WheelTest(base.TestCase):
+    """What a wheel is built of; tools/check-install.sh builds it."""
 
-    RECORD = 'ghsched-1.dist-info/RECORD'
+    def test_build_backend_is_that_of_pbr_without_code_of_this_tree(self):
+        system = tomllib.loads(
+            (TOP / 'pyproject.toml').read_text())['build-system']
+        self.assertEqual({'requires', 'build-backend'}, set(system))
+        self.assertEqual('pbr.build', system['build-backend'])
 
-    def setUp(self):
-        super().setUp()
-        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        self.wheel = directory / 'ghsched-1-py3-none-any.whl'
-        with zipfile.ZipFile(self.wheel, 'w') as wheel:
-            for name in ('ghsched_nova/__init__.py',
-                         'ghsched_nova/tests/unit/test_conf.py',
-                         'tempest_plugin/tests/base.py'):
-                wheel.writestr(name, '')
-            wheel.writestr(self.RECORD, f"""\
-ghsched_nova/__init__.py,sha256=x,0
-ghsched_nova/tests/unit/test_conf.py,sha256=x,0
-tempest_plugin/tests/base.py,sha256=x,0
-{self.RECORD},,
-""")
-        (directory / 'extra.pth').write_text('import sys\n')
-        self.addCleanup(self._back_to, pathlib.Path.cwd())
-        self._back_to(directory)
-        load_backend().add_to_wheel(self.wheel, 'extra.pth')
+    def test_site_directory_gets_packages_and_no_other_file(self):
+        setup = read_setup()
+        self.assertEqual({'data_files'}, set(setup['files']))
+        self.assertFalse(setup.has_option('options', 'py_modules'))
+        targets = {line.partition('=')[0].strip()
+                   for line in setup['files']['data_files'].split('\n')}
+        self.assertEqual([], [target for target in targets - {''}
+                              if not target.startswith(('etc/nova/',
+                                                        'share/ghsched/'))])
 
-    @staticmethod
-    def _back_to(directory):
-        os.chdir(directory)
-
-    def test_file_is_in_the_root_of_the_wheel(self):
-        with zipfile.ZipFile(self.wheel) as wheel:
-            self.assertEqual(b'import sys\n', wheel.read('extra.pth'))
-            self.assertIn('ghsched_nova/__init__.py', wheel.namelist())
-
-    def test_file_is_recorded_so_that_pip_can_remove_it(self):
-        digest = base64.urlsafe_b64encode(
-            hashlib.sha256(b'import sys\n').digest()).rstrip(b'=').decode()
-        with zipfile.ZipFile(self.wheel) as wheel:
-            record = wheel.read(self.RECORD).decode().splitlines()
+    def test_packages_have_no_tests_but_those_of_tempest(self):
+        find = read_setup()['options.packages.find']
+        found = setuptools.find_packages(
+            str(TOP), include=find['include'].split(),
+            exclude=find['exclude'].split())
+        self.assertIn('ghsched_nova.virt', found)
         self.assertEqual(
-            [f'{self.RECORD},,', f'extra.pth,sha256={digest},11'],
-            record[-2:])
-
-    def test_tests_are_not_shipped_but_those_of_tempest(self):
-        with zipfile.ZipFile(self.wheel) as wheel:
-            names = wheel.namelist()
-            record = wheel.read(self.RECORD).decode()
-        for some in (names, record):
-            self.assertIn('tempest_plugin/tests/base.py', some)
-            self.assertNotIn('ghsched_nova/tests/unit/test_conf.py', some)
-
-    def test_record_stays_last(self):
-        # PEP 427 wants the dist-info directory at the end of the archive.
-        with zipfile.ZipFile(self.wheel) as wheel:
-            self.assertEqual(self.RECORD, wheel.namelist()[-1])
+            {'tempest_plugin.tests', 'tempest_plugin.tests.scenario'},
+            {name for name in found if '.tests' in name})
 
 
 class NovaIsNoRequirementTest(base.TestCase):
     """A package takes the Nova that is there, or none."""
 
-    def setUp(self):
-        super().setUp()
-        self.text = (TOP / 'requirements.txt').read_text()
+    @staticmethod
+    def _bounds(name):
+        """Lines of a file of requirements, by lower-case name."""
+        return {re.split('[<>=!~;# ]', line)[0].lower(): line
+                for line in (TOP / name).read_text().splitlines()
+                if line and not line.startswith('#')}
 
-    def test_the_tree_itself_needs_nova_first_of_all(self):
-        self.assertTrue(self.text.startswith('nova>=31'))
+    def test_package_requires_neither_nova_nor_what_comes_with_it(self):
+        needed = self._bounds('requirements.txt')
+        self.assertIn('oslo.config', needed)
+        self.assertFalse({'nova', 'oslo.messaging', 'eventlet'} & set(needed))
 
-    def test_packages_keep_all_that_does_not_come_with_nova(self):
-        kept = load_backend().without_nova(self.text)
-        gone = set(self.text.splitlines()) - set(kept.splitlines())
-        self.assertEqual({'nova', 'oslo.messaging'},
-                         {line.split('>=')[0] for line in gone})
-
-    def test_names_that_only_begin_like_nova_stay(self):
-        text = 'python-novaclient>=1\nnova-powervm\nnovarizer\n'
-        self.assertEqual(text, load_backend().without_nova(text))
-
-    def test_the_extra_has_the_same_bound(self):
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read(TOP / 'setup.cfg')
-        self.assertIn(self.text.splitlines()[0],
-                      parser['extras']['nova'].splitlines())
+    def test_extra_and_tests_have_the_same_bound(self):
+        self.assertIn(self._bounds('test-requirements.txt')['nova'],
+                      read_setup()['extras']['nova'].splitlines())
 
 
 class EntryPointsTest(base.TestCase):
@@ -136,6 +97,25 @@ class EntryPointsTest(base.TestCase):
                         or (path / '__init__.py').exists()):
                     missing.append(f'{group}: {line.strip()}')
         self.assertEqual([], missing)
+
+
+class DropInTest(base.TestCase):
+    """The drop-in by which nova-compute's unit starts our program."""
+
+    PATH = (TOP / 'etc' / 'ghsched' / 'systemd' / 'nova-compute.service.d'
+            / 'ghsched.conf')
+
+    def test_command_of_the_unit_is_replaced_by_our_program(self):
+        lines = [line for line in self.PATH.read_text().splitlines()
+                 if not line.startswith('#')]
+        self.assertEqual(['[Service]', 'ExecStart='], lines[:2])
+        program, *arguments = lines[2].removeprefix('ExecStart=').split()
+        self.assertIn(
+            f'{pathlib.Path(program).name} = ghsched_nova.cmd.compute:main',
+            read_setup()['entry_points']['console_scripts'].splitlines())
+        self.assertEqual(['--config-file', '--config-file', '--log-file'],
+                         [one.partition('=')[0] for one in arguments])
+        self.assertEqual(3, len(lines))
 
 
 #: What the templates of .zuul.yaml run. They grow by a Python with each
@@ -217,9 +197,7 @@ class RequirementsTest(base.TestCase):
                          (TOP / 'requirements.txt').read_text())
 
     def test_compute_hosts_get_libvirt_by_an_extra(self):
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read(TOP / 'setup.cfg')
-        self.assertIn('libvirt-python', parser['extras']['libvirt'])
+        self.assertIn('libvirt-python', read_setup()['extras']['libvirt'])
 
 
 class TreeTest(base.TestCase):

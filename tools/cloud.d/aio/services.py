@@ -245,6 +245,7 @@ def _nova_scheduler(settings: Settings
 
 def _nova_compute(settings: Settings
                   ) -> tuple[tuple[str, ...], dict[str, str]]:
-    command = _nova(settings, COMPUTE, config.compute_file(settings))
+    command = _nova(settings, 'ghsched-nova-compute',
+                    config.compute_file(settings))
     return host.inside(settings, command), {
         'PATH': f'{settings.venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin'}

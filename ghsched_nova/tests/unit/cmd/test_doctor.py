@@ -28,7 +28,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oslo_upgradecheck import upgradecheck
 
-import ghsched_import_hook
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import leftovers
@@ -40,8 +39,9 @@ from ghsched_placement.tests import base
 #: A node with all services, and nothing wrong.
 GOOD = checks.Facts(
     nova='34.0.0', placement='16.0.0', files=('/etc/nova/nova.conf',),
-    driver=checks.DRIVER, importable=True, available=(checks.FILTERS,),
-    enabled=('ComputeFilter', checks.FILTER), programs=(checks.SCHEDULER,),
+    driver=checks.DRIVER, available=(checks.FILTERS,),
+    enabled=('ComputeFilter', checks.FILTER),
+    programs=(checks.SCHEDULER, checks.COMPUTE),
     mounted=True, mode=0o700, dialect='intel', bandwidth={0: 100},
     helper=True, own_file='/etc/placement/placement.conf', attempts=1)
 
@@ -54,8 +54,12 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'invalid': 'no number'}, 'options', 'error'),
     ({'attempts': 10}, 'placement retries', 'warning'),
     ({'attempts': None}, 'placement retries', 'warning'),
-    ({'driver': 'libvirt.LibvirtDriver'}, 'driver', 'error'),
-    ({'importable': False}, 'driver', 'error'),
+    ({'driver': 'libvirt.LibvirtDriver', 'programs': (
+        checks.SCHEDULER, 'nova-compute')}, 'driver', 'error'),
+    ({'programs': (checks.SCHEDULER, 'nova-compute')}, 'compute program',
+     'error'),
+    ({'programs': (checks.SCHEDULER, 'nova-compute', checks.COMPUTE)},
+     'compute program', 'error'),
     ({'mounted': False}, 'resctrl', 'error'),
     ({'mode': 0o755}, 'resctrl mode', 'warning'),
     ({'dialect': '', 'unavailable': 'no MB line'}, 'dialect', 'error'),
@@ -65,7 +69,8 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'enabled': ('ComputeFilter',)}, 'filter', 'error'),
     ({'enabled': (checks.FILTER, 'ComputeFilter')}, 'filter', 'error'),
     ({'enabled': ('NUMATopologyFilter', checks.FILTER)}, 'filter', 'error'),
-    ({'programs': ('nova-scheduler',)}, 'scheduler program', 'warning'),
+    ({'programs': ('nova-scheduler', checks.COMPUTE)}, 'scheduler program',
+     'warning'),
 )
 
 #: /proc/PID/cmdline of nova-scheduler: Nova's release and how it was started,
@@ -131,6 +136,27 @@ class ChecksTest(base.TestCase):
             self.assertEqual((name, found), (bad.name, bad.status), change)
             self.assertTrue(bad.remedy, change)
 
+    def test_our_compute_program_with_another_driver_is_an_error(self):
+        for driver in ('libvirt.LibvirtDriver', ''):
+            found = {one.name: one for one in checks.checks(
+                dataclasses.replace(GOOD, driver=driver))
+                if one.status == 'error'}
+            self.assertEqual({'driver', 'compute program'}, set(found))
+            self.assertIn('or start nova-compute',
+                          found['compute program'].remedy)
+
+    def test_compute_program_that_does_not_run_is_skipped(self):
+        found, = (one for one in checks.checks(dataclasses.replace(
+            GOOD, programs=(checks.SCHEDULER,))) if one.status != 'ok')
+        self.assertEqual(('compute program', 'skipped'),
+                         (found.name, found.status))
+
+    def test_compute_host_whose_configuration_is_not_found_is_skipped(self):
+        """The service in a container has files of its own."""
+        found = checks.checks(checks.Facts(programs=(checks.COMPUTE,)))
+        self.assertEqual({'compute': 'skipped'}, {
+            one.name: one.status for one in found if 'compute' in one.name})
+
     def test_what_is_not_about_a_node_is_skipped(self):
         found = checks.checks(checks.Facts(files=('nova.conf',)))
         self.assertEqual({'ok', 'skipped'}, {one.status for one in found})
@@ -156,7 +182,6 @@ class CommandTest(base.TestCase):
         self.addCleanup(place.cleanup)
         self.top = Path(place.name)
         self.file = self.top / 'nova.conf'
-        ghsched_import_hook.install()
 
     def write(self, text):
         self.file.write_text(text.format(top=self.top))
@@ -189,17 +214,19 @@ class CommandTest(base.TestCase):
         self.assertEqual(2, ended)
         self.assertIn('ghsched doctor: ', errors)
 
-    def test_the_program_of_the_scheduler(self):
+    def test_programs_of_nova_and_ours_are_found_by_name(self):
         self.write('')
         for number, words in enumerate((
                 '/usr/bin/python3\0/usr/bin/nova-scheduler\0',
                 '/usr/bin/ghsched-nova-scheduler\0',
-                'vi\0-R\0-n\0nova-scheduler\0')):
+                '/usr/bin/python3\0/usr/bin/ghsched-nova-compute\0'
+                '--config-file\0/etc/nova/nova-compute.conf\0',
+                'tail\0-f\0-n\0nova-compute\0')):
             os.makedirs(self.top / 'proc' / str(number))
             (self.top / 'proc' / str(number) / 'cmdline').write_text(words)
         facts = node.read([str(self.file)], self.top / 'proc')
-        self.assertEqual(('ghsched-nova-scheduler', 'nova-scheduler'),
-                         facts.programs)
+        self.assertEqual(('ghsched-nova-compute', 'ghsched-nova-scheduler',
+                          'nova-scheduler'), facts.programs)
 
     def test_scheduler_with_each_title_of_a_release_is_found(self):
         for release, cmdline, expected in TITLES:
