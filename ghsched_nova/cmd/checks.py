@@ -219,8 +219,8 @@ def _compute_program(facts: Facts) -> Check:
     if not facts.computes:
         return Check(title, 'skipped', 'no nova-compute runs here')
     if facts.driver == DRIVER and NOVA_COMPUTE in facts.computes:
-        return Check(title, 'error', f'{NOVA_COMPUTE} is that of Nova, which '
-                     f'cannot load {DRIVER}', f'start {COMPUTE}')
+        return Check(title, 'error', f'{NOVA_COMPUTE} runs, which cannot load '
+                     + DRIVER, f'start {COMPUTE}')
     if facts.driver != DRIVER and COMPUTE in facts.computes:
         return Check(title, 'error', f'{COMPUTE} runs, which starts with no '
                      f'other driver than {DRIVER}',
