@@ -19,6 +19,9 @@ set -o errexit
 . $GRENADE_DIR/functions
 . $TARGET_DEVSTACK_DIR/functions
 . $TARGET_DEVSTACK_DIR/stackrc
+. $TARGET_DEVSTACK_DIR/lib/tls
+. $TARGET_DEVSTACK_DIR/lib/apache
+. $TARGET_DEVSTACK_DIR/lib/nova
 GHSCHED_DIR=$TARGET_RELEASE_DIR/ghsched
 . $GHSCHED_DIR/devstack/settings
 . $GHSCHED_DIR/devstack/lib/ghsched
@@ -28,3 +31,7 @@ set -o xtrace
 install_ghsched
 sudo install -o root -g root -m 0644 \
     $GHSCHED_DIR/etc/nova/$GHSCHED_ROOTWRAP $NOVA_CONF_DIR/$GHSCHED_ROOTWRAP
+# Earlier releases ran in nova-compute.
+if is_service_enabled n-cpu; then
+    override_ghsched_compute
+fi

@@ -16,6 +16,7 @@ Each function of devstack that the plugin uses is replaced by one that prints
 its name and its arguments, so that a test reads what a phase does.
 """
 
+import os
 import pathlib
 import shlex
 import subprocess
@@ -70,6 +71,44 @@ NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 FILTER = 'GhschedNUMATopologyFilter'
 WEIGHERS = ('ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher,'
             'ghsched_nova.scheduler.bandwidth_weigher.GhschedBandwidthWeigher')
+
+
+class GrenadeTest(base.TestCase):
+    """devstack/upgrade/upgrade.sh, with devstack and grenade of stubs."""
+
+    def upgrade(self, enabled):
+        """Lines that the script prints."""
+        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        nova = [line for line in STUBS.splitlines() if 'NOVA_' in line]
+        files = {'grenaderc': '', 'functions': '\n'.join(
+            line for line in STUBS.splitlines() if line not in nova),
+            'stackrc': '', 'lib/tls': '', 'lib/apache': '',
+            'lib/nova': 'NOVA_CPU_CONF=/etc/nova/nova-cpu.conf\n'
+                        'NOVA_CONF_DIR=/etc/nova\n'
+                        'NOVA_BIN_DIR=/opt/stack/data/venv/bin\n'}
+        for name, text in files.items():
+            (directory / name).parent.mkdir(exist_ok=True)
+            (directory / name).write_text(text)
+        (directory / 'ghsched').symlink_to(TOP)
+        done = subprocess.run(
+            ['bash', str(DEVSTACK / 'upgrade' / 'upgrade.sh')], env={
+                'PATH': os.environ['PATH'], 'GRENADE_DIR': str(directory),
+                'TARGET_DEVSTACK_DIR': str(directory), 'ENABLED': enabled,
+                'TARGET_RELEASE_DIR': str(directory)},
+            capture_output=True, text=True, check=False)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout.splitlines()
+
+    def test_rootwrap_filter_is_where_nova_looks(self):
+        self.assertEqual('/etc/nova/rootwrap.d/ghsched.filters',
+                         self.upgrade('n-sch')[1].split()[-1])
+
+    def test_compute_host_gets_our_program(self):
+        self.assertIn(
+            'ghsched.conf: ExecStart=/opt/stack/data/venv/bin/'
+            'ghsched-nova-compute --config-file /etc/nova/nova-cpu.conf',
+            self.upgrade('n-cpu'))
+        self.assertNotIn('ExecStart', '\n'.join(self.upgrade('n-sch')))
 
 
 class DevstackPluginTest(base.TestCase):
