@@ -35,7 +35,7 @@ _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 def install_in_api() -> None:
     """Repair the deletion in nova-api; harmless when done twice."""
-    compat._wrap(api.API, '_confirm_resize_on_deleting', _confirm)
+    compat.wrap(api.API, '_confirm_resize_on_deleting', _confirm)
 
 
 def _confirm(original: Callable[..., Any], compute_api: Any, context: Any,

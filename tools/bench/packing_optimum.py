@@ -248,7 +248,7 @@ def _taken(of: Patterns, asked: np.ndarray,
 
 
 class Repacking:
-    """Hosts on which all guests are packed anew when one comes."""
+    """Hosts that repack all their guests at each arrival."""
 
     def __init__(self, of: Patterns) -> None:
         self._of = of
