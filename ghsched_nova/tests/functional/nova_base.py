@@ -18,6 +18,7 @@ write there is recorded.
 """
 
 import contextlib
+import functools
 import os
 from pathlib import Path
 import sys
@@ -28,6 +29,7 @@ from nova import context as nova_context
 from nova import objects
 from nova.scheduler import request_filter as nova_request_filter
 from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.tests.fixtures import notifications
 from nova.tests.functional.api import client
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.libvirt import base as libvirt_base
@@ -54,7 +56,55 @@ FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
-class NovaTestCase(base.TestCase):
+#: How often a wait of Nova is repeated, which gives up after 5 to 20 s.
+WAITS = 24
+
+
+class PatientWaits:
+    """Waits of Nova's functional tests, with time for a busy machine.
+
+    To stand before the class of Nova that has them.
+    """
+
+    def _patiently(self, wait, *args, **kwargs):
+        for _ in range(WAITS - 1):
+            with contextlib.suppress(self.failureException):
+                return wait(*args, **kwargs)
+        return wait(*args, **kwargs)
+
+    def _wait_for_server_parameter(self, *args, **kwargs):
+        return self._patiently(super()._wait_for_server_parameter,
+                               *args, **kwargs)
+
+    def _wait_for_service_parameter(self, *args, **kwargs):
+        return self._patiently(super()._wait_for_service_parameter,
+                               *args, **kwargs)
+
+    def _wait_for_instance_action_event(self, *args, **kwargs):
+        return self._patiently(super()._wait_for_instance_action_event,
+                               *args, **kwargs)
+
+    def _wait_for_migration_status(self, *args, **kwargs):
+        return self._patiently(super()._wait_for_migration_status,
+                               *args, **kwargs)
+
+    def _wait_for_volume_attach(self, *args, **kwargs):
+        return self._patiently(super()._wait_for_volume_attach,
+                               *args, **kwargs)
+
+    def _wait_for_assert(self, *args, **kwargs):
+        return self._patiently(super()._wait_for_assert, *args, **kwargs)
+
+    def _wait_until_deleted(self, server):
+        # It is known by whether it was in ERROR when the wait began.
+        return self._patiently(super()._wait_until_deleted, server)
+
+
+def _wait_n(original, subscriber, n, event, timeout):
+    return original(subscriber, n, event, timeout * WAITS)
+
+
+class NovaTestCase(PatientWaits, base.TestCase):
     """The base of ours that a functional test class of Nova lacks."""
 
     FILTER_NAME = 'GhschedNUMATopologyFilter'
@@ -71,6 +121,10 @@ class NovaTestCase(base.TestCase):
                    memorytune_attributes='basic',
                    device_numa_renderer='expander', load_placement=False,
                    group='ghsched')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.notifications._Sub.wait_n',
+            functools.partialmethod(functools.partial(
+                _wait_n, notifications._Sub.wait_n))))
         super().setUp()
 
     def _setup_services(self):
@@ -116,15 +170,6 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
             'nova.compute.manager.ComputeManager.'
             '_live_migration_cleanup_flags',
             lambda *args, **kwargs: (True, True)))
-
-    def _wait_for_migration_status(self, server, expected_statuses):
-        """As Nova's, which gives up after 5 s: a busy machine takes longer.
-        """
-        for _ in range(24):
-            with contextlib.suppress(self.failureException):
-                return super()._wait_for_migration_status(
-                    server, expected_statuses)
-        return super()._wait_for_migration_status(server, expected_statuses)
 
     def track_vfs(self, **aliases):
         """Have VFs tracked in Placement; to be called before setUp().

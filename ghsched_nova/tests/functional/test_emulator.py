@@ -80,7 +80,7 @@ class FilesTest(EmulatorTestCase):
     def test_errors_have_the_kernels_numbers_and_text(self):
         self.refused(errno.EINVAL, self.write, 'schemata', 'MB:0=101\n')
         self.assertEqual(
-            'MB value 101 out of range [0,100]\n',
+            'MB value 101 out of range [1,100]\n',
             self.read('info/last_cmd_status'),
         )
         self.refused(errno.ESRCH, self.write, 'tasks', '4194305')
@@ -146,14 +146,11 @@ class ThreadsTest(EmulatorTestCase):
         self.assertEqual('', self.read('a/tasks'))
 
     def test_rate_comes_from_the_cpu_time_of_the_tasks(self):
-        process = self.process(
-            'import time\nend = time.monotonic() + 20\n'
-            'while time.monotonic() < end: pass'
-        )
+        process = self.process('while True: pass')
         os.mkdir(self.path('a'))
         self.write('a/tasks', str(process.pid))
         rate = 0
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 240
         while not rate and time.monotonic() < deadline:
             time.sleep(0.2)
             rate = sum(
