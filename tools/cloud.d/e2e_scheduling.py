@@ -58,11 +58,15 @@ class Scheduling(GuestRoom):
             thread, = self.lab.vcpu_threads(server)
             self.checks.equal(
                 'class and priority of vCPU 0',
-                (os.sched_getscheduler(thread),
+                (os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK,
                  os.sched_getparam(thread).sched_priority),
                 (os.SCHED_RR, 10))
             self.checks.equal('CPUs of vCPU 0',
                               os.sched_getaffinity(thread), {0})
+            self.lab.until(
+                lambda: os.sched_getscheduler(thread)
+                & os.SCHED_RESET_ON_FORK, 60,
+                'threads that vCPU 0 makes would be of its class')
             self.lab.delete(server)
             self._refused_by_host('rr60', 'is above what this host allows')
 

@@ -57,7 +57,8 @@ class FilterTest(base.TestCase):
             return_value=mock.Mock(run=self.change)))
         self.server = SimpleNamespace(
             project_id='project', user_id='owner', locked=False,
-            flavor=SimpleNamespace(extra_specs={'hw:numa_nodes': '1'}))
+            flavor=SimpleNamespace(
+                vcpus=4, extra_specs={'hw:numa_nodes': '1'}))
         self.known_to = self.enterContext(mock.patch(
             'ghsched_nova.live.records.known_to', return_value=self.server))
         self.context = nova_context.RequestContext(
