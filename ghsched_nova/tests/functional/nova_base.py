@@ -22,6 +22,7 @@ import functools
 import os
 from pathlib import Path
 import sys
+import time
 
 import fixtures
 from lxml import etree
@@ -65,6 +66,14 @@ class PatientWaits:
 
     To stand before the class of Nova that has them.
     """
+
+    def wait_until(self, happened):
+        """Wait until a condition holds, for as long as a busy machine takes.
+        """
+        end = time.monotonic() + 240
+        while not happened():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(.05)
 
     def _patiently(self, wait, *args, **kwargs):
         for _ in range(WAITS - 1):

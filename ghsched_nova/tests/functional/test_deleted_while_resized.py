@@ -16,7 +16,6 @@ nova-compute ends after it has destroyed the domain, and before the record of
 the server is gone.
 """
 
-import time
 
 import fixtures
 from nova import context as nova_context
@@ -58,12 +57,6 @@ class DeletedWhileResizedTest(openstack_base.CommandTestCase):
             self.wait_until(lambda: died)
         self.restart_compute_service('host_b')
         return server
-
-    def wait_until(self, happened):
-        deadline = time.monotonic() + 240
-        while not happened():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(.05)
 
     def exists(self, server):
         return bool(objects.InstanceList.get_by_filters(

@@ -16,7 +16,6 @@ Messages are cast, as in a cloud: with Nova's default for functional tests an
 error of nova-compute reaches the conductor before that has saved anything.
 """
 
-import time
 
 import fixtures
 from nova import context as nova_context
@@ -48,12 +47,6 @@ class RolledBackMixin:
             server).flavor.flavorid == flavor)
         # Nova frees the devices that were claimed for it.
         self._run_periodics()
-
-    def wait_until(self, happened):
-        deadline = time.monotonic() + 240
-        while not happened():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(.05)
 
     def request_spec(self, server):
         return objects.RequestSpec.get_by_instance_uuid(
