@@ -20,6 +20,7 @@ import fixtures
 from nova.api import auth
 from nova import context as nova_context
 
+from ghsched_nova import compat
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import burst_use
@@ -37,8 +38,6 @@ class BurstsTest(nova_base.GhschedTestCase):
     """
 
     def setUp(self):
-        self.state = self.useFixture(fixtures.TempDir()).path
-        self.flags(state_path=self.state)
         self.flags(node_bandwidth={'0': CAPACITY, '1': CAPACITY},
                    bandwidth_bursts={'0': 40, '1': 40}, burst_window=2,
                    scheduler_index=True, scheduler_index_hosts=0,
@@ -120,7 +119,8 @@ class BurstsTest(nova_base.GhschedTestCase):
         self.assertEqual([60, 60], self.offered())
         guests += [self.boot(self.wanted)['id'] for _ in range(2)]
         self.boot(self.wanted, state='ERROR')
-        self.assertTrue(Path(self.state, burst_use.FILE).exists())
+        self.assertTrue(Path(compat.config().state_path,
+                             burst_use.FILE).exists())
         for _ in range(3):
             self.hour(**dict.fromkeys(guests, 30))
         self.assertEqual([60, 60], self.offered())
