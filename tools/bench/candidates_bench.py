@@ -17,10 +17,12 @@ For the worst flavor of each kind, with 1 to 16 guest NUMA nodes on a host of
 may be anywhere, a host node that is full, up to 1000 candidates. The search
 has a limit of steps; this shows how long they are. The hosts are simulated.
 
-From the top of the source tree::
+usage::
 
-    PYTHONPATH=. python tools/bench/candidates_bench.py [--nodes 16]
+    python tools/bench/candidates_bench.py [--nodes 16]
 """
+
+import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Iterator
