@@ -165,7 +165,7 @@ class WidthTest(base.TestCase):
 
     def test_a_width_that_is_asked_for_comes_first(self):
         for arguments, width in ((('--max-width', '70'), 70),
-                                 (('--max-width', '170', '--long'), 170)):
+                                 (('--max-width', '200', '--long'), 200)):
             lines = self.shown(server.ShowServerBandwidth, server.COLUMNS,
                                UUID, *arguments)
             self.assertLessEqual(max(map(len, lines)), width)
