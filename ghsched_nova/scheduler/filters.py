@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 from nova import exception
@@ -185,12 +184,15 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
         The limits hold the claim to that way, whatever PFs are chosen.
         """
-        limit = compat.config().ghsched.max_candidates_per_host
         refusal: Lack | None = None
         free = _Free(view.uuid)
+        # A preference of Nova's affinity policy is content with any PF.
+        strict = pci_requests.bound_to_nodes(spec.pci_requests)
+        node_of = compat.pool_nodes(view) if strict else {}
         tried: set[Any] = set()
         for way in placed:
-            key = way.order(), way.others
+            key = (way.order(), way.others,
+                   frozenset(node_of[pf] for pf in way.pfs if strict))
             if key in tried:
                 continue
             if view.claimed:
@@ -200,36 +202,14 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                     continue
                 way = dataclasses.replace(way, candidates=found)
             tried.add(key)
-            for item in _unlike(way, view, spec):
-                kept = _fit(view, spec, item, wanted.near)
-                if isinstance(kept, Placed):
-                    view.allocation_candidates = [kept.candidate]
-                    return None
-                refusal = refusal or kept
-                limit -= 1
-                if not limit:
-                    return refusal
+            kept = _fit(view, spec, way, wanted.near)
+            if isinstance(kept, Placed):
+                view.allocation_candidates = [kept.candidate]
+                return None
+            refusal = refusal or kept
+            if len(tried) == compat.config().ghsched.max_candidates_per_host:
+                break
         return refusal
-
-
-def _unlike(way: Placed, view: HostStateView,
-            spec: compat.RequestSpec) -> Sequence[Placed]:
-    """Return a way once for each set of PFs that Nova's fit may tell apart.
-
-    Where its affinity policy is no more than a preference, it takes whatever
-    PFs are given; else it goes by their nodes.
-    """
-    if not pci_requests.bound_to_nodes(spec.pci_requests):
-        return (way,)
-    node_of = compat.pool_nodes(view)
-    found: dict[Any, Placed] = {}
-    for candidate in way.candidates:
-        providers = itertools.chain(*candidate['mappings'].values())
-        found.setdefault(
-            tuple(sorted(str(node_of[provider]) for provider in providers
-                         if provider in node_of)),
-            dataclasses.replace(way, candidates=(candidate,)))
-    return tuple(found.values())
 
 
 class _Room:
