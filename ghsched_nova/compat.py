@@ -695,12 +695,12 @@ def keep_allocation_of_rebuilt() -> None:
 
 
 def give_back_again() -> None:
-    """Repeat what Placement refuses because something else has just changed.
+    """Retry the deletion of an allocation that conflicts with another change.
 
     Two changes at the same time on one provider, such as a boot and a report,
-    are a conflict (409 with ``placement.concurrent_update``). Nova repeats an
-    allocation then, but neither a deletion, after which the server is in
-    ``ERROR``, nor a move of what a migration holds, which is left.
+    are a conflict (409 with ``placement.concurrent_update``). Nova retries an
+    allocation and a move of allocations, but no deletion, after which the
+    server is in ``ERROR``.
     """
     def deleted(original: Callable[..., Any], *args: Any, **kwargs: Any
                 ) -> Any:
@@ -712,16 +712,8 @@ def give_back_again() -> None:
                     raise
                 time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
         return original(*args, **kwargs)
-
-    def moved(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        for _again in range(_CONFLICTS):
-            if original(*args, **kwargs):
-                return True
-            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
-        return original(*args, **kwargs)
-    client = report.SchedulerReportClient
-    wrap(client, 'delete_allocation_for_instance', deleted)
-    wrap(client, 'move_allocations', moved)
+    wrap(report.SchedulerReportClient, 'delete_allocation_for_instance',
+         deleted)
 
 
 def add_failed_event(context: Any, uuid: str, name: str,

@@ -18,8 +18,10 @@ nova-api loads this module through the entry point group
 API microversion 2.86 on. An unknown key of our namespace is refused with the
 nearest one named.
 
-Rules between keys (a guest NUMA topology, min <= max) and keys that are nearly
-ours are checked when the flavor is stored, at any microversion.
+The validators change nothing in Nova. Rules between keys (a guest NUMA
+topology, min <= max) and keys that are nearly ours are checked when the flavor
+is stored, at any microversion, by :func:`check_flavor`, which
+:mod:`ghsched_nova.api.nova_changes` switches on.
 """
 
 from collections.abc import Collection
@@ -30,12 +32,6 @@ from typing import Any
 from nova.api.validation.extra_specs import base
 from nova import exception
 
-from ghsched_nova.api import evacuation
-from ghsched_nova.api import limits
-from ghsched_nova.api import request_specs
-from ghsched_nova import compat
-from ghsched_nova.nova_fixes import deleted_while_resized
-from ghsched_nova import pci_requests
 from ghsched_placement import keys
 from ghsched_placement import policy
 
@@ -84,21 +80,8 @@ def check_flavor(extra_specs: Mapping[str, str],
         raise _refusal(error) from None
 
 
-def _before_move(context: Any, instance: Any, move: str) -> None:
-    if move == 'evacuate':
-        evacuation.check(context, instance)
-    request_specs.repair(context, instance)
-
-
 def register() -> list[base.ExtraSpecValidator]:
-    """All validators; nova-api calls it once, when it starts."""
-    pci_requests.register()
-    compat.before_moves(_before_move)
-    compat.before_evacuations(evacuation.prepare)
-    compat.give_back_again()
-    deleted_while_resized.install_in_api()
-    compat.extend_limits(limits.with_ours)
-    compat.check_flavors(check_flavor)
+    """Return all validators; nova-api calls this once, when it starts."""
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))

@@ -25,7 +25,8 @@ answers one action itself::
 with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
 false}`` instead, host NUMA node by guest NUMA node, moves the server inside
 its host (:mod:`ghsched_nova.live.server_move`).
-Whatever else comes goes on to Nova.
+Whatever else comes goes on to Nova. The filter also switches on what else
+nova-api needs for ghsched (:mod:`ghsched_nova.api.nova_changes`).
 """
 
 from collections.abc import Callable
@@ -41,6 +42,7 @@ from oslo_log import log as logging
 import webob
 
 from ghsched_nova.api import limits
+from ghsched_nova.api import nova_changes
 from ghsched_nova.api import policies as rules
 from ghsched_nova import compat
 from ghsched_nova.live import errors
@@ -61,7 +63,11 @@ _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
 
 def filter_factory(_global: Mapping[str, str], **_local: str
                    ) -> Callable[[Any], 'Filter']:
-    """What paste calls for ``paste.filter_factory``."""
+    """Change nova-api for ghsched; return the filter for its pipeline.
+
+    Paste calls this for ``paste.filter_factory``, once for each pipeline.
+    """
+    nova_changes.apply()
     return Filter
 
 

@@ -134,9 +134,9 @@ def devices_of(spec: compat.RequestSpec, policy: policies.GuestPolicy,
     if pci_requests.told(ours) != policy.vfs:
         raise policies.PolicyError(
             keys.VFS.extra_spec,
-            'nova-api asked for other VFs; is this extension installed there, '
-            'does the flavor say hw:numa_nodes, and was a resize reverted '
-            'without it?')
+            'nova-api asked for other VFs; is the filter of ghsched in its '
+            'api-paste.ini, does the flavor say hw:numa_nodes, and was a '
+            'resize reverted without it?')
     return [_devices(spec, need, pci_request, attempt)
             for need, pci_request in zip(policy.vfs, ours, strict=True)]
 

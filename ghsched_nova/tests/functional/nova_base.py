@@ -19,7 +19,6 @@ write there is recorded.
 
 import contextlib
 import functools
-import os
 from pathlib import Path
 import sys
 import time
@@ -137,11 +136,23 @@ class NovaTestCase(PatientWaits, base.TestCase):
         super().setUp()
 
     def _setup_services(self):
-        # An installed Nova keeps it below the prefix, Nova's own fixture
-        # looks beside the source.
-        self.flags(api_paste_config=os.path.join(
-            sys.prefix, 'etc/nova/api-paste.ini'), group='wsgi')
+        self.flags(api_paste_config=self._write_paste_config(), group='wsgi')
         super()._setup_services()
+
+    def _write_paste_config(self):
+        """Write Nova's api-paste.ini with the filter of ghsched in it.
+
+        An installed Nova keeps it below the prefix, Nova's own fixture looks
+        beside the source.
+        """
+        source = Path(sys.prefix, 'etc/nova/api-paste.ini')
+        path = Path(self.useFixture(fixtures.TempDir()).path,
+                    'api-paste.ini')
+        path.write_text(source.read_text().replace(
+            ' osapi_compute_app_v21', ' ghsched osapi_compute_app_v21') + (
+            '\n[filter:ghsched]\npaste.filter_factory = '
+            'ghsched_nova.api.server_set:filter_factory\n'))
+        return str(path)
 
     def _setup_compute_service(self):
         self.flags(compute_driver='ghsched.GhschedLibvirtDriver')

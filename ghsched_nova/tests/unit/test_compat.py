@@ -340,8 +340,7 @@ class GiveBackAgainTest(base.TestCase):
         self.useFixture(fixtures.MockPatch('time.sleep'))
         # Of a class of its own, so that no other is changed for good.
         self.client = type('Client', (), {
-            'delete_allocation_for_instance': lambda *args: self.answer(),
-            'move_allocations': lambda *args: self.answer()})
+            'delete_allocation_for_instance': lambda *args: self.answer()})
         self.useFixture(fixtures.MockPatchObject(
             report, 'SchedulerReportClient', self.client))
         compat.give_back_again()
@@ -368,7 +367,3 @@ class GiveBackAgainTest(base.TestCase):
         self.answer.side_effect = [self.failed('consumer generation conflict')]
         self.assertRaises(exception.AllocationDeleteFailed,
                           self.client().delete_allocation_for_instance)
-
-    def test_neither_is_what_a_migration_holds_left_behind(self):
-        self.answer.side_effect = (False, True)
-        self.assertIs(True, self.client().move_allocations())

@@ -61,6 +61,9 @@ class FilterTest(base.TestCase):
                 vcpus=4, extra_specs={'hw:numa_nodes': '1'}))
         self.known_to = self.enterContext(mock.patch(
             'ghsched_nova.live.records.known_to', return_value=self.server))
+        # It would change Nova for the tests that come after.
+        self.enterContext(mock.patch(
+            'ghsched_nova.api.nova_changes.apply'))
         self.context = nova_context.RequestContext(
             'user', 'project', roles=['admin'])
 
