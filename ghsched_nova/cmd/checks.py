@@ -72,6 +72,8 @@ class Facts:
     :param mode: of the directory, None where that cannot be read.
     :param dialect: of the kernel, empty where it is not recognised.
     :param unavailable: why.
+    :param overlaps: sentences, one for each control group of other software
+        that has ways of the L3 which a guest has to itself.
     :param bandwidth: ``[ghsched]node_bandwidth``.
     :param invalid: what is wrong with ``[ghsched]``, empty without a fault.
     :param helper: whether privsep-helper is found.
@@ -92,6 +94,7 @@ class Facts:
     mode: int | None = None
     dialect: str = ''
     unavailable: str = ''
+    overlaps: tuple[str, ...] = ()
     bandwidth: Mapping[int, int] = field(default_factory=dict)
     invalid: str = ''
     helper: bool = False
@@ -248,6 +251,10 @@ def _resctrl(facts: Facts) -> Iterator[Check]:
     else:
         yield Check('dialect', 'error', facts.unavailable,
                     'see the page on control groups in the manual')
+    if facts.overlaps:
+        yield Check('L3 ways', 'warning', '; '.join(facts.overlaps),
+                    'give these groups other ways (their line L3), or remove '
+                    'them')
 
 
 def scheduler(facts: Facts) -> Iterator[Check]:

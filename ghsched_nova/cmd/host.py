@@ -37,6 +37,9 @@ actions
 problems
     ``guest`` (UUID or null), ``group`` (null for scheduling classes and
     interrupts) and ``reason``.
+overlaps
+    ``guest``, ``group`` and ``reason`` of guests whose own ways of the L3 a
+    control group of other software has, too.
 """
 
 import argparse
@@ -184,7 +187,7 @@ def _run(arguments: argparse.Namespace,
                                       Path(section.libvirt_run_path)), wanted)
     report = reconcile.Report(
         report.actions, (*refused, *report.problems), report.foreign,
-        report.unmeasured)
+        report.unmeasured, report.overlaps)
     changed = _joined_reports(
         work_threads(scheduling.wanted(running),
                      Path(section.libvirt_run_path)),
@@ -245,6 +248,9 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
         'unmeasured': [{'guest': problem.guest, 'group': problem.group,
                         'reason': problem.reason}
                        for problem in report.unmeasured],
+        'overlaps': [{'guest': problem.guest, 'group': problem.group,
+                      'reason': problem.reason}
+                     for problem in report.overlaps],
     }, indent=2)
 
 
@@ -270,6 +276,10 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
         parts.append(_table(('Guest', 'Group', 'Not measured'), [
             (names.get(problem.guest, problem.guest), problem.group,
              problem.reason) for problem in report.unmeasured]))
+    if report.overlaps:
+        parts.append(_table(('Guest', 'Group', 'Ways of the L3'), [
+            (names.get(problem.guest, problem.guest), problem.group,
+             problem.reason) for problem in report.overlaps]))
     capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (

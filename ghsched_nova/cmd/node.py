@@ -27,7 +27,10 @@ from oslo_config import cfg
 
 from ghsched_nova.cmd import checks
 from ghsched_nova import conf
+from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import schemata
 
 _OWN_FILE = 'placement.conf'
 _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
@@ -49,7 +52,7 @@ def read(files: Sequence[str] | None,
     except (cfg.Error, ValueError) as error:
         invalid = str(error)
     root = Path(section.resctrl_path)
-    dialect, unavailable = _dialect(root, Path(section.sysfs_path))
+    host, unavailable = _host(root, Path(section.sysfs_path))
     own_file, attempts = own_placement(files)
     return checks.Facts(
         nova=_release('nova'), placement=_release('openstack-placement'),
@@ -59,8 +62,10 @@ def read(files: Sequence[str] | None,
         enabled=tuple(found.filter_scheduler.enabled_filters),
         programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
         mounted=(root / 'schemata').is_file(), mode=_mode(root),
-        dialect=dialect, unavailable=unavailable, bandwidth=bandwidth,
-        invalid=invalid, helper=shutil.which('privsep-helper') is not None,
+        dialect=host.dialect.name if host else '', unavailable=unavailable,
+        overlaps=tuple(_overlaps(root, host.cache if host else None)),
+        bandwidth=bandwidth, invalid=invalid,
+        helper=shutil.which('privsep-helper') is not None,
         own_file=own_file, attempts=attempts)
 
 
@@ -113,12 +118,38 @@ def _release(package: str) -> str:
         return ''
 
 
-def _dialect(root: Path, sysfs: Path) -> tuple[str, str]:
-    """The name of the dialect, or why there is none."""
+def _host(root: Path, sysfs: Path
+          ) -> tuple[resctrl_host.ResctrlHost | None, str]:
+    """Return the resctrl side of the host, or why there is none."""
     try:
-        return resctrl_host.read_host(root, sysfs).dialect.name, ''
+        return resctrl_host.read_host(root, sysfs), ''
     except (OSError, ValueError, resctrl_host.ResctrlUnavailable) as error:
-        return '', str(error)
+        return None, str(error)
+
+
+def _overlaps(root: Path, cache: caches.Cache | None) -> Iterator[str]:
+    """Yield a sentence for each group of others with ways of a guest."""
+    groups = dict(_groups(root)) if cache else {}
+    if cache is None or '' not in groups:
+        return
+    for name in filter(naming.is_guests, sorted(groups)):
+        domains = caches.own_domains(cache, groups[name], groups[''])
+        for other in sorted(naming.foreign(groups) - {''}):
+            text = caches.shared_ways(cache, domains, groups[name],
+                                      groups[other])
+            if text:
+                yield (f'control group {other} has {text} that {name} has to '
+                       'itself')
+
+
+def _groups(root: Path) -> Iterator[tuple[str, schemata.Schemata]]:
+    """Yield name and schemata of readable groups; the root has no name."""
+    for path in (root, *root.iterdir()):
+        if path.name in naming.NOT_GROUPS:
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            yield ('' if path == root else path.name), schemata.read(
+                (path / 'schemata').read_text())
 
 
 def _mode(path: Path) -> int | None:

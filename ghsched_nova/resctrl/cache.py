@@ -20,13 +20,18 @@ sparse masks (``info/L3/sparse_masks``).
 
 The ways that devices write into (``info/L3/shareable_bits``, and with
 ``io_alloc`` those of ``info/L3/bit_usage`` that hardware uses) stay with the
-rest, as Documentation/filesystems/resctrl.rst advises.
+rest, as Documentation/filesystems/resctrl.rst advises. Those of a control
+group whose mode is exclusive can be written to no other group; guests get none
+of them.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+import functools
+import operator
 from pathlib import Path
 
 from ghsched_nova.resctrl import schemata
@@ -53,6 +58,8 @@ class Cache:
     :param least: the fewest ways of a mask.
     :param domains_by_node: caches of each host NUMA node that shares none of
         them with another node.
+    :param exclusive: ways by cache that a control group of other software has
+        in mode exclusive, and that no other group can have.
     """
 
     lines: tuple[str, ...]
@@ -61,6 +68,17 @@ class Cache:
     least: int
     domains_by_node: Mapping[int, tuple[int, ...]] = field(
         default_factory=dict)
+    exclusive: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def free(self) -> int:
+        """Longest run of ways that no exclusive group has on any cache."""
+        return free_of(self.mask, self.exclusive)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether guests get the first of the free ways, not the last."""
+        return bool(self.region & self.free & -self.free)
 
     @property
     def ways(self) -> int:
@@ -88,48 +106,71 @@ def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
                 root.line(line) is None for line in lines):
             continue
         least = max(1, _count(info.get(f'{top}/min_cbm_bits', '')))
-        taken = (_mask(info.get(f'{top}/shareable_bits', ''))
-                 | _of_devices(info.get(f'{top}/bit_usage', '')))
-        # OLK-5.10 shows all of them as shareable (mpam_resctrl.c), and so
-        # does io_alloc until its mask is made smaller: the rest can be no
-        # place for devices then.
-        region = region_of(mask, 0 if taken == mask else taken,
+        usage = info.get(f'{top}/bit_usage', '')
+        devices = (_mask(info.get(f'{top}/shareable_bits', ''))
+                   | _used(usage, 'HX'))
+        # MPAM shows all of them as shareable (mpam_resctrl.c), and so does
+        # io_alloc until its mask is made smaller: the rest can be no place
+        # for devices then.
+        exclusive = _used_by_cache(usage, 'E')
+        region = region_of(free_of(mask, exclusive),
+                           0 if devices == mask else devices,
                            max(least, shared))
         domains = frozenset(domain for domain, _value in found.values)
         by_node = _private(domains, sysfs, of_nodes)
         if region.bit_count() < least or not by_node:
             return None
-        return Cache(lines, mask, region, least, by_node)
+        return Cache(lines, mask, region, least, by_node, exclusive)
     return None
 
 
-def _of_devices(usage: str) -> int:
-    """The ways that hardware uses on some cache (``H``, ``X``)."""
-    taken = 0
+def _used(usage: str, letters: str) -> int:
+    """Return the ways that info/L3/bit_usage has with a letter on some cache.
+
+    ``H`` and ``X`` are those that hardware uses, ``E`` those of groups whose
+    mode is exclusive.
+    """
+    return functools.reduce(operator.or_,
+                            _used_by_cache(usage, letters).values(), 0)
+
+
+def _used_by_cache(usage: str, letters: str) -> dict[int, int]:
+    found = {}
     for cache in usage.split(';'):
-        for place, letter in enumerate(reversed(
-                cache.partition('=')[2].strip())):
-            taken |= (letter in 'HX') << place
-    return taken
+        domain, _equals, ways = cache.strip().partition('=')
+        used = sum(1 << place for place, letter
+                   in enumerate(reversed(ways)) if letter in letters)
+        if used and domain.isdecimal():
+            found[int(domain)] = used
+    return found
 
 
-def region_of(mask: int, taken: int, shared: int) -> int:
-    """The ways for guests: all of one end of a mask but those that are taken.
+def free_of(mask: int, exclusive: Mapping[int, int]) -> int:
+    """Return the longest run of ways that no exclusive group has."""
+    return longest_run(mask & ~functools.reduce(
+        operator.or_, exclusive.values(), 0))
 
+
+def region_of(free: int, taken: int, shared: int) -> int:
+    """Return the ways for guests: the free ones at one end of a run.
+
+    :param free: one run of ways.
     :param taken: ways that devices write into.
     :param shared: how many ways are left to all at least.
     """
-    width = mask.bit_length()
-    bits = [bool(taken >> bit & 1) or not mask >> bit & 1
-            for bit in range(width)]
+    if not free:
+        return 0
+    first = (free & -free).bit_length() - 1
+    width = free.bit_count()
+    bits = [bool(taken >> bit & 1) for bit in range(first, first + width)]
     low = bits.index(True) if True in bits else width
     high = bits[::-1].index(True) if True in bits else width
-    ways = max(0, min(max(low, high), mask.bit_count() - shared))
-    return span(ways) if low >= high else span(ways) << (width - ways)
+    ways = max(0, min(max(low, high), width - shared))
+    return span(ways) << (first if low >= high else first + width - ways)
 
 
 def span(ways: int) -> int:
-    """So many ways, from the first on."""
+    """Return the mask of a number of ways, from the first on."""
     return (1 << ways) - 1
 
 
@@ -140,21 +181,35 @@ def is_whole(mask: int) -> bool:
                               ) == 0
 
 
-def rest(cache: Cache, masks: Mapping[str, int]) -> int:
-    """The ways of all others than the guests that have some."""
-    used = 0
-    for mask in masks.values():
-        used |= mask
-    if not used:
-        return cache.mask
-    if cache.region & 1:
-        return cache.mask & ~span(used.bit_length())
-    return cache.mask & ((used & -used) - 1)
+def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
+    """Return the ways of all groups but those of guests with own ways.
+
+    :param masks: of the guests with own ways, on one cache.
+    """
+    used = functools.reduce(operator.or_, masks.values(), 0)
+    left = cache.mask
+    if used and cache.is_low:
+        left &= ~span(used.bit_length())
+    elif used:
+        left &= (used & -used) - 1
+    taken = cache.exclusive.get(domain, 0)
+    return longest_run(left & ~taken) if left & taken else left
+
+
+def longest_run(mask: int) -> int:
+    """Return the longest run of 1-bits of a mask, the lowest of several."""
+    best = 0
+    while mask:
+        run = mask & ~(mask + (mask & -mask))
+        mask &= ~run
+        if run.bit_count() > best.bit_count():
+            best = run
+    return best
 
 
 def assign(cache: Cache, wanted: Mapping[str, int],
            held: Mapping[str, int]) -> dict[str, int]:
-    """A mask for each group, on one cache; those that are right are kept.
+    """Return a mask for each group on one cache, kept where it is right.
 
     Where the ways that are free are not next to each other, guests are moved
     together: a mask can be changed at any time, at the price of a cold
@@ -169,7 +224,7 @@ def assign(cache: Cache, wanted: Mapping[str, int],
     found = _filled(cache, kept, {name: wanted[name] for name in new})
     if len(found) == len(wanted):
         return found
-    order = sorted(kept, key=lambda name: _place(cache, kept[name]))
+    order = sorted(kept, key=lambda name: outermost_key(cache, kept[name]))
     return _filled(cache, {}, {name: wanted[name] for name in [*order, *new]})
 
 
@@ -186,7 +241,7 @@ def _kept(cache: Cache, wanted: Mapping[str, int],
 
 def _filled(cache: Cache, masks: Mapping[str, int],
             wanted: Mapping[str, int]) -> dict[str, int]:
-    """With a mask of each further group that finds room, the outermost."""
+    """Return masks, with the outermost free one for each further group."""
     found = dict(masks)
     taken = 0
     for mask in masks.values():
@@ -200,20 +255,53 @@ def _filled(cache: Cache, masks: Mapping[str, int],
 
 
 def _spans(cache: Cache, ways: int) -> list[int]:
-    """All masks of so many ways for guests, from the end of the mask on."""
+    """Return all masks of a number of ways for guests, the outermost first."""
     first = (cache.region & -cache.region).bit_length() - 1
     spans = [span(ways) << place
              for place in range(first, first + cache.ways - ways + 1)]
-    return spans if cache.region & 1 else spans[::-1]
+    return spans if cache.is_low else spans[::-1]
 
 
-def _place(cache: Cache, mask: int) -> int:
-    return mask if cache.region & 1 else -mask
+def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
+    """Return the mask that a group holds of a cache; 0: not known."""
+    try:
+        return (held.values(line, 16) or {}).get(domain, 0)
+    except schemata.SchemataError:
+        return 0
+
+
+def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
+                other: schemata.Schemata) -> str:
+    """Return a text that counts the ways that two groups share, or ''."""
+    found = []
+    for domain in sorted(domains):
+        both = functools.reduce(operator.or_, (
+            held_mask(one, line, domain) & held_mask(other, line, domain)
+            for line in cache.lines))
+        if both:
+            found.append(f'{both.bit_count()} ways of L3 {domain}')
+    return ' and '.join(found)
+
+
+def own_domains(cache: Cache, group: schemata.Schemata,
+                root: schemata.Schemata) -> list[int]:
+    """Return the caches of which a group has ways that the root group has not.
+    """
+    line = cache.lines[0]
+    return [domain for domain in sorted(cache.domains)
+            if held_mask(group, line, domain)
+            and not held_mask(group, line, domain)
+            & held_mask(root, line, domain)]
+
+
+def outermost_key(cache: Cache, mask: int) -> int:
+    """Return a sort key of masks: the outermost for guests first."""
+    return mask if cache.is_low else -mask
 
 
 def _private(domains: frozenset[int], sysfs: Path,
              of_nodes: bool) -> dict[int, tuple[int, ...]]:
-    """The caches of each node that no other node has a part in."""
+    """Return the caches of each node that no other node uses."""
     by_node: dict[int, set[int]] = {}
     for node, path in sysfs_files.nodes(sysfs):
         cpus = sysfs_files.cpus_of(path)

@@ -19,10 +19,16 @@ they are.
 
 A group that shares what is left holds all of it, unless somebody has given it
 less and none of that is a guest's.
+
+Masks are written before threads are moved, so that no thread runs with the
+mask of a group that has just been made, which may be all ways. Each cache is
+written by itself, so that a refusal on one of them leaves the others right.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ghsched_nova.resctrl import cache as caches
@@ -31,13 +37,14 @@ from ghsched_nova.resctrl import schemata
 
 #: The kernel's default group, below the root.
 ROOT = ''
+_ROOT_TEXT = "the kernel's default group"
 
 
 def completed(plan: model.Plan, actual: model.Actual,
               wanted: model.Wanted) -> model.Plan:
-    """A plan with what is to be done for the L3.
+    """Return a plan with the steps for the L3.
 
-    The others leave the ways of a guest before it gets them.
+    Other groups leave the ways of a guest before it gets them.
     """
     cache = wanted.cache
     if cache is None or actual.root is None:
@@ -54,15 +61,63 @@ def completed(plan: model.Plan, actual: model.Actual,
                    else there.get(name) or schemata.Schemata())
             for name in groups}
     masks, problems = _assigned(cache, groups, held)
-    shared = [name for name in groups if not groups[name].ways]
+    shared = {name: guest for name, guest in groups.items() if not guest.ways}
+    owners = {name: guest for name, guest in groups.items() if guest.ways}
     actions = [
         *_shared(cache, ROOT, '', actual.root, masks),
-        *(action for name in shared for action in _shared(
-            cache, name, _uuid(groups[name]), held[name], masks)),
-        *(action for name, guest in groups.items() if guest.ways
-          for action in _own(cache, name, guest, held[name], masks))]
-    return replace(plan, actions=(*plan.actions, *actions),
-                   problems=(*plan.problems, *problems))
+        *(action for name, guest in shared.items() for action in _shared(
+            cache, name, _uuid(guest), held[name], masks)),
+        *_own(cache, owners, held, masks)]
+    first = cache.lines[0]
+    settled = {name: guest for name, guest in owners.items() if all(
+        caches.held_mask(held[name], first, domain) == masks[domain].get(name)
+        for domain in guest.ways)}
+    return replace(
+        plan, actions=tuple(_before_threads(plan.actions, actions)),
+        problems=(*plan.problems, *problems),
+        intruded=tuple(_overlaps(cache, settled, held, {
+            **held, ROOT: actual.root})),
+        overlaps=tuple(_overlaps(cache, settled, held, _kept(
+            actual.others, plan.actions))))
+
+
+def _before_threads(actions: Sequence[model.Action],
+                    masks: Sequence[model.Action]) -> Iterator[model.Action]:
+    """Yield all actions, those of masks before threads are moved."""
+    yield from (one for one in actions if one.kind != 'move threads')
+    yield from masks
+    yield from (one for one in actions if one.kind == 'move threads')
+
+
+def _kept(groups: Mapping[str, schemata.Schemata],
+          actions: Iterable[model.Action]) -> dict[str, schemata.Schemata]:
+    """Return the groups that no action removes."""
+    removed = {action.group for action in actions
+               if action.kind == 'remove group'}
+    return {name: rows for name, rows in groups.items()
+            if name not in removed}
+
+
+def _overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
+              held: Mapping[str, schemata.Schemata],
+              others: Mapping[str, schemata.Schemata]
+              ) -> Iterator[model.Problem]:
+    """Yield a problem for each guest whose own ways another group has, too.
+
+    :param owners: guests whose masks are right, by group.
+    :param held: schemata of their groups.
+    :param others: schemata of groups that must not have these ways.
+    """
+    for name, guest in owners.items():
+        for other, rows in sorted(others.items()):
+            if other == name:
+                continue
+            text = caches.shared_ways(cache, guest.ways, held[name], rows)
+            if text:
+                yield model.Problem(
+                    guest.domain.uuid, name,
+                    f'{f"control group {other}" if other else _ROOT_TEXT} has '
+                    f'{text} that the guest has to itself')
 
 
 def _uuid(guest: model.Guest) -> str:
@@ -75,14 +130,15 @@ _Masks = dict[int, dict[str, int]]
 def _assigned(cache: caches.Cache, groups: Mapping[str, model.Guest],
               held: Mapping[str, schemata.Schemata]
               ) -> tuple[_Masks, list[model.Problem]]:
-    """Masks by domain and group, and the guests that there is no room for."""
+    """Return masks by domain and group, and the guests without room."""
     masks: _Masks = {}
     lacking: dict[str, int] = {}
     for domain in sorted(cache.domains):
         ways = {name: guest.ways[domain] for name, guest in groups.items()
                 if domain in guest.ways}
         masks[domain] = caches.assign(cache, ways, {
-            name: _mask(held[name], cache.lines[0], domain) for name in ways})
+            name: caches.held_mask(held[name], cache.lines[0], domain)
+            for name in ways})
         lacking |= dict.fromkeys(ways.keys() - masks[domain].keys(), domain)
     return masks, [model.Problem(
         groups[name].domain.uuid, name,
@@ -90,12 +146,20 @@ def _assigned(cache: caches.Cache, groups: Mapping[str, model.Guest],
         f'{domain}') for name, domain in sorted(lacking.items())]
 
 
-def _own(cache: caches.Cache, name: str, guest: model.Guest,
-         held: schemata.Schemata, masks: _Masks) -> Iterator[model.Action]:
-    """The ways of a guest, and the rest of the caches it asks nothing of."""
-    wanted = {domain: mine.get(name, caches.rest(cache, mine))
-              for domain, mine in masks.items()}
-    yield from _writes(cache, name, guest.domain.uuid, held, wanted)
+def _own(cache: caches.Cache, groups: Mapping[str, model.Guest],
+         held: Mapping[str, schemata.Schemata],
+         masks: _Masks) -> Iterator[model.Action]:
+    """Yield writes of the ways of guests, and of what is left elsewhere.
+
+    Guests that are moved together are written from the outermost on, so that
+    none gets ways of a guest that is still to be moved.
+    """
+    for domain, mine in masks.items():
+        rest = caches.remaining_ways(cache, mine, domain)
+        for name in sorted(groups, key=lambda name: (
+                name in mine, caches.outermost_key(cache, mine.get(name, 0)))):
+            yield from _writes(cache, name, groups[name].domain.uuid,
+                               held[name], {domain: mine.get(name, rest)})
 
 
 def _shared(cache: caches.Cache, name: str, uuid: str,
@@ -103,10 +167,11 @@ def _shared(cache: caches.Cache, name: str, uuid: str,
             masks: _Masks) -> Iterator[model.Action]:
     wanted = {}
     for domain, mine in masks.items():
-        left = caches.rest(cache, mine)
-        now = _mask(held, cache.lines[0], domain)
-        # What looks like a rest of ours grows and shrinks with it.
-        ours = now == 0 or now & ~cache.region == cache.mask & ~cache.region
+        left = caches.remaining_ways(cache, mine, domain)
+        now = caches.held_mask(held, cache.lines[0], domain)
+        # A mask that was written here follows what is left.
+        ours = now == 0 or now & ~cache.region == (
+            cache.mask & ~cache.exclusive.get(domain, 0) & ~cache.region)
         wanted[domain] = left if ours or now & ~left else now
     yield from _writes(cache, name, uuid, held, wanted)
 
@@ -115,22 +180,11 @@ def _writes(cache: caches.Cache, name: str, uuid: str,
             held: schemata.Schemata,
             wanted: Mapping[int, int]) -> Iterator[model.Action]:
     for line in cache.lines:
-        wrong = {domain: mask for domain, mask in wanted.items()
-                 if _mask(held, line, domain) != mask}
-        if wrong:
-            reason = '; '.join(
-                f'{line} of domain {domain} is '
-                f'{_mask(held, line, domain):x}, wanted is {mask:x}'
-                for domain, mask in wrong.items())
-            text = schemata.render_values(tuple(
-                (domain, f'{mask:x}') for domain, mask in wrong.items()))
-            yield model.Action('write line', name, reason, uuid,
-                               line=f'{line}:{text}\n')
-
-
-def _mask(held: schemata.Schemata, line: str, domain: int) -> int:
-    """What a group holds; 0 when that is not known."""
-    try:
-        return (held.values(line, 16) or {}).get(domain, 0)
-    except schemata.SchemataError:
-        return 0
+        for domain, mask in wanted.items():
+            now = caches.held_mask(held, line, domain)
+            if now != mask:
+                yield model.Action(
+                    'write line', name, f'{line} of domain {domain} is '
+                    f'{now:x}, wanted is {mask:x}', uuid,
+                    line=f'{line}:{domain}={mask:x}\n',
+                    part=f'{line}:{domain}')

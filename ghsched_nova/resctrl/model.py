@@ -224,6 +224,8 @@ class Actual:
         guests that share, where :attr:`Wanted.one_supply` asks for them.
     :param root: what the kernel's default group holds; read only where
         :attr:`Wanted.cache` needs it.
+    :param others: schemata of control groups that belong to no guest, read
+        only where a guest has ways of the L3.
     :param counters: of bandwidth, where a guest asks to be measured and they
         must be assigned.
     """
@@ -233,6 +235,7 @@ class Actual:
     processes: frozenset[str] = frozenset()
     monitors_of_others: int = 0
     root: Schemata | None = None
+    others: Mapping[str, Schemata] = field(default_factory=dict)
     counters: Counters | None = None
 
 
@@ -248,6 +251,9 @@ class Action:
     :param devices: IOMMU groups of ``move devices``, and of ``release
         devices``, which go from the group to the default group.
     :param file: of the group, that the line is written to.
+    :param part: line and domain that the step sets. When the step fails,
+        further steps of this part are skipped; without a part, all further
+        steps of the group are.
     """
 
     kind: Kind
@@ -258,6 +264,7 @@ class Action:
     threads: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     file: str = 'schemata'
+    part: str = ''
 
     @property
     def what(self) -> str:
@@ -299,12 +306,18 @@ class Plan:
 
     :param foreign: control groups that belong to nobody here.
     :param unmeasured: guests that asked to be measured, and why they are not.
+    :param intruded: guests whose own ways of the L3 another guest's group or
+        the default group has, too, as the groups are now.
+    :param overlaps: guests whose own ways of the L3 a control group of other
+        software has, too.
     """
 
     actions: tuple[Action, ...] = ()
     problems: tuple[Problem, ...] = ()
     foreign: tuple[str, ...] = ()
     unmeasured: tuple[Problem, ...] = ()
+    intruded: tuple[Problem, ...] = ()
+    overlaps: tuple[Problem, ...] = ()
 
 
 def check(wanted: Wanted) -> None:
@@ -350,7 +363,9 @@ def _check_cache(cache: Cache | None) -> None:
         return
     _check_values({line: {} for line in cache.lines})
     if (min(cache.mask, cache.region, cache.least) < 1
-            or cache.region & ~cache.mask or min(cache.domains) < 0):
+            or cache.region & ~cache.mask or min(cache.domains) < 0
+            or any(taken & ~cache.mask
+                   for taken in cache.exclusive.values())):
         raise ValueError(f'{cache} is no cache')
 
 

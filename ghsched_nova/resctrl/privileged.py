@@ -97,7 +97,8 @@ _Guest = tuple[_Domain, Sequence[_Number], _Number, _Values, model.Maker,
                bool, Sequence[tuple[_Number, _Number]]]
 #: The fields of cache.Cache, in order.
 _Cache = tuple[Sequence[_Line], _Mask, _Mask, _Number,
-               Sequence[tuple[_Number, Sequence[_Number]]]]
+               Sequence[tuple[_Number, Sequence[_Number]]],
+               Sequence[tuple[_Number, _Mask]]]
 #: The fields of model.Wanted that come from outside, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[_GroupName],
                 dict[_Line, _Value], bool, bool, _Number, _Number,
@@ -106,6 +107,7 @@ _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[_GroupName],
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
                 Sequence[tuple[str, str, str]], Sequence[str],
+                Sequence[tuple[str, str, str]],
                 Sequence[tuple[str, str, str]]]
 
 
@@ -129,7 +131,7 @@ def reconcile(root: Path, run_path: Path,
     :raises ValueError: when the desired state makes no sense.
     """
     try:
-        actions, problems, foreign, unmeasured = _reconcile(
+        actions, problems, foreign, unmeasured, overlaps = _reconcile(
             str(root), str(run_path), _packed_wanted(wanted))
     except privsep.HelperTimeout as error:
         raise fs.GroupError(f'{error}; the next report of the host tries '
@@ -141,7 +143,8 @@ def reconcile(root: Path, run_path: Path,
               in actions),
         tuple(model.Problem(*problem) for problem in problems),
         tuple(foreign),
-        tuple(model.Problem(*problem) for problem in unmeasured))
+        tuple(model.Problem(*problem) for problem in unmeasured),
+        tuple(model.Problem(*problem) for problem in overlaps))
 
 
 @privsep.entrypoint(privsep.context, timeout=300.0)
@@ -154,7 +157,8 @@ def _reconcile(root: _Root, run_path: _RunPath, packed: _Wanted) -> _Report:
               list(one.threads), list(one.devices))
              for one in report.actions],
             _packed_problems(report.problems), list(report.foreign),
-            _packed_problems(report.unmeasured))
+            _packed_problems(report.unmeasured),
+            _packed_problems(report.overlaps))
 
 
 def _packed_problems(problems: Sequence[model.Problem]
@@ -216,15 +220,17 @@ def _packed_cache(cache: Cache | None) -> _Cache | None:
     return None if cache is None else (
         list(cache.lines), f'{cache.mask:x}', f'{cache.region:x}',
         cache.least, [(node, list(domains)) for node, domains
-                      in cache.domains_by_node.items()])
+                      in cache.domains_by_node.items()],
+        [(domain, f'{mask:x}') for domain, mask in cache.exclusive.items()])
 
 
 def _unpacked_cache(packed: _Cache | None) -> Cache | None:
     if packed is None:
         return None
-    lines, mask, region, least, by_node = packed
+    lines, mask, region, least, by_node, exclusive = packed
     return Cache(tuple(lines), int(mask, 16), int(region, 16), least,
-                 {node: tuple(domains) for node, domains in by_node})
+                 {node: tuple(domains) for node, domains in by_node},
+                 {domain: int(taken, 16) for domain, taken in exclusive})
 
 
 def _packed_domain(domain: model.Domain) -> _Domain:

@@ -69,12 +69,15 @@ class Report:
     :param foreign: control groups that are nobody's here.
     :param unmeasured: guests that asked to be measured, and why they are not;
         they run all the same.
+    :param overlaps: guests whose own ways of the L3 a control group of other
+        software has, too; they run all the same.
     """
 
     actions: tuple[model.Action, ...] = ()
     problems: tuple[model.Problem, ...] = ()
     foreign: tuple[str, ...] = ()
     unmeasured: tuple[model.Problem, ...] = ()
+    overlaps: tuple[model.Problem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ def look(place: Place, wanted: model.Wanted,
     files = files or fs.Files()
     with fs.locked(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
-    return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured)
+    return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured,
+                  plan.overlaps)
 
 
 def reconcile(place: Place, wanted: model.Wanted,
@@ -132,9 +136,10 @@ def reconcile(place: Place, wanted: model.Wanted,
     return Report(tuple(work.done), tuple(model.for_each(wanted.guests, (
         *work.problems,
         *(problem for problem in plan.problems if not work.gave_up(problem)),
+        *plan.intruded,
         *(_undone(action) for action in plan.actions
           if not action.measures_only and not work.gave_up(action))))),
-        plan.foreign, plan.unmeasured)
+        plan.foreign, plan.unmeasured, plan.overlaps)
 
 
 def _plan(files: fs.Files, place: Place,
@@ -205,6 +210,8 @@ class _Work:
 
     def gave_up(self, what: model.Action | model.Problem) -> bool:
         needed = {'', what.guest}
+        if isinstance(what, model.Action) and what.part:
+            needed.add(what.part)
         if isinstance(what, model.Action) and what.kind in _EMPTYING:
             needed.add(_RELEASE)
         if isinstance(what, model.Action) and what.kind in model.COUNTING:
@@ -342,7 +349,8 @@ class _Work:
         moving = action.kind in ('move threads', 'move devices')
         self.failed.add((action.group, (
             _RELEASE if action.kind == _RELEASE
-            else action.guest if moving else '')))
+            else action.guest if moving
+            else '' if action.group in self.made else action.part)))
         problems = [] if action.measures_only else [model.Problem(
             action.guest, action.group,
             _within(self.root / action.group, error))]

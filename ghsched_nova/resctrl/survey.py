@@ -13,8 +13,9 @@
 
 """The actual state: control groups and the threads of guests, read only.
 
-What nobody asks for is not read: of a foreign group no file is opened, and of
-a group that may be removed only the list of its threads.
+Only what is needed is read: of a control group of other software its schemata,
+and only where guests have ways of the L3; of a group that may be removed the
+list of its threads.
 """
 
 from collections.abc import Iterable
@@ -48,12 +49,7 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
     :param proc: where procfs is mounted.
     :raises GroupError: when the groups cannot be listed.
     """
-    try:
-        names = dict.fromkeys(name for name in files.directories(root)
-                              if name not in naming.NOT_GROUPS)
-    except OSError as exc:
-        raise fs.os_error('cannot be listed', root, exc) from exc
-    names |= dict.fromkeys(_measuring(files, root, wanted))
+    names = _names(files, root, wanted)
     found = dict.fromkeys(names, model.Group())
     threads: dict[str, Mapping[int, str]] = {}
     others = _helpers(proc) if wanted.all_threads else {}
@@ -78,7 +74,32 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
         found, threads, _living(run_path, proc) if loose else frozenset(),
         _monitors_of_others(files, root, names) if wanted.one_supply else 0,
         _group(files, root).schemata if wanted.cache else None,
+        _others(files, root, wanted, names.keys() - members.keys()),
         _counters(files, root, wanted, found))
+
+
+def _names(files: fs.Files, root: Path,
+           wanted: model.Wanted) -> dict[str, None]:
+    try:
+        names = [name for name in files.directories(root)
+                 if name not in naming.NOT_GROUPS]
+    except OSError as exc:
+        raise fs.os_error('cannot be listed', root, exc) from exc
+    return dict.fromkeys([*names, *_measuring(files, root, wanted)])
+
+
+def _others(files: fs.Files, root: Path, wanted: model.Wanted,
+            names: Iterable[str]) -> dict[str, schemata.Schemata]:
+    """Return schemata of groups that no guest needs, if guests have L3 ways.
+    """
+    found = {}
+    for name in names if any(guest.ways for guest in wanted.guests) else ():
+        if name.startswith(naming.MONITORS):
+            continue
+        # A group that has just been removed overlaps nothing.
+        with contextlib.suppress(OSError, schemata.SchemataError):
+            found[name] = schemata.read(files.read(root / name / 'schemata'))
+    return found
 
 
 def _counters(files: fs.Files, root: Path, wanted: model.Wanted,

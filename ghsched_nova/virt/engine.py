@@ -94,7 +94,7 @@ class HostEngine(host_facts.HostFacts):
         self._told: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
-        self._unmeasured: frozenset[model.Problem] = frozenset()
+        self._unmeasured = self._overlaps = frozenset[model.Problem]()
         # The guests that run in a shared group, by UUID.
         self._sharing: dict[str, desired.Sharing] = {}
         # Those that the last description of the host was made of.
@@ -119,8 +119,7 @@ class HostEngine(host_facts.HostFacts):
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
         """What Placement should know; nothing when there is no resctrl.
 
-        A host without resctrl is an ordinary thing, so it is told once, and
-        again when that changes.
+        A host without resctrl is logged once, and again when that changes.
 
         :param stopped: the domains that do not run, and may share groups
             when they do.
@@ -323,6 +322,7 @@ class HostEngine(host_facts.HostFacts):
             _tell_actions(report)
             self._foreign = frozenset(report.foreign)
             self._unmeasured = _tell_unmeasured(report, self._unmeasured)
+            self._overlaps = _log_overlaps(report, self._overlaps)
             return (*problems, *report.problems), report.actions
 
     def forget(self, uuid: str) -> None:
@@ -391,6 +391,19 @@ def _tell_unmeasured(report: reconciling.Report,
     for problem in sorted(found - known, key=str):
         LOG.warning('ghsched: guest %(uuid)s is not measured: %(reason)s',
                     {'uuid': problem.guest, 'reason': problem.reason})
+    return found
+
+
+def _log_overlaps(report: reconciling.Report,
+                  known: frozenset[model.Problem]
+                  ) -> frozenset[model.Problem]:
+    """Log each guest whose own ways of the L3 others have, once."""
+    found = frozenset(report.overlaps)
+    for problem in sorted(found - known, key=str):
+        LOG.warning('ghsched: guest %(uuid)s does not have its ways of the L3 '
+                    'to itself: %(reason)s. Give that group other ways, or '
+                    'remove it', {'uuid': problem.guest,
+                                  'reason': problem.reason})
     return found
 
 

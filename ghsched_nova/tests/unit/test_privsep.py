@@ -168,7 +168,7 @@ class EntryPointTestCase(base.TestCase):
                  'ghsched-shared-0123456789abcdef', True, [(0, 4)])
         wanted = ([guest], [domain], ['qemu-3-web-vcpus_0-1'], {'MB': 100},
                   True, True, 16, 4, {'MB': 4}, values, True,
-                  (['L3'], 'fff', 'f', 1, [(0, [0, 1])]))
+                  (['L3'], 'fff', 'f', 1, [(0, [0, 1])], [(1, 'c')]))
         path = str(self.run_path)
         return {
             'ghsched_nova.icon.privileged._connections': (

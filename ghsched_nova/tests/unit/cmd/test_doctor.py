@@ -34,6 +34,7 @@ from ghsched_nova.cmd import leftovers
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
+from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
 
 #: A node with all services, and nothing wrong.
@@ -63,6 +64,8 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'mounted': False}, 'resctrl', 'error'),
     ({'mode': 0o755}, 'resctrl mode', 'warning'),
     ({'dialect': '', 'unavailable': 'no MB line'}, 'dialect', 'error'),
+    ({'overlaps': ('control group low_prio has 3 ways of L3 0',)}, 'L3 ways',
+     'warning'),
     ({'bandwidth': {}}, 'node_bandwidth', 'warning'),
     ({'helper': False}, 'privsep', 'error'),
     ({'available': ()}, 'filter', 'error'),
@@ -201,6 +204,25 @@ class CommandTest(base.TestCase):
         self.assertEqual(1, ended)
         self.assertEqual('error', found['resctrl']['status'])
         self.assertEqual('ok', found['driver']['status'])
+
+    def test_group_of_others_in_the_ways_of_a_guest_is_a_warning(self):
+        model = emulated.model('intel')
+        guest = 'ghsched-' + '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c00'
+        for group, masks in ((guest, '0=7;1=fffff'), (
+                'low_prio', '0=3e;1=fffff'), ('high', '0=f00;1=fffff')):
+            model.mkdir('/' + group)
+            model.write(f'/{group}/schemata', f'L3:{masks}\n')
+        model.write('/schemata', 'L3:0=ffff8;1=fffff\n')
+        emulated.write_tree(model, self.top)
+        self.write('[DEFAULT]\ncompute_driver = ' + checks.DRIVER + '\n'
+                   '[ghsched]\nresctrl_path = {top}/resctrl\n'
+                   'sysfs_path = {top}/sysfs\n')
+        _ended, text, _errors = self.run_command('--format', 'json')
+        found, = (one for one in json.loads(text) if one['name'] == 'L3 ways')
+        self.assertEqual('warning', found['status'])
+        self.assertEqual(
+            f'control group low_prio has 2 ways of L3 0 that {guest} has to '
+            'itself', found['text'])
 
     def test_a_section_that_cannot_be_read(self):
         self.write('[ghsched]\nreserved_bandwidth = x:10\n')

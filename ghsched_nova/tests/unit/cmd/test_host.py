@@ -28,6 +28,7 @@ from ghsched_nova.cmd import host
 from ghsched_nova.cmd import retire
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
@@ -132,6 +133,22 @@ class HostCommandTest(base.TestCase):
                          'policies of the guests say.\n'
                          'guests with a policy: 2, actions: 0, problems: 0, '
                          'control groups of others: 0\n', out)
+
+    def test_overlap_of_l3_ways_is_shown_and_is_no_drift(self):
+        self.call('reconcile')
+        guest = self.world.guests[0]
+        overlap = model.Problem(guest.domain.uuid, guest.group,
+                                'control group pqos has 3 ways of L3 0')
+        self.enterContext(mock.patch.object(
+            host.reconcile, 'look', lambda _place, _wanted: reconcile.Report(
+                overlaps=(overlap,))))
+        status, document = self.document('plan')
+        self.assertEqual(0, status)
+        self.assertEqual([{'guest': guest.domain.uuid, 'group': guest.group,
+                           'reason': overlap.reason}], document['overlaps'])
+        _status, out, _err = self.call('plan')
+        self.assertIn('| Ways of the L3', out)
+        self.assertIn(overlap.reason, out)
 
     def test_guests_that_are_capped_without_a_policy_are_counted_apart(self):
         self.config.write_text(self.config.read_text()

@@ -64,7 +64,7 @@ class AssignTest(base.TestCase):
                 self.assertFalse(mask & together)
                 self.assertFalse(mask & ~one.region)
                 together |= mask
-            rest = cache.rest(one, found)
+            rest = cache.remaining_ways(one, found, 0)
             self.assertFalse(rest & together)
             self.assertTrue(cache.is_whole(rest))
             self.assertEqual(one.mask & ~one.region, rest & ~one.region)
@@ -87,7 +87,46 @@ class AssignTest(base.TestCase):
                          cache.assign(a_cache(6), {'a': 2, 'b': 5}, {}))
 
     def test_no_guest_leaves_all_ways_to_all(self):
-        self.assertEqual(cache.span(12), cache.rest(a_cache(), {}))
+        self.assertEqual(cache.span(12),
+                         cache.remaining_ways(a_cache(), {}, 0))
+
+    @given(st.integers(0, 2 ** 20))
+    def test_longest_run_is_whole_and_no_run_is_longer(self, mask):
+        run = cache.longest_run(mask)
+        self.assertEqual(run, run & mask)
+        self.assertTrue(not mask or cache.is_whole(run))
+        self.assertEqual(max(map(len, f'{mask:b}'.split('0'))),
+                         run.bit_count())
+
+
+class ExclusiveTest(base.TestCase):
+    """Groups of somebody else that are exclusive."""
+
+    INFO = {'L3/cbm_mask': 'fff\n', 'L3/min_cbm_bits': '1\n',
+            'L3/shareable_bits': 'c00\n'}
+
+    def read(self, usage):
+        return ReadTest.read(self, self.INFO | {'L3/bit_usage': usage},
+                             'L3:0=fff;1=fff\n', [[0], [1]])
+
+    def test_ways_of_an_exclusive_group_are_no_guests(self):
+        found = self.read('0=XXSSSSSSSSSS;1=XXSSSSSSSSEE\n')
+        self.assertEqual({1: 3}, found.exclusive)
+        self.assertFalse(found.region & 0xc03)
+        self.assertEqual({}, self.read('0=XXSSSSSSSSSS;1=XX0000000000\n'
+                                       ).exclusive)
+
+    def test_rest_leaves_out_the_exclusive_ways_of_its_cache_alone(self):
+        found = self.read('0=XXSSSSSSSSSS;1=XXSSEESSSSSS\n')
+        self.assertEqual(0xfff, cache.remaining_ways(found, {}, 0))
+        self.assertEqual(0x03f, cache.remaining_ways(found, {}, 1))
+        mine = cache.assign(found, {'a': 2}, {})
+        self.assertEqual(0, mine['a'] & 0xcc0)
+        for domain in (0, 1):
+            rest = cache.remaining_ways(found, mine, domain)
+            self.assertTrue(cache.is_whole(rest))
+            self.assertFalse(rest & (mine['a'] | found.exclusive.get(
+                domain, 0)))
 
 
 class RegionTest(base.TestCase):

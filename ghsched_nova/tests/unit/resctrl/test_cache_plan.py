@@ -12,13 +12,18 @@
 
 """Ways of the L3 on emulated kernels: each guest's own, and what is left."""
 
+import contextlib
 from dataclasses import replace
+import errno
 from pathlib import Path
+import random
 import shutil
 import tempfile
+from unittest import mock
 
-
+from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
+from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -127,8 +132,10 @@ class ChangesTest(CacheTestCase):
                    in self.world.files.operations
                    if what == 'schemata' and text.startswith('L3:')]
         self.assertEqual('resctrl', written[0][0])   # the root group
+        groups = [group for group, _text in written]
+        first = min(map(groups.index, (self.group(0), self.group(2))))
         self.assertEqual({self.group(0), self.group(2)},
-                         {group for group, _text in written[-2:]})
+                         set(groups[first:]))
 
     def test_a_guest_without_room_has_a_problem(self):
         self.give(0, 18)
@@ -141,3 +148,147 @@ class ChangesTest(CacheTestCase):
 
     def test_a_host_that_has_too_few_ways_refuses(self):
         self.assertRaises(resolve.PolicyNotHeld, self.give, 0, 19)
+
+
+class MomentTest(CacheTestCase):
+    """After each single operation, whatever is killed in between."""
+
+    def watch(self):
+        """Note groups with threads that have ways of a settled guest."""
+        self.settled, self.found = {}, []
+        files = self.world.files
+        for name in ('write', 'make_directory'):
+            self.enterContext(mock.patch.object(
+                files, name, self.watched(getattr(files, name))))
+
+    def watched(self, method):
+        def watched(*arguments):
+            method(*arguments)
+            self.look(arguments)
+
+        return watched
+
+    def lines(self, group):
+        return self.world.schemata(group).values(self.cache.lines[0], 16)
+
+    def settle_all(self):
+        self.settled = {
+            guest.group: {domain: self.lines(guest.group)[domain]
+                          for domain in guest.ways}
+            for guest in self.world.guests if guest.ways}
+
+    def look(self, operation):
+        for name, masks in self.settled.items():
+            for other in ('', *self.world.groups()):
+                if other == name or other and not self.world.tasks(other):
+                    continue
+                found = self.lines(other)
+                self.found += [
+                    (operation, name, other) for domain, mask in masks.items()
+                    if mask == self.lines(name)[domain]
+                    and mask & found[domain]]
+
+    def test_newcomers_never_run_in_the_ways_of_a_settled_guest(self):
+        draw = random.Random(5)  # noqa: S311
+        for dialect in DIALECTS:
+            for ways in ((3, 0, 4), (2, 2, 0), (1, 0, 0)):
+                for moment in (None, *draw.sample(range(2, 12), 2)):
+                    with self.subTest(dialect, ways=ways, moment=moment):
+                        self.new_world(dialect, ways)
+                        self.settle()
+                        self.watch()
+                        self.settle_all()
+                        for number in (3, 4):
+                            self.world.add(number, draw.choice(
+                                ('ghsched', 'libvirt', 'libvirt-process')))
+                            self.give(number, draw.choice((0, 1, 2)))
+                        if moment is not None:
+                            self.world.files.kill_at(moment)
+                            with contextlib.suppress(KeyboardInterrupt):
+                                self.world.reconcile(cache=self.cache)
+                            self.world.files.before = lambda *_rest: None
+                        self.settle()
+                        self.assertEqual([], self.found)
+
+
+class OthersTest(CacheTestCase):
+    """Groups of somebody else."""
+
+    def reread(self):
+        """Take the caches from what the kernel shows now."""
+        with tempfile.TemporaryDirectory() as top:
+            emulated.write_tree(self.world.model, Path(top), world.SPEED)
+            self.cache = resctrl_host.read_host(
+                Path(top) / 'resctrl', Path(top) / 'sysfs',
+                resctrl_host.Told(cap='hard')).cache
+
+    def test_group_of_somebody_else_in_the_ways_of_a_guest_is_reported(self):
+        for dialect in DIALECTS:
+            with self.subTest(dialect):
+                self.new_world(dialect)
+                self.settle()
+                self.world.model.mkdir('/low_prio')
+                every = ';'.join(f'{domain}={self.cache.mask:x}'
+                                 for domain in sorted(self.cache.domains))
+                for line in self.cache.lines:
+                    self.world.model.write('/low_prio/schemata',
+                                           f'{line}:{every}\n')
+                for report in (self.settle(), self.world.look(
+                        cache=self.cache)):
+                    self.assertEqual((), report.actions)
+                    self.assertEqual(
+                        [self.group(0), self.group(2)],
+                        [problem.group for problem in report.overlaps])
+                    self.assertIn('control group low_prio has 3 ways of L3',
+                                  report.overlaps[0].reason)
+                self.world.model.rmdir('/low_prio')
+                self.assertEqual((), self.settle().overlaps)
+
+    def test_guests_find_room_beside_an_exclusive_group(self):
+        for dialect in ('intel', 'amd'):
+            with self.subTest(dialect):
+                self.new_world(dialect)
+                self.world.model.mkdir('/low_prio')
+                for name, mask in (('low_prio', 3), (
+                        '', self.cache.mask & ~3)):
+                    self.world.model.write(f'/{name}/schemata', (
+                        'L3:' + ';'.join(f'{domain}={mask:x}' for domain in
+                                         sorted(self.cache.domains)) + '\n'))
+                self.world.model.write('/low_prio/mode', 'exclusive\n')
+                self.reread()
+                self.assertEqual((), self.settle().overlaps)
+                self.assertEqual((), self.settle().actions)
+                self.assertEqual({3}, self.masks('low_prio'))
+                for group in ('', *map(self.group, range(3))):
+                    for node in (0, 1):
+                        self.assertFalse(any(
+                            mask & 3 for mask in self.masks(
+                                group, node=node)), group)
+
+    def test_refusal_on_one_cache_leaves_the_others_right(self):
+        self.new_world('intel', (0, 0, 4))
+        self.settle()
+        self.give(0, 3)
+        self.give(1, 2)
+        self.world.files.before = self.refuse
+        report = self.world.reconcile(cache=self.cache)
+        # The default group could not leave them on node 0.
+        refused = [problem for problem in report.problems
+                   if not problem.guest]
+        self.assertIn('the write was refused (line L3:0=', str(refused[0]))
+        self.assertEqual(
+            [self.world.guests[0].domain.uuid],
+            [problem.guest for problem in report.problems if problem.guest])
+        self.assertIn("the kernel's default group has 3 ways of L3 0 that the "
+                      'guest has to itself', report.problems[-1].reason)
+        rest = self.mask(node=1)
+        self.assertEqual(2, self.mask(self.group(1), node=1).bit_count())
+        self.assertFalse(rest & self.mask(self.group(1), node=1))
+        self.world.files.before = lambda *_operation: None
+        self.settle()
+        self.assertFalse(self.mask() & self.mask(self.group(0)))
+
+    def refuse(self, what, group, text):
+        if what == 'schemata' and text.startswith('L3:0=') and (
+                group == self.world.root.name):
+            raise OSError(errno.EINVAL, 'refused')

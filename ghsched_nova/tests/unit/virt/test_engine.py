@@ -68,6 +68,18 @@ class HostFactsTest(EngineTestCase):
         self.option('reserved_control_groups', 3)
         self.assertEqual(28, self.engine.describe().control_groups)
 
+    def test_overlap_of_l3_ways_that_lasts_is_logged_once(self):
+        overlap = model.Problem(
+            UUID.format(1), 'ghsched-' + UUID.format(1),
+            'control group pqos has 3 ways of L3 0 that the guest has to '
+            'itself')
+        text = 'does not have its ways of the L3 to itself: control group pqos'
+        for overlaps, times in (((overlap,), 1), ((overlap,), 1), ((), 1),
+                                ((overlap,), 2)):
+            self.call.return_value = reconcile.Report(overlaps=overlaps)
+            self.assertEqual((), self.reconcile([running()], []))
+            self.assertEqual(times, self.log.output.count(text))
+
     def test_distances_are_read_where_they_matter(self):
         self.option('sysfs_path', self.root)
         self.assertEqual({}, self.engine.distances())
