@@ -226,24 +226,22 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 
 
 def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
-    """The process of the vCPUs in a group; 0 unless it is just one.
+    """Return the process of the vCPUs in a group; 0 unless it is just one.
 
-    A thread of another guest may have been put there: the process must not
-    be another guest's by libvirt's files, nor by its own command line.
+    A thread of another guest, or of a QEMU that libvirt does not know, may
+    have been put there: the command line of the process must have the UUID.
     """
     found = {process for tid in tasks.vcpu_threads(tids, proc)
              for process in tasks.process_of(proc, tid)}
     number = decimals.decimal(found.pop() if len(found) == 1 else '')
-    if number is None or _is_of_another(proc, number, uuid):
-        return 0
-    return number
+    return number if number and _is_of(proc, number, uuid) else 0
 
 
-def _is_of_another(proc: Path, process: int, uuid: str) -> bool:
-    """Whether QEMU was started for a guest with another UUID."""
+def _is_of(proc: Path, process: int, uuid: str) -> bool:
+    """Whether QEMU was started for a guest, as libvirt does, by its UUID."""
     try:
         words = _read(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
-        return words[words.index('-uuid') + 1] != uuid
+        return words[words.index('-uuid') + 1] == uuid
     except (OSError, ValueError, IndexError):
         return False
 

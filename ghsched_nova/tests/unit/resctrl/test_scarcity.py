@@ -103,15 +103,33 @@ class ScarcityTest(base.TestCase):
         one, other = (guest.group for guest in made.guests)
         for path in made.run.iterdir():
             path.unlink()
-        for number, guest in enumerate(made.guests):
-            (made.proc / str(made.process(number)) / 'cmdline').write_text(
-                f'qemu\0-uuid\0{guest.domain.uuid}\0')
         for tid in made.tasks(one):
             made.model.write('/tasks', f'{tid}\n')
         made.model.write(f'/{one}/tasks', f'{made.process(1) + 1}\n')
         made.reconcile()
         self.assertIn(made.process(1) + 2, made.tasks(other))
         self.assertNotIn(made.process(1) + 2, made.tasks(one))
+
+    def test_process_of_an_unknown_qemu_is_not_taken_for_a_guest(self):
+        for words in ('qemu\0', 'qemu\0-uuid\0', '', None):
+            made = self.world('ghsched')
+            made.reconcile()
+            group = made.guests[0].group
+            (made.run / f'{made.guests[0].domain.name}.pid').unlink()
+            for tid in made.tasks(group):
+                made.model.write('/tasks', f'{tid}\n')
+            made.thread(9000, 9001, 'CPU 0/KVM')
+            made.thread(9000, 9002, 'CPU 1/KVM')
+            if words is not None:
+                (made.proc / '9000').mkdir(exist_ok=True)
+                (made.proc / '9000/cmdline').write_text(words)
+            made.model.write(f'/{group}/tasks', '9001\n')
+            made.model.mkdir('/others')
+            made.model.write('/others/tasks', '9002\n')
+            report = made.reconcile()
+            self.assertEqual({9002}, made.tasks('others'), words)
+            self.assertEqual([made.guests[0].domain.uuid],
+                             [one.guest for one in report.problems], words)
 
     def test_the_last_group_is_that_of_a_guest_with_a_promise(self):
         made = self.world(closids=2, kind=test_default_class.DefaultWorld)
