@@ -97,8 +97,12 @@ class Kernel:
         return ''
 
     def status(self):
+        """Return last_cmd_status with the names of threads for their ids.
+
+        Other numbers stay: a percentage or a range can equal an id.
+        """
         return re.sub(
-            r'\b\d+\b', lambda match: f'<{self.names[int(match[0])]}>'
+            r'(?<=task )\d+', lambda match: f'<{self.names[int(match[0])]}>'
             if int(match[0]) in self.names else match[0],
             self.read('info/last_cmd_status'))
 

@@ -19,6 +19,7 @@ info/last_cmd_status says, and the text of each file that operations change.
 import dataclasses
 import errno
 import gzip
+import importlib.util
 import json
 from pathlib import Path
 import re
@@ -31,6 +32,7 @@ from ghsched_nova.tests.unit.lab.emulator import test_kernel
 from ghsched_placement.tests import base
 
 VECTORS = Path(__file__).parent / 'vectors'
+RECORDER = Path(__file__).resolve().parents[5] / 'tools/record_vectors.py'
 #: Nodes of the machine that a sequence was recorded on, by its kind.
 NODES = {'amd': '0=0-1;1=2-3', 'intel-snc-cdp': '0=0-1;1=2-3'}
 
@@ -115,7 +117,7 @@ class Replay:
     def status(self):
         text = self.model.read('/info/last_cmd_status')
         for name, tid in self.names.items():
-            text = re.sub(rf'\b{tid}\b', f'<{name}>', text)
+            text = re.sub(rf'(?<=task ){tid}\b', f'<{name}>', text)
         return text
 
     def do(self, what, path, text):
@@ -151,3 +153,25 @@ class VectorsTest(base.TestCase):
             compared += replay.compared
         print(f'{compared} comparisons with kernels, no difference')
         self.assertTrue(compared >= 90000, compared)
+
+
+class RecorderTest(base.TestCase):
+
+    def test_status_names_threads_and_leaves_equal_numbers(self):
+        if not RECORDER.exists():
+            self.skipTest('there is no source tree')
+        spec = importlib.util.spec_from_file_location('recorder', RECORDER)
+        recorder = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(recorder)
+        kernel_of = object.__new__(recorder.Kernel)
+        kernel_of.names = {20: 'T1', 3: 'T2'}
+        for text, expected in (
+                ('No task 20\nError while processing task 20\n',
+                 'No task <T1>\nError while processing task <T1>\n'),
+                ('No task 203\n', 'No task 203\n'),
+                ('MB value 3 out of range [20,100]\n',) * 2,
+                ('Task list parsing error pid 20x\n',) * 2,
+                ('Invalid pid -3\n',) * 2,
+                ('No space on L3:20\n',) * 2):
+            kernel_of.read = {'info/last_cmd_status': text}.get
+            self.assertEqual(expected, kernel_of.status())
