@@ -10,12 +10,14 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Every percentage on every MPAM driver and width of its control.
+"""Every percentage on every dialect, MPAM driver and width of its control.
 
-What a driver shows is taken from the recorded tables alone
-(``tools/conversions``); the engine has asked the emulated kernel.
+What an MPAM driver shows is taken from the recorded tables alone
+(``tools/conversions``), and what another kernel shows from writing each
+percentage to it; the engine has asked the emulated kernel, or read info/.
 """
 
+import contextlib
 import dataclasses
 from pathlib import Path
 import tempfile
@@ -24,10 +26,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.lab.emulator import conversions
+from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement import names
@@ -37,7 +41,15 @@ from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 WIDTHS = range(4, 17)
+#: Each width is checked on these, by dialect and driver; no driver stands for
+#: that of the dialect.
+KINDS = (('mpam', ''), ('mpam', 'linux-unrounded'), ('nvidia', ''),
+         ('openeuler66', ''), ('openeuler510', ''))
 #: There are some 20,000 repairs.
+#: Dialects whose caps are rates: bytes per second that a value stands for,
+#: step of values (Documentation/filesystems/resctrl.rst, info/MB), and L3
+#: caches of a NUMA node, which share its bandwidth.
+RATES = {'amd': (10 ** 9 // 8, 1, 2), 'intel-mbps': (2 ** 20, 10, 1)}
 _MEMORY = '/dev/shm' if Path('/dev/shm').is_dir() else None  # noqa: S108
 
 
@@ -50,10 +62,28 @@ def machine_of(dialect, driver, bits):
 
 
 def shown(machine, line):
-    """Return the percentages that a line shows, as recorded."""
+    """Return the percentages that a line shows of 0 to 100, by the judge."""
     line = machine.line(line)
+    if not line.conversion:
+        return written_and_read(machine, line.name)
     return {value for value in conversions.table(
         line.conversion, line.bits).shown if value >= 0}
+
+
+def written_and_read(machine, line):
+    """Return what an emulated kernel shows of each percentage from 0 on."""
+    model = kernel.ResctrlModel(machine, emulated.NoThreads())
+
+    def read():
+        return schemata.read(model.read('/schemata')).values(line)
+
+    domain = min(read())
+    found = set()
+    for percent in range(101):
+        with contextlib.suppress(kernel.ResctrlError):
+            model.write('/schemata', f'{line}:{domain}={percent}\n')
+            found.add(read()[domain])
+    return found
 
 
 def is_usable(machine):
@@ -95,7 +125,8 @@ class EveryPercentageTest(base.TestCase):
                     self.check(held, *both)[role],
                     (machine.dialect, role, share))
 
-    def check_kind(self, dialect, driver=''):
+    def check_widths(self, kind):
+        dialect, driver = KINDS[kind]
         for bits in WIDTHS:
             machine = machine_of(dialect, driver, bits)
             if is_usable(machine):
@@ -107,19 +138,47 @@ class EveryPercentageTest(base.TestCase):
                 self.assertIn('without a cap', str(error))
 
     def test_percentage_on_linux_is_held_as_the_next_one_shown(self):
-        self.check_kind('mpam')
+        self.check_widths(0)
 
     def test_percentage_on_a_kernel_that_does_not_round_is_held_nearest(self):
-        self.check_kind('mpam', 'linux-unrounded')
+        self.check_widths(1)
 
     def test_percentage_on_nvidia_is_held_as_the_next_one_shown(self):
-        self.check_kind('nvidia')
+        self.check_widths(2)
 
     def test_percentage_on_openeuler_66_is_held_as_the_next_one_shown(self):
-        self.check_kind('openeuler66')
+        self.check_widths(3)
 
     def test_percentage_on_openeuler_510_is_held_as_the_next_one_shown(self):
-        self.check_kind('openeuler510')
+        self.check_widths(4)
+
+    def test_each_recorded_driver_is_checked_at_each_width(self):
+        checked = set()
+        for dialect, driver in KINDS:
+            machine = machine_of(dialect, driver, 8)
+            checked |= {line.conversion for line in machine.lines} - {''}
+        self.assertEqual(
+            checked, {driver for driver, _bits in conversions.tables()})
+
+    def test_percentage_on_each_dialect_is_held_as_the_next_one_shown(self):
+        rates = set()
+        for dialect in machines.DIALECTS:
+            machine = machines.build(dialect, emulated.NODES)
+            if machine.line(machine.cap).default == 100:
+                self.check_machine(machine)
+            else:
+                rates.add(dialect)
+        self.assertEqual(RATES.keys(), rates)
+
+    def test_percentage_on_a_dialect_with_rates_is_held_as_the_next_rate(self):
+        for dialect, (unit, step, caches) in RATES.items():
+            held = self.world(machines.build(dialect, emulated.NODES))
+            for share in range(1, 100):
+                asked = share * world.SPEED * 2 ** 20 / caches / 100
+                value = self.check(held, share, 0)['maximum']
+                self.assertEqual(0, value % step)
+                self.assertTrue((value - step) * unit < asked <= value * unit,
+                                (dialect, share, value))
 
 
 class SumsTest(base.TestCase):
