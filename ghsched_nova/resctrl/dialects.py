@@ -91,8 +91,8 @@ class Knob:
         follows from info/, see :mod:`ghsched_nova.resctrl.rounding`.
     :param lowest: lowest value that the kernel may show, where that is not
         ``minimum``.
-    :param measured: whether only the kernel itself can tell what it shows of
-        a written value, see :mod:`ghsched_nova.resctrl.measure`.
+    :param measured: whether what the kernel shows of a written value has to
+        be measured, see :mod:`ghsched_nova.resctrl.measure`.
     :param power: whether the default is the highest value, and a power of
         two that can be higher on a machine.
     :param feature: the word in info/MB/features after which the highest value

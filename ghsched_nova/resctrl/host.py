@@ -120,8 +120,7 @@ class ResctrlHost:
     :param burst_ratio: see :class:`Told`.
     :param scales: percentages that a line can show, by line; a line without
         one shows multiples of ``granularity``, or what was written.
-    :param unmeasured: lines of which :mod:`ghsched_nova.resctrl.measure` can
-        tell more.
+    :param unmeasured: lines whose scale can be measured, and has not been.
     """
 
     dialect: dialects.Dialect
@@ -427,7 +426,7 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
 def _unmeasured(dialect: dialects.Dialect, granularity: int,
                 readings: Mapping[str, rounding.Readings]
                 ) -> tuple[str, ...]:
-    """Return the lines whose scale only the kernel can tell, or can better.
+    """Return the lines whose scale has to be measured, or can be bettered so.
 
     With a granularity of 1 a mainline MPAM control holds each percentage.
     """

@@ -62,8 +62,8 @@ def measure(root: Path, lines: Sequence[str], domain: int,
 def _readings(files: fs.Files, group: Path, line: str,
               domain: int) -> rounding.Readings:
     fresh = _shown(files, group, line, domain)
-    # OLK-5.10 gives the value that was written last to the next group that
-    # any line of the resource is written to: let it be that of a new group.
+    # The next group that a line of the resource is written to gets the value
+    # that was written last here (OLK-5.10). End with that of a new group.
     order = range(101) if fresh else range(100, -1, -1)
     found: dict[int, int | None] = {}
     for percent in order:

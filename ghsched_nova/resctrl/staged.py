@@ -10,15 +10,15 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Lines that a kernel writes to a group beside the one that was named (pure).
+"""Writes of all lines of a resource, for kernels that need them (pure).
 
 OLK-5.10 keeps the values that were written last, one set for each domain of a
 resource, and a line that is written to a group also gives it the other lines
 of the resource as they are in this set
 (``resctrl_group_update_domain_ctrls()`` in arch/arm64/kernel/mpam): values of
-whichever group was written before. So when one line of a group is written,
-all lines of its resource are; then the set is that of the group. Two of them
-cannot be in one write (``duplicate domain``).
+whichever group was written before. So when one line of a group has to be
+written, all lines of its resource are written, and the set is that of the
+group afterwards. Two lines cannot be in one write (``duplicate domain``).
 
 A group that has just been made needs none of this: its values are what was
 written last.
@@ -44,8 +44,7 @@ _Values = dict[str, dict[int, str]]
 
 def completed(plan: model.Plan, actual: model.Actual,
               wanted: model.Wanted) -> model.Plan:
-    """Return a plan that writes all lines of a resource to a group, or none.
-    """
+    """Return a plan that writes all or no lines of a resource to a group."""
     if not wanted.staged:
         return plan
     fresh = {action.group for action in plan.actions
@@ -71,7 +70,7 @@ def completed(plan: model.Plan, actual: model.Actual,
 def _whole(first: model.Action, held: schemata.Schemata,
            writes: resolve.Writes,
            actions: Iterable[model.Action]) -> Iterator[model.Action]:
-    """Yield the writes of a resource, those that need no other value, too."""
+    """Yield a write of each line of a resource, also of right ones."""
     planned: _Values = {}
     reasons: dict[str, str] = {}
     for action in actions:

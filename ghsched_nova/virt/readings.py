@@ -78,14 +78,15 @@ class Readings:
             return self._lines
 
     def complete(self, host: resctrl_host.ResctrlHost) -> bool:
-        """Measure the lines that a host lacks; return whether that was done.
+        """Measure the lines that a host lacks; return whether all are known.
 
         A measurement that fails is logged, and not tried again for a while.
         """
-        known = self.known()
+        self.known()
         with self._lock:
-            if known is not self._lines:
-                return True     # by another thread, meanwhile
+            # Another thread may have measured since this host was read.
+            if self._lines.keys() >= set(host.unmeasured):
+                return True
             if (self._measure is None or not self._mount
                     or time.monotonic() < self._retry_at):
                 return False
@@ -153,7 +154,7 @@ def _checked(shown: object) -> rounding.Readings:
 
 
 def _mount(root: Path) -> str:
-    """Return what tells a mount of resctrl from all others; empty: none."""
+    """Return a text that no other mount of resctrl has; empty: no mount."""
     try:
         found = os.stat(root / 'info')
         return (f'{_BOOT_ID.read_text(encoding="ascii").strip()}/'

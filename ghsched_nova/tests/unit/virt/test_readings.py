@@ -54,6 +54,12 @@ class ReadingsTest(base.TestCase):
         self.assertEqual(both, self.readings().known())
         self.assertIn('measured what MB, MBMIN show', self.log.output)
 
+    def test_host_that_was_read_before_a_measurement_starts_no_second(self):
+        readings_ = self.readings()
+        self.assertTrue(readings_.complete(self.host))
+        self.assertTrue(readings_.complete(self.host))
+        self.assertEqual(1, len(self.measured))
+
     def test_another_mount_is_measured_again(self):
         first = self.readings()
         first.complete(self.host)
