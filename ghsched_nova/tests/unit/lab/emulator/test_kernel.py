@@ -250,6 +250,40 @@ class GroupTest(ModelTestCase):
         self.assertTrue(usage.startswith('1=' + 20 * 'H' + 8 * 'X' + ';'))
 
 
+class MpamCacheTest(base.TestCase):
+    """Cache portions of each machine with MPAM, as its driver sets them up.
+
+    mpam_resctrl_control_init() of mainline and mpam_resctrl_resource_init()
+    of OLK-6.6: arch_has_sparse_bitmasks is true, and shareable_bits are all.
+    """
+
+    def test_masks_of_each_mpam_machine_have_holes_and_are_shared(self):
+        checked = set()
+        for dialect in machines.DIALECTS:
+            machine = machines.build(dialect, '0=0-3;1=4-7')
+            line = machine.line('L3')
+            if dialect.startswith(('intel', 'amd')) or line is None:
+                continue
+            checked.add(dialect)
+            model = kernel.ResctrlModel(machine, FakeThreads())
+            model.mkdir('/a')
+            domain = min(machine.domains(line.scope))
+            model.write('/a/schemata', f'L3:{domain}=5\n')
+            self.assertIn('5', model.read('/a/schemata'), dialect)
+            self.assertEqual('1\n', model.read('/info/L3/sparse_masks'))
+            self.assertEqual(f'{line.maximum:x}\n',
+                             model.read('/info/L3/shareable_bits'))
+            usage = model.read('/info/L3/bit_usage').partition(';')[0]
+            self.assertLessEqual(set(usage.partition('=')[2]), {'X', 'H'})
+            error = self.assertRaises(kernel.ResctrlError, model.write,
+                                      '/a/mode', 'exclusive\n')
+            self.assertEqual(errno.EINVAL, error.number, dialect)
+        self.assertEqual(
+            {'mpam', 'mpam71', 'openeuler66', 'openeuler66-6bit',
+             'openeuler66-7bit', 'kunpeng950', 'nvidia', 'nvidia-vera'},
+            checked)
+
+
 class ExclusiveTest(ModelTestCase):
     dialect = 'intel'
 
