@@ -75,10 +75,17 @@ OPTS: list[cfg.Opt] = [
         help='Where sysfs is mounted. Used by nova-compute, to learn which '
              'cache belongs to which NUMA node.'),
     cfg.Opt(
-        'reserved_bandwidth', type=types.Dict(_percent), default={},
-        help='Percent of each NUMA node\'s memory bandwidth that is kept for '
-             'the host itself, as NODE:PERCENT,NODE:PERCENT. Nodes left out '
-             'keep nothing. Used by nova-compute.'),
+        'reserved_bandwidth', type=types.Dict(_percent),
+        default={tree.ELSEWHERE: tree.UNDELIVERED},
+        help='Percent of each NUMA node\'s theoretical memory bandwidth that '
+             'is not guaranteed to guests, as NODE:PERCENT,NODE:PERCENT: the '
+             'part that memory does not deliver and the part that the host '
+             'itself uses. * stands for the nodes left out; 0 percent if * '
+             'is left out too. Measured memory delivers about 80 percent of '
+             'its theoretical bandwidth, less with many writes: ghsched-bench '
+             'run loaded-latency measures it on a host. Nodes whose guests '
+             'hold more reserve only the part that guests leave. Used by '
+             'nova-compute.'),
     cfg.FloatOpt(
         'bandwidth_allocation_ratio', default=1.0, min=0.1, max=100.0,
         help='How many times over the bandwidth of a NUMA node may be '
@@ -443,12 +450,13 @@ def tree_config(section: Any) -> tree.Config:
     :raises ValueError: when a key of ``reserved_bandwidth`` is no NUMA node
         number.
     """
-    return tree.Config(reserved_bandwidth=by_node(section,
-                                                  'reserved_bandwidth'),
-                       allocation_ratio=section.bandwidth_allocation_ratio,
-                       # Where caps are counted, bursts are in them.
-                       bursts=by_node(section, 'bandwidth_bursts')
-                       if section.bandwidth_accounting == 'min' else {})
+    return tree.Config(
+        reserved_bandwidth=by_node(section, 'reserved_bandwidth'),
+        reserved_elsewhere=section.reserved_bandwidth.get(tree.ELSEWHERE, 0),
+        allocation_ratio=section.bandwidth_allocation_ratio,
+        # Where caps are counted, bursts are in them.
+        bursts=by_node(section, 'bandwidth_bursts')
+        if section.bandwidth_accounting == 'min' else {})
 
 
 def burst_limits(section: Any) -> burst.Limits:
@@ -492,12 +500,17 @@ def check(section: Any) -> None:
 
 
 def by_node(section: Any, option: str) -> dict[int, int]:
-    """An option of ``conf.ghsched`` that has a number for each NUMA node.
+    """Return the numbers of an option that has one for each NUMA node.
+
+    The number of the nodes left out (``*`` of ``reserved_bandwidth``) is not
+    returned.
 
     :raises ValueError: when a key of it is no NUMA node number.
     """
     found = {}
     for node, number in section[option].items():
+        if node == tree.ELSEWHERE and option == 'reserved_bandwidth':
+            continue
         if not str(node).isdecimal():
             raise ValueError(
                 f'[ghsched]{option}: {node!r} is no NUMA node number; write '

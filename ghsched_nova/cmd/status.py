@@ -23,6 +23,7 @@ from oslo_upgradecheck import upgradecheck
 
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import console
+from ghsched_nova.cmd import guaranteed
 from ghsched_nova.cmd import node
 from ghsched_placement import exits
 
@@ -51,6 +52,11 @@ def _check(judge: Callable[[checks.Facts], Iterator[checks.Check]]
     return check
 
 
+def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
+    files = _named(commands.options)
+    return result(guaranteed.check(node.read(files), node.options(files)))
+
+
 def _named(options: cfg.ConfigOpts) -> list[str] | None:
     """Files of the command line; None: nova-compute reads more than these.
 
@@ -70,6 +76,7 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = (
         ('Releases and configuration', _check(checks.services)),
         ('Placement', _check(checks.placement)),
+        ('Guaranteed bandwidth', _check_guaranteed),
         ('Compute host', _check(checks.compute)),
         ('Scheduler', _check(checks.scheduler)),
     )

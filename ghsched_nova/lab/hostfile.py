@@ -18,6 +18,7 @@ refused, with the file, the key and the reason; nothing is guessed.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -501,21 +502,31 @@ def _priority(entry: _Mapping, dialect: dialects.Dialect) -> int | None:
 
 
 def _tree_config(settings: _Mapping, nodes: frozenset[int]) -> tree.Config:
+    reserved = _by_node(settings, 'reserved_bandwidth',
+                        [*map(str, nodes), tree.ELSEWHERE],
+                        {tree.ELSEWHERE: tree.UNDELIVERED})
+    elsewhere = reserved.pop(tree.ELSEWHERE, 0)
+    bursts = _by_node(settings, 'bandwidth_bursts', [*map(str, nodes)], {})
     return tree.Config(
-        reserved_bandwidth=_by_node(settings, 'reserved_bandwidth', nodes),
+        reserved_bandwidth=_numbered(reserved), reserved_elsewhere=elsewhere,
         allocation_ratio=settings.take('bandwidth_allocation_ratio', _ratio,
                                        1.0),
-        bursts=_by_node(settings, 'bandwidth_bursts', nodes))
+        bursts=_numbered(bursts))
 
 
-def _by_node(settings: _Mapping, key: str,
-             nodes: frozenset[int]) -> dict[int, int]:
-    """Percent by host NUMA node."""
+def _by_node(settings: _Mapping, key: str, nodes: Collection[str],
+             default: Mapping[str, int]) -> dict[str, int]:
+    """Return percent by host NUMA node."""
     name = settings.name(key)
     found = {}
-    for node, value in _Mapping(name, settings.take(key, _any, {})).items():
-        if node not in map(str, nodes):
+    for node, value in _Mapping(name, settings.take(
+            key, _any, default)).items():
+        if node not in nodes:
             raise HostFileError(f'{name}.{node}: the host has no such NUMA '
                                 'node')
-        found[int(node)] = _percent(f'{name}.{node}', value)
+        found[node] = _percent(f'{name}.{node}', value)
     return found
+
+
+def _numbered(by_node: Mapping[str, int]) -> dict[int, int]:
+    return {int(node): percent for node, percent in by_node.items()}

@@ -104,7 +104,7 @@ def periods(snapshot: view.Snapshot,
         if len(row.nodes) != 1 or not config.bursts.get(row.nodes[0]):
             continue
         node, = row.nodes
-        usable = 100 - config.reserved_bandwidth.get(node, 0)
+        usable = 100 - config.reserved(node)
         pool = max(0, min(config.bursts[node], usable - row.guaranteed))
         found[node] = burst_record.Period(
             shares(snapshot.guests, node, row.capacity), pool,

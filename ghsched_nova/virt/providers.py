@@ -20,6 +20,7 @@ nothing.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 from nova import objects
@@ -66,6 +67,8 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
     current.update(_lost(provider_tree, root_uuid, host, usages))
     current.update(_stepped(provider_tree, root_uuid, host, holders))
+    current.update(_promised(provider_tree, root_uuid, host, config, usages,
+                             current))
     wanted = tree.desired(root_uuid, nodename, host, config, current,
                           _fewer(provider_tree, root_uuid, host, config,
                                  usages))
@@ -113,6 +116,24 @@ def _fewer(provider_tree: Any, root_uuid: str, host: HostDescription,
                 found[uuid, name] = tree.Current(
                     total=int(record['total']),
                     used=usages(uuid).get(name, 0))
+    return found
+
+
+def _promised(provider_tree: Any, root_uuid: str, host: HostDescription,
+              config: tree.Config, usages: Usages,
+              current: Mapping[str, tree.Current]
+              ) -> Mapping[str, tree.Current]:
+    """Return what is used of nodes that are to reserve more than they do."""
+    found = {}
+    for node in host.nodes:
+        uuid = names.numa_provider_uuid(root_uuid, node)
+        record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
+                  if provider_tree.exists(uuid) else None)
+        known = current.get(uuid, tree.Current())
+        if record and tree.free(record, 0) > tree.free(
+                tree.bandwidth(node, host, config, known), 0):
+            found[uuid] = dataclasses.replace(
+                known, used=usages(uuid).get(names.MEM_BW_PCT, 0))
     return found
 
 

@@ -12,6 +12,7 @@
 
 
 import dataclasses
+import math
 import struct
 
 from hypothesis import given
@@ -39,11 +40,46 @@ _GUARANTEES = st.one_of(
         lambda one: tuple(2 * value for value in sorted(one))))
 
 
-class DesiredTreeTest(base.TestCase):
+class TreeTestCase(base.TestCase):
 
     def desired(self, host=HOST, config=None, current=None):
         return tree.desired(ROOT, 'node1', host, config or tree.Config(),
                             current)
+
+
+class ReservedTest(TreeTestCase):
+
+    def test_nodes_left_out_reserve_the_percent_of_the_others(self):
+        config = tree.Config(reserved_bandwidth={0: 60},
+                             reserved_elsewhere=20, bursts={1: 90})
+        _root, node0, node1 = self.desired(config=config)
+        self.assertEqual([40, 0], [
+            tree.free(node.inventories[names.MEM_BW_PCT], 0)
+            for node in (node0, node1)])
+        self.assertEqual(80, node1.inventories[names.MEM_BW_BURST_PCT][
+            'total'])
+
+    @given(st.integers(0, 200), st.integers(0, 100),
+           st.floats(.5, 4).map(lambda ratio: round(ratio, 2)))
+    def test_reserved_bandwidth_is_at_most_what_guests_leave(
+            self, used, reserved, ratio):
+        uuid = names.numa_provider_uuid(ROOT, 0)
+        config = tree.Config(reserved_elsewhere=reserved,
+                             allocation_ratio=ratio)
+        _root, node, _other = self.desired(
+            config=config, current={uuid: tree.Current(used=used)})
+        record = node.inventories[names.MEM_BW_PCT]
+        capacity = tree.free(record, 0)
+        self.assertEqual(100, record['total'])
+        self.assertTrue(0 <= record['reserved'] <= reserved)
+        if used <= math.floor(100 * ratio):
+            self.assertGreaterEqual(capacity, used)
+        if record['reserved'] < reserved:
+            # One more would be less than what guests hold.
+            self.assertGreater(used, (99 - record['reserved']) * ratio)
+
+
+class DesiredTreeTest(TreeTestCase):
 
     def test_each_numa_node_is_a_child_with_a_whole_node_of_bandwidth(self):
         root, *nodes = self.desired()

@@ -128,6 +128,8 @@ class NovaTestCase(PatientWaits, base.TestCase):
                    sysfs_path=self.kernel.path,
                    memorytune_attributes='basic',
                    device_numa_renderer='expander', load_placement=False,
+                   # The whole node is guaranteed: round figures.
+                   reserved_bandwidth={'*': 0},
                    group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.notifications._Sub.wait_n',

@@ -9,11 +9,17 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
+from pathlib import Path
+import statistics
+
 from oslo_config import cfg
+import yaml
 
 from ghsched_nova import conf
 from ghsched_nova import privsep
 from ghsched_placement.tests import base
+
+CURVES = Path(__file__).parents[3] / 'etc' / 'ghsched' / 'curves'
 
 
 class ListedOptionsTest(base.TestCase):
@@ -69,6 +75,35 @@ class CheckedTest(base.TestCase):
                 self.section(f'[ghsched]\n{line}\n'))
             self.assertIn('[ghsched]' + line.split()[0], str(error))
             self.assertIn(words, str(error))
+
+    def test_reserved_bandwidth_of_the_nodes_left_out(self):
+        for text, reserved in (
+                ('', [20, 20]), ('reserved_bandwidth = 0:10', [10, 0]),
+                ('reserved_bandwidth =', [0, 0]),
+                ('reserved_bandwidth = *:0', [0, 0]),
+                ('reserved_bandwidth = 0:10,*:25', [10, 25])):
+            section = self.section(f'[ghsched]\n{text}\n')
+            conf.check(section)
+            config = conf.tree_config(section)
+            self.assertEqual(reserved, [config.reserved(node)
+                                        for node in range(2)], text)
+
+    def test_nodes_left_out_have_no_other_option(self):
+        for option in ('node_bandwidth', 'bandwidth_bursts'):
+            error = self.assertRaises(ValueError, conf.check, self.section(
+                f'[ghsched]\n{option} = *:10\n'))
+            self.assertIn("'*' is no NUMA node", str(error))
+
+    def test_default_is_what_the_shipped_curves_leave(self):
+        ends = []
+        for path in sorted(CURVES.iterdir()):
+            lines = yaml.safe_load(path.read_text())['points']
+            line = min(lines, key=lambda one: abs(one['writes'] - 0.2))
+            ends.append(max(use for use, _latency in line['latency']))
+        self.assertEqual(2, len(ends))
+        kept = conf.tree_config(self.section('')).reserved(0)
+        self.assertAlmostEqual(statistics.mean(ends), 1 - kept / 100,
+                               delta=.01)
 
     def test_what_is_right_is_passed(self):
         conf.check(self.section(''))

@@ -320,7 +320,8 @@ class PlaceTest(base.TestCase):
 
     def test_few_sockets_are_taken(self):
         with changed({'node: 0, vfs': 'node: 1, vfs',
-                      'reserved_bandwidth: {}': 'reserved_bandwidth: {1: 100}'
+                      "reserved_bandwidth: {'*': 20}":
+                      "reserved_bandwidth: {1: 100, '*': 20}"
                       }) as host:
             _, document = small('hw:numa_nodes=2', 'ghsched:mem_bw_min=10',
                                 host=host)

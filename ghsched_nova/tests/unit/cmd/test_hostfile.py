@@ -116,6 +116,16 @@ class LoadTest(LoadTestCase):
         self.assertEqual({1: 40}, host.tree_config.bursts)
         self.assertEqual(1.5, host.burst_ratio)
 
+    def test_reserved_bandwidth_has_the_default_of_nova_compute(self):
+        for section, reserved in (
+                ({}, 20), ({'reserved_bandwidth': {}}, 0),
+                ({'reserved_bandwidth': {'*': 25}}, 25),
+                ({'reserved_bandwidth': {1: 30, '*': 5}}, 30)):
+            host = self.load(changed(section, 'ghsched'))
+            self.assertEqual(reserved, host.tree_config.reserved(1), section)
+        self.refused(changed({'bandwidth_bursts': {'*': 5}}, 'ghsched'),
+                     'bandwidth_bursts.*: the host has no such')
+
     def test_hardware_with_fewer_lines(self):
         host = self.load(changed(['MB', 'MBMIN'], 'resctrl', 'lines'))
         self.assertEqual(['MB', 'MBMIN'],

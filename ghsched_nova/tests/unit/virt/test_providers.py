@@ -25,7 +25,8 @@ NODE = names.numa_provider_uuid(ROOT, 0)
 CONFIG = tree.Config(bursts={0: 40})
 
 
-class BurstsTest(base.TestCase):
+class NodeTestCase(base.TestCase):
+    """A host of one NUMA node, and what Placement has of it."""
 
     def setUp(self):
         super().setUp()
@@ -45,6 +46,36 @@ class BurstsTest(base.TestCase):
     def usages(self, uuid):
         self.asked += 1
         return self.used
+
+
+class ReservedTest(NodeTestCase):
+
+    KEPT = tree.Config(reserved_elsewhere=20)
+
+    def free(self, config):
+        return self.update(config=config)[names.MEM_BW_PCT]
+
+    def test_new_host_reserves_without_a_question(self):
+        for _ in range(2):
+            self.assertEqual(80, self.free(self.KEPT))
+        self.assertEqual(0, self.asked)
+
+    def test_more_is_reserved_as_guests_leave(self):
+        self.free(tree.Config())
+        for used, capacity in ((100, 100), (95, 95), (80, 80), (10, 80)):
+            self.used = {names.MEM_BW_PCT: used}
+            self.assertEqual(capacity, self.free(self.KEPT))
+        self.asked = 0
+        self.assertEqual(80, self.free(self.KEPT))
+        self.assertEqual(0, self.asked)
+
+    def test_less_is_reserved_without_a_question(self):
+        self.free(self.KEPT)
+        self.assertEqual(100, self.free(tree.Config()))
+        self.assertEqual(0, self.asked)
+
+
+class BurstsTest(NodeTestCase):
 
     def test_more_is_offered_without_a_question(self):
         self.assertEqual({names.MEM_BW_PCT: 60, names.MEM_BW_BURST_PCT: 40},

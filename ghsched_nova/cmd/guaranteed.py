@@ -1,0 +1,151 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Find NUMA nodes of which more is guaranteed than memory delivers."""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+import math
+from typing import Any
+from typing import NamedTuple
+
+from keystoneauth1 import exceptions
+from keystoneauth1 import loading
+from oslo_config import cfg
+
+from ghsched_nova.cmd import checks
+from ghsched_nova import placement_client
+from ghsched_placement import names
+from ghsched_placement import tree
+
+#: Seconds to wait for an answer where nova.conf has no [placement]timeout.
+ANSWER_TIMEOUT = 10
+#: NUMA nodes that are named, most allocated first.
+NAMED_NODES = 20
+
+_TITLE = 'guaranteed bandwidth'
+_GROUP = 'placement'
+
+
+class _Node(NamedTuple):
+    percent: int
+    name: str
+
+
+class _Session:
+    """The ``get`` of Nova's report client, by the credentials of a file."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+
+    def get(self, url: str, version: str) -> Any:
+        """Return the answer of Placement, whatever its status."""
+        return self._adapter.get(url, microversion=version, raise_exc=False)
+
+
+def connect(options: cfg.ConfigOpts
+            ) -> placement_client.PlacementClient | None:
+    """Return a client of Placement, or None without credentials.
+
+    :param options: with the configuration files read; ``[placement]`` is
+        that of Nova.
+    :raises keystoneauth1.exceptions.ClientException: when the section cannot
+        be used.
+    """
+    loading.register_auth_conf_options(options, _GROUP)
+    loading.register_session_conf_options(options, _GROUP)
+    loading.register_adapter_conf_options(options, _GROUP)
+    # Those of Nova.
+    options.set_default('service_type', 'placement', group=_GROUP)
+    options.set_default('valid_interfaces', ['internal', 'public'],
+                        group=_GROUP)
+    auth = loading.load_auth_from_conf_options(options, _GROUP)
+    if auth is None:
+        return None
+    session = loading.load_session_from_conf_options(options, _GROUP,
+                                                     auth=auth)
+    session.timeout = session.timeout or ANSWER_TIMEOUT
+    return placement_client.PlacementClient(_Session(
+        loading.load_adapter_from_conf_options(
+            options, _GROUP, session=session)))
+
+
+def check(facts: checks.Facts, options: cfg.ConfigOpts
+          ) -> Iterator[checks.Check]:
+    """Yield a warning with the NUMA nodes of which too much is guaranteed.
+
+    A compute host is skipped. Its own check would read the whole cloud.
+    """
+    if facts.compute and not facts.scheduler:
+        yield checks.Check(_TITLE, 'skipped',
+                           'a node of the control plane checks all hosts')
+        return
+    try:
+        client = connect(options)
+        if client is None:
+            yield checks.Check(_TITLE, 'skipped', 'nova.conf of this node has '
+                               'no credentials of Placement')
+            return
+        yield judge(client)
+    except (cfg.Error, exceptions.ClientException,
+            placement_client.PlacementError) as error:
+        yield checks.Check(_TITLE, 'warning', f'cannot read Placement: '
+                           f'{error}', 'run this where nova-api or '
+                           'nova-scheduler runs')
+
+
+def judge(client: placement_client.PlacementClient) -> checks.Check:
+    """Return the check of the guarantees that Placement has.
+
+    :raises PlacementError: when Placement cannot be asked.
+    """
+    found = sorted(_overfull(client), key=lambda one: (-one.percent,
+                                                       one.name))
+    if not found:
+        return checks.Check(_TITLE, 'ok', 'no NUMA node guarantees more than '
+                            f'{tree.DELIVERED} %')
+    text = ', '.join(f'{one.name} ({one.percent} %)'
+                     for one in found[:NAMED_NODES])
+    more = len(found) - NAMED_NODES
+    return checks.Check(
+        _TITLE, 'warning', f'memory delivers about {tree.DELIVERED} % of its '
+        f'theoretical bandwidth, more is guaranteed on {text}'
+        + (f' and {more} more' if more > 0 else ''),
+        'move guests away, or set [ghsched]reserved_bandwidth on these hosts '
+        'to what their memory does not deliver')
+
+
+def _overfull(client: placement_client.PlacementClient) -> Iterator[_Node]:
+    if not client.has_provider(names.NUMA_NODE_TRAIT):
+        return
+    for provider in client.get('/resource_providers', [
+            ('required', names.NUMA_NODE_TRAIT)])['resource_providers']:
+        percent = _guaranteed(client, provider['uuid'])
+        if percent > tree.DELIVERED:
+            yield _Node(percent, provider['name'])
+
+
+def _guaranteed(client: placement_client.PlacementClient, uuid: str) -> int:
+    """Return the percent of a node that is guaranteed, by its inventory.
+
+    An allocation ratio divides it. 0 for a provider that is gone by now.
+    """
+    try:
+        used = client.usages(uuid).get(names.MEM_BW_PCT, 0)
+        if used <= tree.DELIVERED:
+            return used
+        record = client.inventories(uuid)[names.MEM_BW_PCT]
+    except placement_client.PlacementError as error:
+        if error.code != HTTPStatus.NOT_FOUND:
+            raise
+        return 0
+    return math.ceil(used / record['allocation_ratio'])
