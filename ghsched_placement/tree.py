@@ -56,7 +56,7 @@ ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_TOPOLOGY'})
 WHOLE_NODE = 100
 
 #: Percent of it that no memory delivers. With a fifth of writes the published
-#: curves of etc/ghsched/curves end at 79 and 83 % (Mess, MICRO 2024).
+#: curves of the contention model end at 79 and 83 % (Mess, MICRO 2024).
 UNDELIVERED = 20
 DELIVERED = WHOLE_NODE - UNDELIVERED
 #: Stands for the NUMA nodes that an option leaves out.

@@ -30,6 +30,7 @@ from typing import TypeVar
 from ghsched_nova.lab.contention.machine import CONTROLS
 from ghsched_nova.lab.contention.machine import Machine
 from ghsched_nova.lab.contention.machine import MachineError
+from ghsched_nova.lab.contention import shipped
 from ghsched_nova.lab import documents
 from ghsched_nova.lab import host_pfs
 from ghsched_nova.resctrl import dialects
@@ -301,7 +302,10 @@ def _host(top: _Mapping) -> HostFile:
 def _machine(section: Any, name: str, nodes: Sequence[HostNode],
              resctrl: ResctrlHost,
              pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
-    """What the model of contention is told; the rest of it is known."""
+    """Return the machine of the contention model, None without the section.
+
+    Without a latency curve of its own it has the one closest to it.
+    """
     if section is None:
         return None
     entry = _Mapping('contention', section)
@@ -314,9 +318,11 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
                   for node in nodes],
         'controls': resctrl.capabilities() & set(CONTROLS)}
     try:
-        return Machine.from_mapping(dict(entry.items()) | known)
+        machine = Machine.from_mapping(dict(entry.items()) | known)
     except MachineError as error:
         raise HostFileError(f'contention.{error}') from None
+    return machine if machine.curve else replace(
+        machine, curve=shipped.closest(resctrl.dialect.name))
 
 
 def _refused(name: str, _value: Any) -> None:

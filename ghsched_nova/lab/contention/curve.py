@@ -14,8 +14,10 @@
 
 A curve has the latency of an access by the utilisation of the memory, over
 that of an idle machine, for one or several parts of writes. It says how it
-came to be, as every figure of the model does. A machine without one is taken
-for a queue (M/M/1, :mod:`ghsched_nova.lab.contention.queueing`), which is far
+came to be, as every figure of the model does. A host file without one gets the
+published curve closest to the host
+(:mod:`ghsched_nova.lab.contention.shipped`). Without any curve a machine is a
+queue (M/M/1, :mod:`ghsched_nova.lab.contention.queueing`), which is far
 steeper than any machine that was measured.
 """
 

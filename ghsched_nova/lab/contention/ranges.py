@@ -32,18 +32,20 @@ from ghsched_nova.lab.contention.machine import Machine
 from ghsched_nova.lab.contention.workload import REFERENCE
 from ghsched_nova.lab.contention.workload import Workload
 
-#: Lowest and highest value, by parameter. ``far_mb`` is 36, 50 or 90 GB/s by
-#: source; 30 % for a near node is a lower bound (NUMA-ICON, CLK 2024); the
-#: far latency comes of redis over the loop-back device; packets at 100 to
-#: 150 thousand requests a second are 17 to 50 MB/s, and the line rate over 80
-#: VFs is 78.
+#: Lowest and highest value, by parameter. ``capacity_mb`` is four channels of
+#: DDR4-2666 to DDR5-4800, because the memory of the machine was not
+#: published; ``far_mb`` is 36, 50 or 90 GB/s by source; 30 % for a near node
+#: is a lower bound (NUMA-ICON, CLK 2024); the far latency comes of redis over
+#: the loop-back device; packets at 100 to 150 thousand requests a second are
+#: 17 to 50 MB/s, and the line rate over 80 VFs is 78.
 RANGES: Mapping[str, tuple[float, float]] = {
-    'far_mb': (36000.0, 90000.0), 'near_latency': (1.1, 1.5),
-    'far_latency': (1.3, 2.2), 'dma_mb': (17.0, 78.125),
+    'capacity_mb': (85312.0, 153600.0), 'far_mb': (36000.0, 90000.0),
+    'near_latency': (1.1, 1.5), 'far_latency': (1.3, 2.2),
+    'dma_mb': (17.0, 78.125),
 }
 
-#: Part by which p99 grows with the latency of memory: 27 % of a request in
-#: memory stalls at least, and all of it at most.
+#: Part by which p99 grows with the latency of memory, below saturation: 27 %
+#: of a request in memory stalls at least, and all of it at most.
 ELASTICITY = (0.24, 1.0)
 
 #: What the published line without control may have been.
@@ -68,8 +70,11 @@ class Range:
     over_static: tuple[float, ...]
 
     @property
-    def chance(self) -> float:
-        """Part of the draws that reach :data:`GOAL`."""
+    def part_at_goal(self) -> float:
+        """Part of the draws that reach :data:`GOAL`, which is no probability.
+
+        The ranges and the choice of the curve are assumptions.
+        """
         return sum(one >= GOAL for one in self.by_latency) / len(
             self.by_latency)
 

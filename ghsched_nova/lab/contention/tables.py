@@ -178,7 +178,7 @@ def render_ranges(machine: Machine,
         return (name, _BASELINES[baseline],
                 *(_spread(values, digits) for values, digits in (
                     (found.densities, 0), (found.by_latency, 0),
-                    (found.over_static, 2))), f'{found.chance:.0%}')
+                    (found.over_static, 2))), f'{found.part_at_goal:.0%}')
 
     choices = [(name, [curve]) for name, curve in curves.items()]
     rows = [row(name, chosen, baseline) for baseline in ranges.BASELINES
@@ -187,7 +187,8 @@ def render_ranges(machine: Machine,
         f'{machine.name} with ghsched at 5, 50 and 95 % of {count} draws '
         '(simulated)',
         ('Latency curve', 'Baseline', 'Density', 'By latency alone',
-         'Over the best static bind', f'Chance of {ranges.GOAL}'), rows))
+         'Over the best static bind',
+         f'Part of the draws that reach {ranges.GOAL}'), rows))
 
 
 _BASELINES = {'none': 'anywhere', 'static': 'bound'}

@@ -673,7 +673,7 @@ class CommandTest(base.TestCase):
         self.assertEqual(2, text.count('| kunpeng920, none '))
         other = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 'x')
         other.write_text(pathlib.Path(file).read_text().replace(
-            'value: 338', 'value: 339'))
+            'value: 573.2', 'value: 574.2'))
         status, _text, err = self.run_plan(*asked, str(other))
         self.assertEqual(2, status)
         self.assertIn('two machines are called kunpeng920', err)

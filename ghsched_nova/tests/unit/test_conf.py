@@ -9,17 +9,15 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-from pathlib import Path
 import statistics
 
 from oslo_config import cfg
 import yaml
 
 from ghsched_nova import conf
+from ghsched_nova.lab.contention import shipped
 from ghsched_nova import privsep
 from ghsched_placement.tests import base
-
-CURVES = Path(__file__).parents[3] / 'etc' / 'ghsched' / 'curves'
 
 
 class ListedOptionsTest(base.TestCase):
@@ -96,7 +94,7 @@ class CheckedTest(base.TestCase):
 
     def test_default_is_what_the_shipped_curves_leave(self):
         ends = []
-        for path in sorted(CURVES.iterdir()):
+        for path in sorted(shipped.DIRECTORY.iterdir()):
             lines = yaml.safe_load(path.read_text())['points']
             line = min(lines, key=lambda one: abs(one['writes'] - 0.2))
             ends.append(max(use for use, _latency in line['latency']))

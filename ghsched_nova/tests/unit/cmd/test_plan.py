@@ -188,7 +188,7 @@ class DensityTest(base.TestCase):
         curves = found.report.curves
         self.assertEqual(['none', 'static', 'ghsched'],
                          [curve.scenario for curve in curves])
-        self.assertEqual([52, 48], [found.report.ratios[place].line
+        self.assertEqual([60, 48], [found.report.ratios[place].line
                                     for place in (0, 1)])
         self.assertEqual(
             {('kunpeng920', 'demand_mb'), ('kunpeng920', 'far_latency'),

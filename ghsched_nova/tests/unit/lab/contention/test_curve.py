@@ -24,29 +24,24 @@ from hypothesis import strategies as st
 from ghsched_nova.lab.contention import curve
 from ghsched_nova.lab.contention import queueing
 from ghsched_nova.lab.contention import ranges
-from ghsched_nova.lab import documents
+from ghsched_nova.lab.contention import shipped
 from ghsched_nova.lab import hostfile
 from ghsched_placement.tests import base
 
-SHIPPED = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'curves'
+HOSTS = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'hosts'
 #: Figures of github.com/bsc-mem/Mess-simulator, memory_curve, up to the
 #: highest bandwidth: GB/s and ns by part of writes.
 PUBLISHED = json.loads(
     (Path(__file__).parent / 'mess.json').read_text(encoding='utf-8'))
 
 
-def shipped(name):
-    return curve.LatencyCurve.from_mapping(
-        documents.load(str(SHIPPED / f'{name}.yaml')))
-
-
 class ShippedTest(base.TestCase):
 
     def test_each_names_its_source_and_is_held_to_it(self):
         self.assertEqual(set(PUBLISHED),
-                         {path.stem for path in SHIPPED.iterdir()})
+                         {path.stem for path in shipped.DIRECTORY.iterdir()})
         for name, known in PUBLISHED.items():
-            found = shipped(name)
+            found = shipped.load(name)
             self.assertEqual('published', found.basis)
             self.assertIn('Mess', found.source)
             for writes, points in known['published'].items():
@@ -61,7 +56,7 @@ class ShippedTest(base.TestCase):
                 ('mess-graviton3', 0.0, (1.02, 1.08, 1.18, 1.36)),
                 ('mess-graviton3', 0.2, (1.05, 1.14, 1.36, 1.79)),
                 ('mess-skylake', 0.22, (1.08, 1.18, 1.29, 1.83))):
-            found = shipped(name)
+            found = shipped.load(name)
             for utilisation, latency in zip((0.1, 0.3, 0.5, 0.7), expected,
                                             strict=True):
                 self.assertLess(abs(found.latency(utilisation, writes)
@@ -102,7 +97,7 @@ class LatencyTest(base.TestCase):
         self.assertEqual(queueing.BUSIEST, queueing.busy_as(1.0, None))
 
     def test_between_parts_of_writes(self):
-        found = shipped('mess-graviton3')
+        found = shipped.load('mess-graviton3')
         low, middle, high = (found.latency(0.7, writes)
                              for writes in (0.0, 0.1, 0.2))
         self.assertAlmostEqual((low + high) / 2, middle)
@@ -137,17 +132,18 @@ class RangesTest(base.TestCase):
 
     def test_a_draw_is_in_its_ranges_and_says_the_same_again(self):
         machine = hostfile.load(
-            str(SHIPPED.parent / 'hosts' / 'kunpeng920.yaml')).contention
-        choices = [None, shipped('mess-skylake')]
+            str(HOSTS / 'kunpeng920.yaml')).contention
+        choices = [None, shipped.load('mess-skylake')]
         one, again = (
             ranges.drawn(machine, random.Random(3), choices)  # noqa: S311
             for _time in range(2))
+        self.assertNotEqual(machine['capacity_mb'], one['capacity_mb'])
         for name, (low, high) in ranges.RANGES.items():
             self.assertTrue(low <= one[name] <= high)
         self.assertIn(one.curve, choices)
         self.assertEqual(one, again)
         found = ranges.draw(machine, choices, 1, baselines=['static'])
-        self.assertIn(found.chance, (0.0, 1.0))
+        self.assertIn(found.part_at_goal, (0.0, 1.0))
         self.assertLessEqual(found.densities[0], found.by_latency[0])
 
     def test_nearest_rank(self):
