@@ -32,6 +32,8 @@ import time
 
 #: Seconds that one test may take.
 TEST_TIMEOUT_S = 160
+#: Program that runs tests by name.
+RUN_TESTS = pathlib.Path(__file__).with_name('run_tests.py')
 #: Options of "git apply" for the tests of a patch and for the rest of it.
 TESTS = '--include=nova/tests/*'
 REST = '--exclude=nova/tests/*'
@@ -94,17 +96,21 @@ class Tree:
             ['git', 'apply', '--check', str(patch)], cwd=self.path,
             check=False, capture_output=True).returncode == 0
 
-    def changed_tests(self) -> list[str]:
-        """Return the tests that were added or changed, in order."""
+    def changed_tests(self) -> dict[str, bool]:
+        """Return the tests that were added or changed, in order.
+
+        :returns: whether a test was added, by its name.
+        """
         self.git('add', '-A', 'nova/tests')
-        found = []
+        found = {}
         for name in self.git('diff', '--cached', '--name-only').split():
             if re.search(r'/test_\w+\.py$', name):
                 before = dict(_tests_in(self._committed(name)))
                 now = _tests_in((self.path / name).read_text())
                 module = name.removesuffix('.py').replace('/', '.')
-                found += [f'{module}.{test}' for test, text in now
-                          if before.get(test) != text]
+                found.update({f'{module}.{test}': test not in before
+                              for test, text in now
+                              if before.get(test) != text})
         return found
 
     def _committed(self, name: str) -> str:
@@ -119,7 +125,7 @@ class Tree:
         A module that cannot be imported counts as one failed test.
         """
         result = subprocess.run(
-            [python, '-W', 'ignore', '-m', 'testtools.run', *tests],
+            [python, '-W', 'ignore', str(RUN_TESTS), *tests],
             cwd=self.path, check=False, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={
                 **os.environ, 'PYTHONPATH': str(self.path),
@@ -162,7 +168,8 @@ def check(tree: Tree, patch: pathlib.Path, with_modules: bool) -> Row:
         return Row(name, f'no: for {releases[1]}' if releases else 'no',
                    is_good=bool(releases))
     tree.apply(patch, TESTS)
-    tests = tree.changed_tests()
+    changed = tree.changed_tests()
+    tests = list(changed)
     red = tree.run(sys.executable, tests)
     tree.apply(patch, REST)
     if with_modules:
@@ -171,7 +178,7 @@ def check(tree: Tree, patch: pathlib.Path, with_modules: bool) -> Row:
     green = tree.run(sys.executable, tests)
     tree.reset()
     # Each module that the patch adds tests to has to notice the defect.
-    missed = ({_module(test) for test in tests if not with_modules}
+    missed = ({_module(test) for test, is_added in changed.items() if is_added}
               - {_module(test) for test in red.failed})
     return Row(name, 'yes', str(red), str(green),
                bool(red.failed and not missed and not green.failed
