@@ -39,6 +39,7 @@ import types
 from typing import Any
 from typing import TypeAlias
 
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova.compute import api as compute_api
 from nova.compute import resource_tracker
 from nova.compute import rpcapi as compute_rpcapi
@@ -65,6 +66,7 @@ from nova.scheduler import request_filter
 from nova.scheduler import utils as scheduler_utils
 from nova import service
 from nova.virt import hardware
+from openstack import exceptions as sdk_exceptions
 from oslo_concurrency import lockutils
 from oslo_limit import exception as limit_exceptions
 from oslo_log import log as logging
@@ -925,8 +927,16 @@ def saved_as_it_is(instance: Any) -> Iterator[None]:
         del instance.save
 
 
+#: Errors of :func:`placement_client` where Placement or Keystone is down.
+PLACEMENT_DOWN = (ksa_exceptions.ClientException,
+                  sdk_exceptions.SDKException)
+
+
 def placement_client() -> Any:
-    """The client that nova-scheduler and nova-compute share per process."""
+    """Return the client that nova-scheduler and nova-compute share.
+
+    :raises: one of :data:`PLACEMENT_DOWN`.
+    """
     return report.report_client_singleton()
 
 

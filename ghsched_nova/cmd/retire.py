@@ -16,10 +16,13 @@
 import argparse
 from collections.abc import Iterator
 from collections.abc import Sequence
+import logging
 import os
 from pathlib import Path
 import sys
 from typing import Any
+
+from keystoneauth1 import exceptions
 
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import server_set
@@ -30,6 +33,9 @@ from ghsched_placement import exits
 from ghsched_placement import retire
 
 _OURS = 'ghsched.'
+
+_UNREACHED = ('Placement does not answer, or Keystone on the way to it; see '
+              '[placement] in nova.conf')
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -67,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
                 retire.carry_out(client, step)
     except retire.PlacementError as error:
         raise domains.HostError(str(error)) from error
+    except exceptions.ClientException as error:
+        raise domains.HostError(_UNREACHED) from error
     return _remove_groups(Path(section.resctrl_path), arguments.dry_run)
 
 
@@ -80,13 +88,17 @@ def configure(files: Sequence[str] | None, dry_run: bool) -> tuple[Any, Any]:
     except server_set.NotHere as error:
         raise domains.HostError(str(error)) from error
     from ghsched_nova import compat
+    logging.getLogger('keystoneauth').setLevel(logging.ERROR)
     options = compat.config()
     if options.compute_driver.startswith(_OURS) and not dry_run:
         raise domains.HostError(
             f'compute_driver = {options.compute_driver} is still in '
             'nova.conf; stop nova-compute and put the stock driver there '
             '(libvirt.LibvirtDriver) first')
-    return compat.placement_client(), options.ghsched
+    try:
+        return compat.placement_client(), options.ghsched
+    except compat.PLACEMENT_DOWN as error:
+        raise domains.HostError(_UNREACHED) from error
 
 
 def _guests(found: Sequence[desired.Running]) -> Iterator[str]:

@@ -36,6 +36,11 @@ from ghsched_placement import exits
 from ghsched_placement import policy as policies
 
 
+#: Seconds to wait for an answer of Placement, and of Keystone on the way to
+#: it, where nova.conf has no ``[placement]timeout``.
+PLACEMENT_TIMEOUT_S = 10
+
+
 class NotHere(Exception):  # noqa: N818
     """This is no place to run the command; says what is missing."""
 
@@ -199,6 +204,9 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
     except Exception as error:
         # Of the transport_url, which has many ways to be wrong.
         raise NotHere(f'nova.conf cannot be used: {error}') from error
+    # Nova has none; a command ends where Placement or Keystone are silent.
+    nova_conf.CONF.set_default('timeout', PLACEMENT_TIMEOUT_S,
+                               group='placement')
     return nova_conf.CONF
 
 

@@ -14,6 +14,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import logging
 from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -22,6 +23,10 @@ from osc_lib import exceptions
 
 #: Seconds to connect to a service, and seconds to wait for its answer.
 TIMEOUT_S = (5, 60)
+
+#: Seconds to connect, and to wait, for what openstacksdk asks by itself:
+#: tokens, versions of the services, and servers and flavors by name.
+SESSION_TIMEOUT_S = (5, 10)
 
 #: Seconds to wait for what nova-api asks nova-compute over the message bus.
 HOST_TIMEOUT_S = 5
@@ -36,6 +41,23 @@ _DOWN = (502, 503, 504)
 _UNREACHED = (ksa_exceptions.ConnectionError, ksa_exceptions.DiscoveryFailure,
               sdk_exceptions.NotSupported,
               sdk_exceptions.ServiceDiscoveryException)
+
+
+def limit_waiting(connection: Any,
+                  limit: tuple[int, int] | None = None) -> None:
+    """Give the session of a connection a time limit.
+
+    A limit that the user has set stays (``api_timeout`` of clouds.yaml).
+
+    :param connection: of openstacksdk.
+    :param limit: as :data:`SESSION_TIMEOUT_S`, which is the default.
+    """
+    # It repeats what the error says; --debug still shows it.
+    identity = logging.getLogger('keystoneauth')
+    if not identity.isEnabledFor(logging.DEBUG):
+        identity.setLevel(logging.ERROR)
+    if connection.session.timeout is None:
+        connection.session.timeout = limit or SESSION_TIMEOUT_S
 
 
 class Unreachable(exceptions.CommandError):

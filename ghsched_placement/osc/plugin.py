@@ -14,20 +14,16 @@
 """
 
 import argparse
-import logging
 from typing import Any
 
 from ghsched_placement.osc import client
+from ghsched_placement.osc import http
 
 API_NAME = 'ghsched'
 API_VERSION_OPTION = 'os_ghsched_api_version'
 DEFAULT_API_VERSION = '1'
 #: The commands are the entry points of ``openstack.ghsched.v1``.
 API_VERSIONS = ('1',)
-
-#: Seconds to wait for Keystone and for what openstacksdk asks by itself,
-#: unless the user has set a timeout (``api_timeout`` of clouds.yaml).
-SESSION_TIMEOUT_S = 60.0
 
 
 def make_client(instance: Any) -> client.Client:
@@ -36,14 +32,8 @@ def make_client(instance: Any) -> client.Client:
     :param instance: osc_lib's ClientManager; it has read clouds.yaml, the
         environment and the command line.
     """
-    # It repeats what the error says, twice; --debug still shows it.
-    discovery = logging.getLogger('keystoneauth.discover')
-    if not discovery.isEnabledFor(logging.DEBUG):
-        discovery.setLevel(logging.ERROR)
-    connection = instance.sdk_connection
-    if connection.session.timeout is None:
-        connection.session.timeout = SESSION_TIMEOUT_S
-    return client.Client(connection)
+    http.limit_waiting(instance.sdk_connection)
+    return client.Client(instance.sdk_connection)
 
 
 def build_option_parser(

@@ -22,6 +22,7 @@ import os
 from typing import Any
 from typing import TypeVar
 
+from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import connect as openstack_connect
 from openstack import exceptions
 from osc_lib import exceptions as osc_exceptions
@@ -29,6 +30,7 @@ from osc_lib import exceptions as osc_exceptions
 from ghsched_nova.lab.bench import density
 from ghsched_nova.lab.bench import errors
 from ghsched_placement import load
+from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
 
 _T = TypeVar('_T')
@@ -157,18 +159,27 @@ class Cloud:
 
 
 def connect(name: str, order: Order) -> Cloud:
-    """A cloud of clouds.yaml, or that of the environment.
+    """Return a cloud of clouds.yaml, or that of the environment.
 
     :param name: empty for the environment's.
-    :raises BenchError: when none is configured.
+    :raises BenchError: when none is configured, or it does not answer.
     """
-    return Cloud(_asked(lambda: openstack_connect(cloud=name or None)), order)
+    connection = _asked(lambda: openstack_connect(cloud=name or None))
+    http.limit_waiting(connection, http.TIMEOUT_S)
+    try:
+        # Asks Keystone, and Nova for its versions.
+        with http.reached(connection, 'compute'):
+            connection.compute    # noqa: B018
+    except http.Unreachable as error:
+        raise errors.BenchError(str(error)) from error
+    return Cloud(connection, order)
 
 
 def _asked(ask: Callable[[], _T]) -> _T:
     try:
         return ask()
-    except exceptions.SDKException as error:
+    except (exceptions.SDKException,
+            ksa_exceptions.ClientException) as error:
         raise errors.BenchError(f'the cloud: {error}') from error
 
 

@@ -69,6 +69,9 @@ def read(client: Reader, path: str, gone: bool = False) -> Any:
     """
     try:
         answer = client.get(path, microversion=MICROVERSION)
+    except exceptions.ConnectionError as error:
+        raise PlannerError(f'Placement does not answer: GET {path}'
+                           ) from error
     except exceptions.ClientException as error:
         raise PlannerError(f'Placement: GET {path}: {error}') from error
     if gone and answer.status_code == 404:

@@ -13,8 +13,10 @@
 """What ``ghsched plan`` is told: hosts, a cloud and flavors."""
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 from dataclasses import dataclass
 import re
 from typing import Any
@@ -35,8 +37,8 @@ _COPIES = re.compile(r'(?P<path>.+)\*(?P<count>[1-9][0-9]{0,4})')
 _NO_COPIES = re.compile(r'.+\*[0-9]*')
 _SUFFIXES = ('.yaml', '.yml', '.json')
 
-_NO_SDK = ("a cloud is read with the package openstacksdk, which is not "
-           "installed; pip install 'ghsched[plan]' brings it")
+_NO_SDK = ('a cloud is read with openstacksdk and osc-lib, and there is no '
+           "module {}; pip install 'ghsched[plan]' brings both")
 
 
 @dataclass(frozen=True)
@@ -197,46 +199,63 @@ def _of_file(path: str) -> list[Flavor]:
 
 
 def connect(cloud: str) -> Any:
-    """A connection of openstacksdk.
+    """Return a connection of openstacksdk whose requests have a time limit.
 
     :param cloud: name in clouds.yaml, or ``envvars``.
     :raises PlannerError: when there is none, or no openstacksdk.
     """
     try:
         import openstack
-    except ImportError:
-        raise PlannerError(_NO_SDK) from None
+
+        from ghsched_placement.osc import http
+    except ImportError as error:
+        raise PlannerError(_NO_SDK.format(error.name)) from None
     try:
-        return openstack.connect(cloud=cloud)
+        connection = openstack.connect(cloud=cloud)
+        http.limit_waiting(connection)
     except Exception as error:
         raise PlannerError(f'the cloud {cloud}: {error}') from error
+    return connection
+
+
+@contextlib.contextmanager
+def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
+    """Raise one sentence where a service of a cloud cannot be read.
+
+    :param subject: first words of the sentence, where the service answers.
+    :raises PlannerError: when the service does not answer, or refuses.
+    """
+    from ghsched_placement.osc import http
+
+    try:
+        with http.reached(connection, service):
+            yield
+    except http.Unreachable as error:
+        raise PlannerError(str(error)) from error
+    except Exception as error:
+        raise PlannerError(f'{subject}: {error}') from error
 
 
 def placement(connection: Any) -> Reader:
-    """The cloud's Placement.
+    """Return a client of the cloud's Placement.
 
     :raises PlannerError: when it cannot be found, or the user is refused.
     """
-    try:
+    with _reached(connection, 'placement', 'Placement'):
         found: Reader = connection.placement
-        return found
-    except Exception as error:
-        raise PlannerError(f'Placement: {error}') from error
+    return found
 
 
 def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
     """Return CPUs and memory of NUMA nodes, by UUID of the compute node.
 
-    :returns: empty where Nova does not let the user read them, and without
-        python-openstackclient.
+    :returns: empty where Nova does not let the user read them.
     """
-    try:
-        from osc_lib import exceptions
+    from osc_lib import exceptions
 
-        from ghsched_placement.osc import client as clients
-        from ghsched_placement.osc import node_rooms
-    except ImportError:
-        return {}
+    from ghsched_placement.osc import client as clients
+    from ghsched_placement.osc import node_rooms
+
     client = clients.Client(connection)
     try:
         return node_rooms.read(client, client.hosts(),
@@ -246,10 +265,8 @@ def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
 
 
 def _of_cloud(connection: Any, name: str) -> Flavor:
-    try:
+    with _reached(connection, 'compute', f'flavor {name}'):
         found = connection.compute.find_flavor(name, get_extra_specs=True)
-    except Exception as error:
-        raise PlannerError(f'flavor {name}: {error}') from error
     if found is None:
         raise PlannerError(f'flavor {name}: the cloud has none of that name')
     return Flavor(

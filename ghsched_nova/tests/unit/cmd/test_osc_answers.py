@@ -137,10 +137,10 @@ class OutageTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.multiple(
-            http, TIMEOUT_S=(1, 1), HOST_TIMEOUT_S=1))
+            http, TIMEOUT_S=(1, 1), HOST_TIMEOUT_S=1,
+            SESSION_TIMEOUT_S=(1, 1)))
         self.enterContext(mock.patch.multiple(
             client, ACTION_TIMEOUT_S=(1, 1)))
-        self.enterContext(mock.patch.multiple(plugin, SESSION_TIMEOUT_S=1.0))
         warnings.simplefilter('ignore')
 
     def server(self, answer):
