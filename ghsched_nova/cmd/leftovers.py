@@ -12,7 +12,7 @@
 
 """What a node still has of ghsched, for a cloud that goes back to stock Nova.
 
-:func:`read` looks at configuration files, processes and resctrl;
+:func:`read` looks at configuration files, processes, units and resctrl;
 :func:`checks_of` says what to remove, in this order (pure).
 """
 
@@ -21,11 +21,13 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
+import itertools
 import os
 from pathlib import Path
 import re
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import node
 from ghsched_nova.resctrl import naming
 
@@ -40,6 +42,15 @@ SERVICES = ('ghsched-nova-scheduler', 'ghsched-nova-compute',
 
 #: Files beside nova.conf of which a line may need ghsched.
 PASTE = 'api-paste.ini'
+
+#: Directory of units that an admin makes or changes.
+_UNITS = 'etc/systemd/system'
+
+#: Files of ghsched on a node, outside the Python environment.
+_FILES = ('etc/nova/rootwrap.d/ghsched*', 'usr/share/nova/rootwrap/ghsched*')
+
+#: Files of ghsched in ``[DEFAULT]state_path``.
+_STATE_FILES = 'ghsched-*.json'
 
 _REMEDIES = {
     'compute_driver': 'put libvirt.LibvirtDriver there, see "ghsched-host '
@@ -62,19 +73,28 @@ class Traces:
     :param lines: file and line of each that needs ghsched.
     :param programs: names of programs of ghsched that run.
     :param groups: control groups of ghsched in resctrl.
+    :param units: files of systemd that name a program of ghsched.
+    :param state: other files of ghsched.
     """
 
     files: tuple[str, ...] = ()
     lines: tuple[tuple[str, str], ...] = ()
     programs: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
 
 
 def checks_of(traces: Traces) -> tuple[checks.Check, ...]:
     """Return a warning for each thing that is left, or one that all is gone.
     """
     found = [*map(_of_line, traces.lines),
-             *map(_of_program, traces.programs)]
+             *map(_of_program, traces.programs),
+             *(checks.Check('unit of systemd', 'warning', unit,
+                            f'rm {unit}; systemctl daemon-reload')
+               for unit in traces.units),
+             *(checks.Check('file', 'warning', file, f'rm {file}')
+               for file in traces.state)]
     if traces.groups:
         found.append(checks.Check(
             'control groups', 'warning', ', '.join(traces.groups),
@@ -106,11 +126,13 @@ def _of_program(name: str) -> checks.Check:
 # -- the node -----------------------------------------------------------------
 
 
-def read(files: Sequence[str] | None, proc: Path = Path('/proc')) -> Traces:
+def read(files: Sequence[str] | None, proc: Path = Path('/proc'),
+         top: Path = Path('/')) -> Traces:
     """Return what is left on this node.
 
     :param files: of configuration; None: what nova-compute reads, and
         api-paste.ini beside.
+    :param top: directory of the node's own files.
     :raises oslo_config.cfg.Error: when one cannot be read.
     """
     options = node.options(files)
@@ -122,7 +144,11 @@ def read(files: Sequence[str] | None, proc: Path = Path('/proc')) -> Traces:
         tuple((str(path), line) for path in found
               for line in lines_of(path.read_text(errors='replace'))),
         tuple(sorted(set(_programs(proc)))),
-        tuple(_groups(Path(options.ghsched.resctrl_path))))
+        tuple(_groups(Path(options.ghsched.resctrl_path))),
+        tuple(_units(top / _UNITS)),
+        tuple(map(str, sorted(itertools.chain(
+            configured.state_path(files).glob(_STATE_FILES),
+            *map(top.glob, _FILES))))))
 
 
 def lines_of(text: str) -> Iterator[str]:
@@ -151,6 +177,18 @@ def _programs(proc: Path) -> Iterator[str]:
                                     SERVICES)
                 if name:
                     yield name
+
+
+def _units(directory: Path) -> Iterator[str]:
+    """Yield units and drop-ins with a line that names a program of ghsched."""
+    for path in sorted({*directory.glob('*.service'),
+                        *directory.glob('*.service.d/*.conf')}):
+        # A masked unit is a link to /dev/null; one may be gone by now.
+        with contextlib.suppress(OSError):
+            if any(service in line for service in SERVICES
+                   for line in path.read_text(errors='replace').splitlines()
+                   if not _COMMENT.match(line)):
+                yield str(path)
 
 
 def _groups(root: Path) -> Iterable[str]:

@@ -34,8 +34,14 @@ from ghsched_nova.cmd import leftovers
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
+from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.virt import burst_use
+from ghsched_nova.virt import readings
 from ghsched_placement.tests import base
+
+TREE = Path(__file__).parents[4]
+GOING_BACK = TREE / 'doc' / 'source' / 'admin' / 'going-back.rst'
 
 #: A node with all services, and nothing wrong.
 GOOD = checks.Facts(
@@ -322,6 +328,11 @@ node_bandwidth = 0:100
 resctrl_path = {top}/resctrl
 """
 
+BARE_CONF = """\
+[DEFAULT]
+state_path = {top}
+"""
+
 PASTE = """\
 [composite:openstack_compute_api_v21]
 keystone = cors authtoken keystonecontext ghsched osapi_compute_app_v21
@@ -349,7 +360,13 @@ class LeftoversTest(base.TestCase):
 
     def found(self):
         return leftovers.checks_of(leftovers.read(
-            [str(self.top / 'nova.conf')], self.proc))
+            [str(self.top / 'nova.conf')], self.proc, self.top))
+
+    def stop_all(self):
+        """Remove control groups and programs of ghsched."""
+        for name in ('ghsched-default', 'mon_groups/ghsched-u'):
+            os.rmdir(self.top / 'resctrl' / name)
+        (self.proc / '1' / 'cmdline').write_text('nova-scheduler\0')
 
     def test_node_of_ghsched_names_all_that_is_to_be_removed(self):
         self.write(NOVA_CONF, PASTE)
@@ -370,14 +387,57 @@ class LeftoversTest(base.TestCase):
                       [one.remedy for one in found])
 
     def test_node_that_has_gone_back_has_nothing(self):
-        self.write('[DEFAULT]\nlog_dir = /var/log/ghsched\n'
+        self.write(BARE_CONF + 'log_dir = /var/log/ghsched\n'
                    f'[libvirt]\nx = {self.top}\n', '[filter:cors]\n')
-        for name in ('ghsched-default', 'mon_groups/ghsched-u'):
-            os.rmdir(self.top / 'resctrl' / name)
-        (self.proc / '1' / 'cmdline').write_text('nova-scheduler\0')
+        self.stop_all()
         found, = self.found()
         self.assertEqual('ok', found.status)
         self.assertIn('nothing of ghsched is left', found.text)
+
+    def test_each_file_that_the_manual_has_copied_is_named(self):
+        self.write(BARE_CONF, '')
+        self.stop_all()
+        page = GOING_BACK.read_text()
+        for directory, target in (
+                ('etc/ghsched/systemd', 'etc/systemd/system'),
+                ('etc/nova/rootwrap.d', 'etc/nova/rootwrap.d')):
+            for source in (TREE / directory).rglob('*'):
+                if source.is_dir():
+                    continue
+                name = source.relative_to(TREE / directory)
+                copy = self.top / target / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_text(source.read_text())
+                with self.subTest(file=str(name)):
+                    found, = self.found()
+                    self.assertEqual(('warning', str(copy)),
+                                     (found.status, found.text))
+                    self.assertIn(f'rm {copy}', found.remedy)
+                    self.assertIn(f'/{target}/{name}', page)
+                copy.unlink()
+
+    def test_each_file_that_nova_compute_keeps_is_named(self):
+        self.write(BARE_CONF, '')
+        self.stop_all()
+        page = GOING_BACK.read_text()
+        for name in (burst_use.FILE, readings.FILE, repair_metrics.FILE):
+            (self.top / name).touch()
+            found, = self.found()
+            self.assertEqual(str(self.top / name), found.text)
+            self.assertIn(name, page)
+            (self.top / name).unlink()
+
+    def test_unit_of_another_program_is_not_named(self):
+        self.write(BARE_CONF, '')
+        self.stop_all()
+        units = self.top / 'etc/systemd/system'
+        units.mkdir(parents=True)
+        (units / 'nova-compute.service').write_text(
+            '# not ghsched-nova-compute\n[Service]\n'
+            'ExecStart=/usr/bin/nova-compute\n')
+        (units / 'masked.service').symlink_to('/dev/null')
+        found, = self.found()
+        self.assertEqual('ok', found.status)
 
     def test_command_ends_with_1_while_something_is_left(self):
         self.write(NOVA_CONF, PASTE)
