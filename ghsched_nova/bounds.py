@@ -107,7 +107,8 @@ class Checked:
         :raises Refused: when an argument is out of its bounds.
         """
         if len(args) != len(self.checks):
-            raise Refused(f'{len(args)} arguments, not {len(self.checks)}')
+            raise Refused(f'{self.name}: got {len(args)} arguments, expected '
+                          f'{len(self.checks)}')
         budget = iter(range(MAX_VALUES))
         for (name, check), value in zip(self.checks.items(), args,
                                         strict=True):
@@ -172,7 +173,7 @@ def _one_of(allowed: Sequence[object]) -> _Check:
         _spend(budget)
         if not any(type(value) is type(one) and value == one
                    for one in allowed):
-            raise Refused(f'{reprlib.repr(value)} is none of '
+            raise Refused(f'{reprlib.repr(value)} is not one of '
                           f'{", ".join(map(str, allowed))}')
     return check
 
@@ -193,7 +194,8 @@ def _fields(checks: Sequence[_Check]) -> _Check:
     def check(value: object, budget: _Budget) -> None:
         values = _sequence(value, budget)
         if len(values) != len(checks):
-            raise Refused(f'{len(values)} values, not {len(checks)}')
+            raise Refused(f'got {len(values)} values, expected '
+                          f'{len(checks)}')
         for one, each in zip(values, checks, strict=True):
             each(one, budget)
     return check

@@ -182,4 +182,5 @@ def check_process(value: tuple[str, int]) -> None:
     name, process = value
     if qemu.process_of(run_path(), name) != process:
         raise bounds.Refused(
-            f'process {process} is not that of domain {name} in {run_path()}')
+            f'process {process} does not run domain {name}, according to '
+            f'{run_path()}')

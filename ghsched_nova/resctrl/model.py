@@ -337,7 +337,8 @@ def check(wanted: Wanted) -> None:
         _check_guest(guest)
     for name in wanted.removable:
         if not naming.is_guests(name):
-            raise ValueError(f'{name!r} is no group of guests')
+            raise ValueError(f'{name!r} is not the name of a group of '
+                             'guests')
     _check_cache(wanted.cache)
     _check_values({line: {0: value}
                    for line, value in wanted.others.items()})
@@ -347,13 +348,13 @@ def check(wanted: Wanted) -> None:
 
 def _check_guest(guest: Guest) -> None:
     if guest.maker not in ('ghsched', 'libvirt', 'libvirt-process'):
-        raise ValueError(f'{guest.maker!r} makes no groups')
+        raise ValueError(f'{guest.maker!r} is not a maker of control groups')
     if not guest.vcpus or min(guest.vcpus) < 0:
         raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
     if guest.devices and min(guest.devices) < 0:
-        raise ValueError(f'{min(guest.devices)} is no IOMMU group')
+        raise ValueError(f'{min(guest.devices)} is not an IOMMU group')
     if guest.shared and not naming.is_shared(guest.shared):
-        raise ValueError(f'{guest.shared!r} is no group that is shared')
+        raise ValueError(f'{guest.shared!r} is not the name of a shared group')
     _check_values(guest.desired)
     _check_values({'L3': dict(guest.ways)})
 

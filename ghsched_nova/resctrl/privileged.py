@@ -54,8 +54,8 @@ def _check_root(root: str) -> None:
     found = kernel_files.file_system(root)
     if found not in cfg.CONF.ghsched.resctrl_magic:
         raise fs.GroupError(
-            f'the file system is none of resctrl (its type is {found:#x}); '
-            'is it still mounted?', root)
+            f'is not on a resctrl file system (type {found:#x}); is resctrl '
+            'still mounted?', root)
 
 
 def _check_run_path(run_path: str) -> None:

@@ -225,9 +225,9 @@ class Feed:
             self._since[look.cell] = newest
         if ahead and not self._ahead.get(look.cell):
             LOG.warning(
-                'ghsched: cell %(cell)s: reports of %(count)d compute nodes '
-                'are later than the time of the database, for example of '
-                '%(uuid)s: check the clocks of nova-conductor and of the '
+                'ghsched: cell %(cell)s: %(count)d compute nodes (such as '
+                '%(uuid)s) have reports with a time in the future of the '
+                'database; check the clocks of nova-conductor and of the '
                 'database', {'cell': look.cell, 'count': len(ahead),
                              'uuid': min(ahead)})
         self._ahead[look.cell] = frozenset(ahead)
@@ -259,7 +259,7 @@ def read(cell: str, report: Mapping[str, Any]) -> Row:
     cells = [_data(one) for one in _data(document)['cells']
              ] if document is not None else []
     if len(cells) > MAX_NODES:
-        raise ValueError(f'{len(cells)} NUMA nodes')
+        raise ValueError(f'{len(cells)} NUMA nodes (at most {MAX_NODES})')
     devices = _devices(_document(report, 'pci_stats'))
     nodes = tuple(_room(one, report, devices) for one in cells)
     return Row(uuid=report['uuid'], name=report['host'], cell=cell,
@@ -275,7 +275,8 @@ def _document(report: Mapping[str, Any], column: str) -> Any:
     if not text:
         return None
     if len(text) > MAX_TEXT:
-        raise ValueError(f'{column} has {len(text)} characters')
+        raise ValueError(f'column {column} has {len(text)} characters (at '
+                         f'most {MAX_TEXT})')
     return json.loads(text)
 
 
@@ -290,7 +291,7 @@ def _ratio(value: object) -> float:
         return 1.0
     if not isinstance(value, float | int) or not 0 < value <= MAX_NUMBER or (
             not math.isfinite(value)):
-        raise ValueError(f'an allocation ratio of {value!r}')
+        raise ValueError(f'{value!r} is not a valid allocation ratio')
     return float(value)
 
 

@@ -63,7 +63,7 @@ def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
     process = qemu.process_of(privsep.run_path(), name)
     if process is None or not (_PROC / str(process) / 'task'
                                / str(tid)).is_dir():
-        raise bounds.Refused(f'thread {tid} is none of domain {name}')
+        raise bounds.Refused(f'thread {tid} does not belong to domain {name}')
     vcpus = (qemu.vcpu_threads(privsep.run_path(), name)
              if kind == 'vcpu' else None)
     role = (Role(kind, number) if (vcpus or {}).get(number) == tid
@@ -84,9 +84,11 @@ def _check_class(value: tuple[str, int, int, int, int]) -> None:
     if scheduler not in (*_NUMBERS, DEADLINE):
         raise bounds.Refused(f'{scheduler} is not a scheduling class')
     if bool(priority) != (scheduler in REALTIME):
-        raise bounds.Refused(f'{scheduler} with priority {priority}')
+        raise bounds.Refused(f'class {scheduler} cannot have priority '
+                             f'{priority}')
     if all(times) != any(times) or bool(times[0]) != (scheduler == DEADLINE):
-        raise bounds.Refused(f'{scheduler} with the times {times}')
+        raise bounds.Refused(f'class {scheduler} cannot have the times '
+                             f'{times}')
     if priority > section.realtime_priority_max:
         raise bounds.Refused(
             f'priority {priority} is above [ghsched]realtime_priority_max in '

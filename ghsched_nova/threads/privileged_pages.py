@@ -65,8 +65,9 @@ def _check_piece(value: tuple[int, int, int]) -> None:
     first, last, size = value
     if (size & (size - 1) or first % size or last % size
             or not 0 < last - first <= max(PIECE, size)):
-        raise bounds.Refused(f'{first:#x} to {last:#x} is no piece of pages '
-                             f'of {size} bytes')
+        raise bounds.Refused(
+            f'addresses {first:#x} to {last:#x} are not whole pages of {size} '
+            'bytes, or too many')
 
 
 _Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_piece]

@@ -101,8 +101,9 @@ class Readings:
             self._lines = {**self._lines, **found}
             self._failure = ''
             self._write()
-        LOG.info('ghsched: measured what %(lines)s show of written '
-                 'percentages', {'lines': ', '.join(found)})
+        LOG.info('ghsched: measured which percentage the kernel shows for '
+                 'each one that is written, in the lines %(lines)s',
+                 {'lines': ', '.join(found)})
         return True
 
     def _fail(self, error: Exception) -> None:
@@ -111,9 +112,10 @@ class Readings:
         if failure != self._failure:
             self._failure = failure
             LOG.warning(
-                'ghsched: cannot measure what the kernel shows of written '
-                'percentages, so caps and guarantees can be a few percent '
-                'low until it can be: %(error)s', {'error': failure})
+                'ghsched: cannot measure which percentage the kernel shows '
+                'for each one that is written; caps and guarantees may be a '
+                'few percent too low, retrying in %(seconds)d s: %(error)s',
+                {'seconds': RETRY_S, 'error': failure})
 
     def _read(self, mount: str) -> _Known:
         if self._path is None:
@@ -149,7 +151,8 @@ def _checked(shown: object) -> rounding.Readings:
     if not (isinstance(shown, list) and len(shown) == 101 and all(
             one is None or isinstance(one, int) and 0 <= one <= 100
             for one in shown)):
-        raise ValueError(f'{str(shown)[:60]} is not what a line shows')
+        raise ValueError(f'{str(shown)[:60]} is not a list of 101 '
+                         'percentages')
     return tuple(shown)
 
 

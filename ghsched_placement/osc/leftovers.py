@@ -79,8 +79,8 @@ class ListLeftovers(base.Lister):
                 found += look(client)
                 read.append(service)
             except _ABSENT as error:
-                self.log.warning('%s was not read: %s', service,
-                                 base.said(error))
+                self.log.warning('cannot list what is left in %s: %s',
+                                 service, base.said(error))
         self.status = exits.FOUND if found else exits.DONE
         self.nothing = ('Nothing of ghsched is left in '
                         f'{", ".join(read[:-1])} and {read[-1]}.')

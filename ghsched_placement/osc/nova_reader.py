@@ -96,8 +96,9 @@ class _Silence:
         if first:
             LOG.warning(
                 'nova-compute does not answer within %d s for server %s%s: '
-                'what only the host knows is missing. Are nova-compute and '
-                'the message bus up?', http.HOST_TIMEOUT_S, server,
+                'values that only the host reports are missing. Are '
+                'nova-compute and the message bus up?',
+                http.HOST_TIMEOUT_S, server,
                 f' on {host}' if host else '')
 
     def end(self) -> None:

@@ -113,9 +113,10 @@ def look(client: clients.Client, record: Mapping[str, Any],
         return Guest(host, server.policy, nodes)
     report = client.diagnostics(server.uuid, server.host)
     if report is None:
-        warn('What is effective is not known: the host does not report it')
+        warn('Effective values are not known: the host does not report '
+             'them')
     elif report.problem or not report.runs:
-        warn('What is effective is not known: %s',
+        warn('Effective values are not known: %s',
              report.problem or 'the server does not run')
     allocated, held = _allocated(client, server, host, warn)
     return Guest(host, server.policy, nodes, allocated, report, held)
@@ -135,7 +136,7 @@ def _allocated(client: clients.Client, server: Server, host: str | None,
     try:
         (on,), held = client.hosts([host]), client.held(server.uuid)
     except http.Unreachable as error:
-        warn('What is allocated is not known: %s', error)
+        warn('Allocated values are not known: %s', error)
         return None, None
     return (audit.bandwidth_by_node(on, held),
             node_classes.held_by_node(on, held))

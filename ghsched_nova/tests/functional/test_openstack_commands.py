@@ -254,7 +254,7 @@ class ServerTest(openstack_base.CommandTestCase):
             with fixtures.FakeLogger() as log:
                 row, = self.told(server.ShowServerBandwidth, made['id'])
         self.assertEqual((30, None), (row['Min (%)'], row['Allocated (%)']))
-        self.assertIn('What is allocated is not known: Placement does not '
+        self.assertIn('Allocated values are not known: Placement does not '
                       'answer', log.output)
 
     def test_a_server_without_a_policy(self):
@@ -500,8 +500,8 @@ class LeftoversTest(openstack_base.CommandTestCase):
     def left(self):
         with fixtures.FakeLogger() as log:
             status, rows = self.outcome(leftovers.ListLeftovers)
-        self.assertIn('Keystone was not read: does not answer', log.output)
-        self.assertIn('Glance was not read: does not answer', log.output)
+        self.assertIn('is left in Keystone: does not answer', log.output)
+        self.assertIn('is left in Glance: does not answer', log.output)
         return status, rows
 
     def test_cloud_of_ghsched_lists_each_kind_of_thing(self):

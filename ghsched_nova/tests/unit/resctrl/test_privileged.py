@@ -68,7 +68,7 @@ class PrivilegedTest(base.TestCase):
         for root, run_path, kind, words in (
                 (Path('/tmp/evil'), run, 0x7655821, 'resctrl_path is /sys'),
                 (ROOT, Path('/tmp'), 0x7655821, 'libvirt_run_path is /run'),
-                (ROOT, run, 0xef53, 'its type is 0xef53')):
+                (ROOT, run, 0xef53, '(type 0xef53)')):
             self.type.return_value = kind
             with (mock.patch.object(reconcile, 'reconcile') as call,
                   mock.patch.object(fs, 'remove_group') as remove):

@@ -219,10 +219,10 @@ class PrivilegedTest(ThreadsTestCase):
         thread = self.threads()[MAIN]
         for wanted, words in (
                 (Scheduling('fifo', 11), 'above [ghsched]realtime_priority_m'),
-                (Scheduling('fifo'), 'with priority 0'),
-                (Scheduling('other', 5), 'with priority 5'),
-                (Scheduling('other', None, 1, 2, 3), 'with the times'),
-                (Scheduling('deadline', None, 1, 0, 3), 'with the times'),
+                (Scheduling('fifo'), 'have priority 0'),
+                (Scheduling('other', 5), 'have priority 5'),
+                (Scheduling('other', None, 1, 2, 3), 'have the times'),
+                (Scheduling('deadline', None, 1, 0, 3), 'have the times'),
                 (Scheduling('deadline', None, 1, 2, 3), 'deadline_guests is'),
                 (Scheduling('ext'), 'is not a scheduling class')):
             self.assertIn(words, self.refused(MAIN, wanted, thread))
