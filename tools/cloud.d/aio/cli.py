@@ -90,12 +90,18 @@ def up_with(settings: Settings, hosts: tuple[ComputeHost, ...]) -> None:
         if one.host not in hosts:
             # A host with other hardware is another host: it is booted.
             step(f'take down {one.host.name}', lambda one=one: host_down(one))
-    gone = {one.name for one in settings.hosts} - {one.name for one in hosts}
+    before = settings.hosts
+    gone = {one.name for one in before} - {one.name for one in hosts}
     settings.save_hosts(hosts)
     up(settings)
     for name in sorted(gone):
-        step(f'give up {name}',
-             lambda name=name: catalog.forget_host(settings, name))
+        try:
+            step(f'give up {name}',
+                 lambda name=name: catalog.forget_host(settings, name))
+        except CloudError:
+            # The next "up" refuses it again, or has the host again.
+            settings.save_hosts(before)
+            raise
         number = name.rpartition('-')[2]
         shutil.rmtree(settings.state / f'nova-{number}', ignore_errors=True)
 
