@@ -12,16 +12,21 @@
 
 """Each resource class of NUMA nodes in all answers to operators."""
 
+import dataclasses
 import json
 
 import ddt
 
 from ghsched_placement import audit
+from ghsched_placement import capacity as capacities
 from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
 from ghsched_placement import fitting
+from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import lack
 from ghsched_placement import names
+from ghsched_placement import node_room
+from ghsched_placement.node_room import NodeRoom
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import host
 from ghsched_placement.osc import node_classes
@@ -180,6 +185,78 @@ class ClassTest(base.TestCase):
             found = audit.audit(on, [wrong], {'u': held})
             self.assertIn(str(AMOUNTS[kind]),
                           ' '.join(one.text for one in found))
+
+
+#: A guest node, and a host node that lacks one thing for it.
+ROOMS = {
+    node_room.CPUS: (GuestNode(shared=3, memory=64),
+                     NodeRoom(0, cpus=4, vcpus_used=2, memory=512)),
+    node_room.DEDICATED: (GuestNode(pinned=3, memory=64),
+                          NodeRoom(0, dedicated=4, dedicated_used=2,
+                                   memory=512)),
+    node_room.MEMORY: (GuestNode(shared=1, memory=64),
+                       NodeRoom(0, cpus=4, memory=512, memory_used=510)),
+}
+
+#: Column of "capacity show" and field of "host show" with what is left.
+ROOM_FREE = {
+    node_room.CPUS: ('vCPUs Free', 'vcpus_free'),
+    node_room.DEDICATED: ('Dedicated CPUs Free', 'dedicated_cpus_free'),
+    node_room.MEMORY: ('Memory Free (MiB)', 'memory_free_mb')}
+
+
+@ddt.ddt
+class RoomTest(base.TestCase):
+    """CPUs and memory, which are no resource classes of a NUMA node."""
+
+    def host(self, kind, second):
+        """Return a host whose node 0 lacks a kind of resource.
+
+        :param second: whether node 1 has more of it.
+        """
+        room = ROOMS[kind][1]
+        other = NodeRoom(1, cpus=8, dedicated=8, memory=4096)
+        return capacities.with_rooms(
+            clouds.host(clouds.node(0), clouds.node(1)),
+            [room, other if second else dataclasses.replace(room, node=1)])
+
+    def verdict(self, kind, second):
+        return fitting.check(self.host(kind, second), fitting.Wish(
+            policies.parse(sample_flavors.flavor('mem_bw_min'), 1, 1), 1,
+            needs=(ROOMS[kind][0],)))
+
+    def test_each_kind_that_a_node_can_be_short_of_is_here(self):
+        found = {
+            one.resource for guest, room in ROOMS.values()
+            for one in dataclasses.replace(
+                room, cpus=0, dedicated=0, memory=0).shortages(
+                    GuestNode(shared=1, pinned=1, memory=1))}
+        self.assertEqual(ROOMS.keys(), found)
+        self.assertEqual(ROOMS.keys(), ROOM_FREE.keys())
+
+    @ddt.data(*ROOMS)
+    def test_flavor_check_names_what_every_node_is_short_of(self, kind):
+        found = self.verdict(kind, second=False)
+        self.assertEqual(0, found.guests)
+        self.assertIn(f'2 {kind} free' if kind != node_room.MEMORY
+                      else '2 MB of memory free', '; '.join(found.reasons))
+
+    @ddt.data(*ROOMS)
+    def test_flavor_check_counts_the_node_that_has_enough(self, kind):
+        found = self.verdict(kind, second=True)
+        self.assertGreater(found.guests, 0)
+        self.assertEqual({1}, set(found.nodes))
+
+    @ddt.data(*ROOMS)
+    def test_capacity_and_host_show_have_what_is_left(self, kind):
+        column, field = ROOM_FREE[kind]
+        host_of = self.host(kind, second=False)
+        for row in capacity.rows(host_of):
+            self.assertEqual(2, dict(zip(
+                capacity.COLUMNS, commands.plain(row), strict=True))[column])
+        shown = host.document(observe.Observed(host_of, (), {}, ()))
+        self.assertEqual([2, 2], [
+            node[field] for node in shown['numa_nodes'].machine_readable()])
 
 
 class ColumnTest(base.TestCase):
