@@ -17,6 +17,10 @@ import unittest
 
 from oslotest import base
 
+#: Seconds after which a test gives up on a program or a thread. It is a hang
+#: then: however busy a machine is, what works has happened before.
+GIVE_UP_S = 1800
+
 
 class TestCase(base.BaseTestCase):
     """A test with a limit of time, and with files and a home of its own."""

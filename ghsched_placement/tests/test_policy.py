@@ -12,7 +12,6 @@
 
 
 import re
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -332,7 +331,6 @@ class CheckFlavorTest(base.TestCase):
                              'shared'}, {'hw:cpu_policy'})
 
     def test_a_number_of_nodes_that_no_guest_can_have(self):
-        started = time.process_time()
         for nodes in ('129', '999999999999', '9' * 5000):
             specs = {'ghsched:mem_bw_min': '5', 'hw:numa_nodes': nodes}
             for check in (lambda specs: policy.check_flavor(specs, specs),
@@ -340,7 +338,6 @@ class CheckFlavorTest(base.TestCase):
                 with self.assertRaisesRegex(
                         policy.PolicyError, '^hw:numa_nodes: .* at most 128'):
                     check(specs)
-        self.assertLess(time.process_time() - started, 1)
 
     def test_that_number_is_left_to_nova_where_nothing_of_ours_is(self):
         specs = {'hw:numa_nodes': '129'}

@@ -330,7 +330,7 @@ class LibvirtGoneTest(base.TestCase):
                     return_value=self.after):
             asking = futures.ThreadPoolExecutor().submit(
                 self.host._get_connection)
-            self.assertIs(self.after, asking.result(timeout=240))
+            self.assertIs(self.after, asking.result(timeout=base.GIVE_UP_S))
 
 
 class GiveBackAgainTest(base.TestCase):

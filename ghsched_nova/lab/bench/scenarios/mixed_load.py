@@ -45,6 +45,9 @@ _CORE = 'utilisation of a CPU'
 _ALL = 'utilisation'
 _SHARE = 'share of the CPU'
 
+#: Seconds that a machine under load may take beyond the length of a phase.
+_PATIENCE_S = 600
+
 #: Weight of a task of nice -20 to 19, kernel/sched/core.c:
 #: sched_prio_to_weight. Tasks that compete for a CPU get time in proportion.
 _WEIGHTS = (
@@ -87,7 +90,7 @@ def _mix(bench: Bench) -> list[Series]:
                                     ['sar', '-w', '-B'])]
         texts = []
         for process, log in watching:
-            process.output(seconds + 60)
+            process.output(seconds + _PATIENCE_S)
             texts.append(log.read_text(errors='replace'))
         after = _moment(bench, stressors)
     mpstat, pidstat, sar = map(sysstat.parse, texts)
@@ -110,10 +113,11 @@ def _mixed(bench: Bench) -> Iterator[tuple[tuple[int, ...], Path]]:
            for part in (f'--{name}', str(values.integer(name)))]
     process, log = bench.start([
         'stress-ng', *mix, '--vm-bytes', values.text('vm-bytes'),
-        '--timeout', f'{_seconds(values) + 120}s', '--metrics-brief'])
+        '--timeout', f'{_seconds(values) + 4 * _PATIENCE_S}s',
+        '--metrics-brief'])
     try:
         machine.wait_until(
-            lambda: bool(bench.machine.children(process.pid)), 20,
+            lambda: bool(bench.machine.children(process.pid)), _PATIENCE_S,
             'stress-ng starts no stressor')
         yield bench.machine.children(process.pid), log
         machine.wait_until(process.alive, 0, 'stress-ng ended too early: '
@@ -170,11 +174,11 @@ def _shares(bench: Bench, kinds: dict[str, list[str]]) -> list[Series]:
         for kind, prefix in kinds.items():
             started.append(bench.start([
                 'taskset', '-c', cpu, *prefix, 'stress-ng', '--cpu', '1',
-                '--timeout', f'{wait + 60}s'])[0])
+                '--timeout', f'{wait + 4 * _PATIENCE_S}s'])[0])
             pids[kind] = _stressor(bench, started[-1])
         text = bench.machine.check([
             'pidstat', '-h', '-u', '-p', ','.join(map(str, pids.values())),
-            '1', str(wait)], wait + 60)
+            '1', str(wait)], wait + _PATIENCE_S)
     finally:
         for process in started:
             process.stop()
@@ -187,8 +191,8 @@ def _stressor(bench: Bench, process: machine.Process) -> int:
 
     Policy and nice value are those of its parent.
     """
-    machine.wait_until(lambda: bool(bench.machine.children(process.pid)), 30,
-                       'stress-ng starts no stressor')
+    machine.wait_until(lambda: bool(bench.machine.children(process.pid)),
+                       _PATIENCE_S, 'stress-ng starts no stressor')
     return bench.machine.children(process.pid)[-1]
 
 
@@ -204,7 +208,7 @@ def _wake_up(bench: Bench) -> list[Series]:
             runs = [cyclictest.parse(bench.machine.check([
                 'cyclictest', '-q', '-m', '-t', '1', f'--policy={policy}',
                 '-p', str(priority), '-i', '1000', '-l', str(loops)],
-                loops / 1000 * 10 + 60))[0]
+                loops / 1000 * 10 + _PATIENCE_S))[0]
                 for _run in range(values.integer('wake-up-runs'))]
             of = (('policy', policy),)
             found += [

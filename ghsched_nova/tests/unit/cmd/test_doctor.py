@@ -267,7 +267,7 @@ class CommandTest(base.TestCase):
             printed = subprocess.run(
                 [sys.executable, '-c', LAUNCHED, f'/usr/bin/{name}',
                  '--config-file', '/etc/nova/nova.conf'],
-                check=True, capture_output=True, timeout=60).stdout
+                check=True, capture_output=True, timeout=base.GIVE_UP_S).stdout
             titles = [base64.b64decode(line) for line in printed.split()]
             self.assertEqual([name] * 2, list(map(node.program, titles)),
                              titles)

@@ -24,7 +24,6 @@ import json
 import pathlib
 import socket
 import threading
-import time
 import types
 from unittest import mock
 import warnings
@@ -169,10 +168,7 @@ class OutageTest(base.TestCase):
     def check_all(self, url):
         for kind in commands():
             with self.subTest(command=kind.__name__):
-                before = time.monotonic()
                 status, told = self.run_command(kind, url)
-                # Retries included; without a limit it is for ever.
-                self.assertLess(time.monotonic() - before, 60)
                 self.assertEqual(2, status, told)
                 self.assertRegex(
                     told, rf'(Nova|Placement) does not answer at {url}')

@@ -258,7 +258,7 @@ class TerminalTest(TopTestCase):
 
     def until(self, keys, expected):
         """What is shown up to some text."""
-        shown, end = '', time.monotonic() + 30
+        shown, end = '', time.monotonic() + base.GIVE_UP_S
         while expected not in shown and time.monotonic() < end:
             if select.select([keys], [], [], 0.1)[0]:
                 shown += os.read(keys, 65536).decode()
@@ -275,17 +275,17 @@ class TerminalTest(TopTestCase):
         os.write(keys, b'q')
         self.assertTrue(self.until(keys, '\x1b[?1049l').endswith(
             '\x1b[?25h\x1b[?1049l'))
-        self.assertEqual(0, process.wait(60))
+        self.assertEqual(0, process.wait(base.GIVE_UP_S))
 
     def test_count_and_signal(self):
         keys, process = self.start('-n', '2', '-d', '0.05')
         self.until(keys, '\x1b[?1049l')
-        self.assertEqual(0, process.wait(60))
+        self.assertEqual(0, process.wait(base.GIVE_UP_S))
         keys, process = self.start('-d', '60')
         self.until(keys, 'q quit')
         process.terminate()
         self.until(keys, '\x1b[?1049l')
-        self.assertEqual(0, process.wait(60))
+        self.assertEqual(0, process.wait(base.GIVE_UP_S))
 
     def test_resctrl_that_is_gone_for_a_while(self):
         keys, _process = self.start('-d', '0.1')
@@ -337,7 +337,7 @@ class RealTerminalTest(TopTestCase):
         self.terminal.resize(lines, columns)
 
     def until(self, condition, raw=b''):
-        end = time.monotonic() + 60
+        end = time.monotonic() + base.GIVE_UP_S
         while not condition() and time.monotonic() < end:
             if select.select([self.keys], [], [], 0.1)[0]:
                 data = os.read(self.keys, 65536)
@@ -365,7 +365,7 @@ class RealTerminalTest(TopTestCase):
             # Wide letters do not wrap: the help is still the last row.
             self.assertIn('q quit', self.row(lines - 1))
             os.write(self.keys, b'q')
-            self.assertEqual(0, self.process.wait(60))
+            self.assertEqual(0, self.process.wait(base.GIVE_UP_S))
 
     def test_scrolling_has_an_end_and_a_filter_finds(self):
         self.start(80, 24, '-d', '60', '-o', 'name')
@@ -397,7 +397,7 @@ class RealTerminalTest(TopTestCase):
         while b'q quit' not in raw.partition(b'\x1b[?1049h')[2]:
             raw += os.read(self.keys, 65536)
         os.write(self.keys, b'q')
-        self.assertEqual(0, self.process.wait(60))
+        self.assertEqual(0, self.process.wait(base.GIVE_UP_S))
 
     def test_the_last_frame_stays(self):
         self.start(200, 50, '-n', '1')

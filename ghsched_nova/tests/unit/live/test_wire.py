@@ -191,7 +191,8 @@ class OutageTest(base.TestCase):
         client = rpcapi.HostClient(self.context(self.unused(), self.unused()))
         # The client's own wait is without an end here.
         with futures.ThreadPoolExecutor(1) as pool:
-            error = pool.submit(client.check, GUEST, ()).exception(timeout=60)
+            error = pool.submit(client.check, GUEST, ()).exception(
+                timeout=base.GIVE_UP_S)
         self.assertIsInstance(error, errors.HostSilent)
         self.assertIn('the message bus does not answer', str(error))
 

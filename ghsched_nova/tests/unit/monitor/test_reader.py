@@ -308,7 +308,7 @@ class WriterTest(ReaderTestCase):
         thread.join(0.2)
         self.assertEqual([], opened)
         fcntl.flock(writing, fcntl.LOCK_UN)
-        thread.join(30.0)
+        thread.join(base.GIVE_UP_S)
         self.assertNotEqual([], opened)
 
 

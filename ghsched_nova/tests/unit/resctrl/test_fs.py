@@ -86,7 +86,7 @@ class WaitForWriterTest(FilesTestCase):
         reader.start()
         self.assertFalse(done.wait(0.3))
         fcntl.flock(holder, fcntl.LOCK_UN)
-        self.assertTrue(done.wait(30.0))
+        self.assertTrue(done.wait(base.GIVE_UP_S))
         reader.join()
 
     def test_reader_goes_on_beside_a_writer_that_does_not_end(self):

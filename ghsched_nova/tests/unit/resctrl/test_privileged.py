@@ -159,7 +159,7 @@ class PrivilegedTest(base.TestCase):
             [sys.executable, '-c', 'from ghsched_nova import privsep; '
              'print(*privsep.context.conf.capabilities)'],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-            check=True, timeout=120).stdout
+            check=True, timeout=base.GIVE_UP_S).stdout
         self.assertEqual([str(capabilities.CAP_DAC_OVERRIDE)], kept.split())
         self.assertIs(privsep.context,
                       importutils.import_class(privsep.context.pypath))

@@ -115,7 +115,7 @@ class ReadingsTest(base.TestCase):
         answers = []
 
         def work():
-            barrier.wait(10)
+            barrier.wait(base.GIVE_UP_S)
             if not found.known():
                 found.complete(self.host)
             answers.append(found.known())
@@ -124,7 +124,7 @@ class ReadingsTest(base.TestCase):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(base.GIVE_UP_S)
         self.assertEqual([{'MB': SHOWN, 'MBMIN': SHOWN}] * 8, answers)
         self.assertEqual(1, len(self.measured))
 

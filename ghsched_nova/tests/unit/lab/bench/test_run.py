@@ -132,20 +132,21 @@ class ProcessesTest(base.TestCase):
 
     def test_what_a_program_started_ends_with_it(self):
         child = ('import subprocess, time; '
-                 'print(subprocess.Popen(["sleep", "60"]).pid, flush=True); '
-                 'time.sleep(60)')
+                 'print(subprocess.Popen(["sleep", "9999"]).pid, flush=True); '
+                 'time.sleep(9999)')
         bench = Bench(machine.Machine(), None, Path(
             self.useFixture(fixtures.TempDir()).path), print)
         self.addCleanup(bench.close)
         process, log = bench.start([sys.executable, '-c', child])
         self.addCleanup(log.unlink)
-        machine.wait_until(lambda: log.read_text().strip(), 20, 'no child')
+        machine.wait_until(lambda: log.read_text().strip(),
+                           base.GIVE_UP_S, 'no child')
         pid = int(log.read_text())
         self.assertEqual((pid,), bench.machine.children(process.pid))
         process.stop()
         self.assertFalse(process.alive())
-        machine.wait_until(lambda: not Path(f'/proc/{pid}').exists(), 20,
-                           'the child lives on')
+        machine.wait_until(lambda: not Path(f'/proc/{pid}').exists(),
+                           base.GIVE_UP_S, 'the child lives on')
 
     def test_time_and_language_are_those_that_parsers_know(self):
         output = machine.Machine().check(
