@@ -50,7 +50,7 @@ _INFO = {'L3': 'L3', 'L3CODE': 'L3CODE', 'L3PBM': 'L3'}
 
 @dataclass(frozen=True)
 class Cache:
-    """What the L3 caches of a host can be divided into.
+    """Ways of the L3 caches of a host, and those that guests can have.
 
     :param lines: of schemata, all of which hold the same.
     :param mask: all ways.
@@ -93,7 +93,7 @@ class Cache:
 
 def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
          shared: int) -> Cache | None:
-    """The L3 caches of a host; None where they cannot be divided.
+    """Return the L3 caches of a host; None where they cannot be divided.
 
     :param info: files of info/, by path in there.
     :param shared: how many ways are left to all at least.

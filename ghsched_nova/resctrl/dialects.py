@@ -477,13 +477,13 @@ INTEL = Dialect(
     monitor=_L3_MONITOR,
     # MBA slows the requests of a core down, whether others wait or not.
     hardlimit_fixed=True,
-    # MB alone tells little: AMD has it (in units of 1/8 GB/s, up to 2048),
+    # A line MB is no evidence: AMD has it (in units of 1/8 GB/s, up to 2048),
     # Intel's own software controller (mount option mba_MBps) has it in
     # MiB/s, and mainline MPAM has it in percent, with info/MB/delay_linear at
     # 1 just as on Intel. The kernel shows thread_throttle_mode where the
     # throttle mode is defined, which is on Intel alone, since Linux 5.12.
-    # Before, the steps tell: those of all processors so far (10 and 10) are
-    # those of no binary fraction.
+    # Before, the steps are evidence: those of all processors so far (10 and
+    # 10) are those of no binary fraction.
     evidence=Evidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
                       throttled=True, no_group_file='mba_MBps_event'),
     # Documentation/filesystems/resctrl.rst, "Memory bandwidth Allocation":
@@ -504,7 +504,7 @@ INTEL_MBPS = Dialect(
     monitor=_L3_MONITOR,
     # The kernel's feedback loop keeps the use below the value at all times.
     hardlimit_fixed=True,
-    # Older kernels lack the file. There a cap above 100 tells, and a
+    # Older kernels lack the file. There a cap above 100 is evidence, and a
     # fresh root group has one.
     evidence=Evidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
                       throttled=True, group_file='mba_MBps_event'),
@@ -550,7 +550,7 @@ MPAM = Dialect(
     # choice (MPAMF_MBW_IDR.MAX_LIM).
     hardlimit_fixed=None,
     # mpam_resctrl_control_init(): linear, no throttle mode, sparse masks.
-    # What is left is told by the steps, which no Intel processor has.
+    # The steps are evidence against the rest: no Intel processor has them.
     evidence=Evidence(
         files=('MB/delay_linear',),
         no_files=('MB/thread_throttle_mode', 'MB/features', 'MB/max_lim',

@@ -49,8 +49,8 @@ _NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
 
 _NUMBER = re.compile(r'[0-9]{1,18}')
 
-#: Percent by which openEuler's drivers show less than was written with a
-#: control of 6 bits and more, at most.
+#: Largest difference, in percent, between what is written to openEuler's
+#: drivers with a control of 6 bits or more and what they show.
 _COARSEST = 3
 
 #: Bytes per second of the unit of Told.node_bandwidth.

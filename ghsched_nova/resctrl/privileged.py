@@ -168,7 +168,7 @@ def _packed_problems(problems: Sequence[model.Problem]
 
 def measure(root: Path, lines: Sequence[str],
             domain: int) -> dict[str, rounding.Readings]:
-    """:func:`measure.measure`, done as root.
+    """Return what :func:`measure.measure` finds as root.
 
     :raises fs.GroupError: as there.
     :raises ValueError: for what is no line or no domain.

@@ -97,13 +97,13 @@ class Scale:
 
 
 def multiple(value: int, granularity: int) -> int:
-    """The least multiple that is not below a value."""
+    """Return the least multiple that is not below a value."""
     return -(-value // granularity) * granularity
 
 
 @functools.cache
 def fractions(granularity: int, minimum: int) -> Scale:
-    """Return the scale of a mainline MPAM control nobody has measured.
+    """Return the scale of a mainline MPAM control that was not measured.
 
     Only values are written that lead to the same on every mainline kernel.
 
@@ -122,12 +122,12 @@ def fractions(granularity: int, minimum: int) -> Scale:
 
 
 def _nearest(percent: int, bits: int) -> int:
-    """What is read after a percentage was written, without rounding first."""
+    """Return what is read of a written percentage, without rounding first."""
     bands = 1 << bits
     band = max(_divide(percent * bands, 100), 1)
     return _divide(band * 100, bands)
 
 
 def _divide(dividend: int, divisor: int) -> int:
-    """DIV_ROUND_CLOSEST() of include/linux/math.h, for positive numbers."""
+    """Return DIV_ROUND_CLOSEST() of include/linux/math.h, from 0 on."""
     return (dividend + divisor // 2) // divisor

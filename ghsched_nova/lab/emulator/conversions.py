@@ -55,5 +55,5 @@ def tables() -> Mapping[tuple[str, int], Table]:
 
 
 def table(driver: str, bits: int) -> Table:
-    """Return the table of a driver with a control of so many bits."""
+    """Return the table of a driver with a control of a number of bits."""
     return tables()[driver, bits]

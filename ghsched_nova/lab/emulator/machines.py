@@ -545,12 +545,12 @@ def openeuler66(nodes: str) -> Machine:
 
 
 def openeuler66_6bit(nodes: str) -> Machine:
-    """The same with a control of 6 bits, which shows 64 of 101 values."""
+    """Return openeuler66 with a control of 6 bits, which shows 64 values."""
     return with_bits(openeuler66(nodes), 6, 'openeuler66-6bit')
 
 
 def openeuler66_7bit(nodes: str) -> Machine:
-    """The same with a control of 7 bits, which shows 65 of 101 values."""
+    """Return openeuler66 with a control of 7 bits, which shows 65 values."""
     return with_bits(openeuler66(nodes), 7, 'openeuler66-7bit')
 
 

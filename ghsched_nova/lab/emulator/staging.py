@@ -134,7 +134,7 @@ def stage(
 
 def parsed(machine: machines.Machine, text: str
            ) -> Iterator[tuple[machines.Line, int, str]]:
-    """Yield lines, domains and values of a write, up to what is wrong.
+    """Yield lines, domains and values of a write, up to the first wrong one.
 
     :raises ResctrlError: EINVAL.
     """
@@ -165,7 +165,7 @@ class Staged:
         return self._values.setdefault((resource(line.name), domain), {})
 
     def reset(self) -> None:
-        """Take the values of a new group in (resctrl_group_init_alloc())."""
+        """Set the defaults of a new group (resctrl_group_init_alloc())."""
         for line in self._machine.lines:
             for domain in self._machine.domains(line.scope):
                 self._of(line, domain)[line.name] = line.default
@@ -190,7 +190,7 @@ class Staged:
 
 
 def resource(line: str) -> str:
-    """Return the resource of a line: what stands before a suffix."""
+    """Return the resource of a line, its name without the suffix."""
     match = re.match('L[0-9]+(CODE|DATA)?|MB', line)
     return match[0] if match else line
 
