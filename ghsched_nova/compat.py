@@ -70,7 +70,6 @@ from openstack import exceptions as sdk_exceptions
 from oslo_concurrency import lockutils
 from oslo_limit import exception as limit_exceptions
 from oslo_log import log as logging
-from oslo_policy import policy as oslo_policy
 from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 import sqlalchemy as sa
@@ -1917,6 +1916,10 @@ def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
             set(group.forbidden_aggregates))
 
 
+#: Held while rules are added to Nova's.
+_registering = threading.Lock()
+
+
 def authorize(context: Any, rules: Iterable[Any], rule: str,
               target: Mapping[str, Any]) -> None:
     """Ask nova-api's policy whether a user may do something of ours.
@@ -1929,8 +1932,12 @@ def authorize(context: Any, rules: Iterable[Any], rule: str,
     """
     nova_policy.init()
     enforcer = nova_policy._ENFORCER
-    for one in rules:
-        if one.name not in enforcer.registered_rules:
-            with contextlib.suppress(oslo_policy.DuplicatePolicyError):
-                enforcer.register_default(one)
+    with _registering:
+        missing = {one.name: copy.deepcopy(one) for one in rules
+                   if one.name not in enforcer.registered_rules}
+        if missing:
+            # Other threads walk through these with each of their requests
+            # (load_rules() of oslo_policy/policy.py).
+            enforcer.registered_rules = {**enforcer.registered_rules,
+                                         **missing}
     nova_policy.authorize(context, rule, target)
