@@ -18,6 +18,7 @@ learned, and NUMA nodes of a host are chosen by their number.
 """
 
 from collections.abc import Sequence
+import threading
 from typing import Any
 
 from ghsched_nova import compat
@@ -41,6 +42,7 @@ _WHOLE = 100
 #: The most devices that were seen free, by host and node: Nova's pools have
 #: only those that are free.
 _devices: dict[tuple[str, int], int] = {}
+_noting_devices = threading.Lock()
 
 
 def kind_of(spec: compat.RequestSpec) -> gradient.Kind | None:
@@ -71,7 +73,8 @@ def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
     for node in nodes:
         devices = sum(node.devices.values())
         key = str(state.uuid), node.number
-        most = _devices[key] = max(devices, _devices.get(key, 0))
+        with _noting_devices:
+            most = _devices[key] = max(devices, _devices.get(key, 0))
         share = left.bandwidth.get(node.number) if left else None
         free[node.number] = (
             node.pinned.free, node.shared.free, node.memory.free,

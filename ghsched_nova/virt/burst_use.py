@@ -15,6 +15,7 @@
 from collections.abc import Iterable
 from collections.abc import Mapping
 from pathlib import Path
+import threading
 from typing import Any
 
 from oslo_log import log as logging
@@ -35,6 +36,8 @@ FILE = 'ghsched-bursts.json'
 class BurstUse:
     """Looks at each measurement of bandwidth.
 
+    Safe for threads.
+
     :param section: the ``[ghsched]`` section of the configuration.
     :param path: of the file that outlives nova-compute.
     """
@@ -42,13 +45,13 @@ class BurstUse:
     def __init__(self, section: Any, path: Path) -> None:
         self._section = section
         self._path = path
-        self._records: dict[int, burst_record.Record] | None = None
+        self._measuring = threading.Lock()
+        # Replaced as a whole, so that readers do not wait for the disk.
+        self._records = self._read()
 
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
         """What is known, by host NUMA node; of nodes with a pool alone."""
-        if self._records is None:
-            self._records = self._read()
         kept = conf.tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
                 if kept.get(node)}
@@ -68,17 +71,23 @@ class BurstUse:
             config = conf.tree_config(self._section)
             if snapshot is None or not any(config.bursts.values()):
                 return
-            limits = conf.burst_limits(self._section)
-            records = dict(self.records)
-            for node, period in periods(snapshot, config).items():
-                records[node] = burst_record.advance(
-                    records.get(node, burst_record.Record()),
-                    burst.hour_of(now), period, limits)
-            self._records = records
-            atomic_file.replace(self._path, burst_record.write(records))
+            with self._measuring:
+                self._add(periods(snapshot, config), burst.hour_of(now))
         except Exception as error:
             LOG.warning('ghsched: the use of bursts cannot be measured: %r',
                         error)
+
+    def _add(self, measured: Mapping[int, burst_record.Period],
+             hour: int) -> None:
+        """Add a period of each node to its record, and write all records."""
+        limits = conf.burst_limits(self._section)
+        records = dict(self.records)
+        for node, period in measured.items():
+            records[node] = burst_record.advance(
+                records.get(node, burst_record.Record()), hour, period,
+                limits)
+        self._records = records
+        atomic_file.replace(self._path, burst_record.write(records))
 
     def _read(self) -> dict[int, burst_record.Record]:
         try:

@@ -103,8 +103,7 @@ class HostEngine(host_facts.HostFacts):
         self._partitioned = False
         # Between a look at the guests that run and what follows from it.
         self._reconciling = threading.RLock()
-        #: Why the policy of a guest did not hold when it was last looked
-        #: after, by UUID.
+        #: Why the policy of a guest did not hold at the last look, by UUID.
         self.not_held: dict[str, str] = {}
         #: Why Placement does not count what a guest is promised, likewise.
         self.uncounted: dict[str, str] = {}
@@ -287,10 +286,11 @@ class HostEngine(host_facts.HostFacts):
         :param repaired: is given the kinds of what had to be done.
         :returns: why the policy of a guest does not hold.
         """
-        problems, actions = self._reconcile_running()
+        with self._reconciling:     # the reasons of a later call stay
+            problems, actions = self._reconcile_running()
+            self.not_held = {problem.guest: problem.reason
+                             for problem in problems if problem.guest}
         repaired(action.kind for action in actions)
-        self.not_held = {problem.guest: problem.reason
-                         for problem in problems if problem.guest}
         return problems
 
     def _reconcile_running(self, known: desired.Running | None = None

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from pathlib import Path
+import threading
 from typing import Any
 
 from lxml import etree
@@ -42,6 +43,8 @@ Tell = Callable[[bottleneck.Change, dict[str, Any]], None]
 class LoadUse:
     """Measures between two reports of resources.
 
+    Safe for threads.
+
     :param section: the ``[ghsched]`` section of the configuration.
     :param tell: called for each node that becomes a bottleneck or ceases to
         be one.
@@ -50,6 +53,7 @@ class LoadUse:
     def __init__(self, section: Any, tell: Tell) -> None:
         self._section = section
         self._tell = tell
+        self._measuring = threading.Lock()
         self._meter: load_meter.LoadMeter | None = None
 
     @property
@@ -67,7 +71,8 @@ class LoadUse:
         :param snapshot: what resctrl has measured, where it does.
         """
         try:
-            self._measure(running, snapshot)
+            with self._measuring:
+                self._measure(running, snapshot)
         except Exception as error:
             LOG.warning('ghsched: the load of NUMA nodes cannot be measured: '
                         '%r', error)

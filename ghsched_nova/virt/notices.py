@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import threading
 from typing import Any
 
 from oslo_log import log as logging
@@ -24,13 +25,14 @@ _NOT_PROTECTED = 'ghsched.server.not_protected.'
 
 
 class Notices:
-    """What has been sent of which guest.
+    """Notifications that were sent, by guest; safe for threads.
 
     :param send: takes the type of an event and its payload.
     """
 
     def __init__(self, send: Callable[[str, dict[str, Any]], None]) -> None:
         self._send = send
+        self._sending = threading.Lock()
         self._sent: set[str] = set()
 
     def report(self, host: str, reasons: Mapping[str, str]) -> None:
@@ -41,14 +43,19 @@ class Notices:
         :param reasons: by the UUID of each guest that is not protected.
         """
         try:
-            for uuid in sorted(reasons.keys() - self._sent):
-                self._send(_NOT_PROTECTED + 'start', {
-                    'host': host, 'server': uuid, 'reason': reasons[uuid]})
-                self._sent.add(uuid)
-            for uuid in sorted(self._sent - reasons.keys()):
-                self._send(_NOT_PROTECTED + 'end', {
-                    'host': host, 'server': uuid})
-                self._sent.remove(uuid)
+            with self._sending:
+                self._send_changes(host, reasons)
         except Exception as error:
             LOG.warning('ghsched: a notification cannot be sent; it will be '
                         'tried again with the next report: %s', error)
+
+    def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
+        """Send what differs from the notifications that were sent."""
+        for uuid in sorted(reasons.keys() - self._sent):
+            self._send(_NOT_PROTECTED + 'start', {
+                'host': host, 'server': uuid, 'reason': reasons[uuid]})
+            self._sent.add(uuid)
+        for uuid in sorted(self._sent - reasons.keys()):
+            self._send(_NOT_PROTECTED + 'end', {
+                'host': host, 'server': uuid})
+            self._sent.remove(uuid)

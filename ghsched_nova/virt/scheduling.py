@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import functools
 import logging
 from pathlib import Path
+import threading
 from typing import Any
 
 from ghsched_nova.guest import scheduling
@@ -88,6 +89,8 @@ class ThreadKeeper:
                 frozenset({cpu}) for cpu in self._dedicated),
             DEADLINE_SHARED: lambda: try_deadline(
                 filter(None, self.shared.values()))}
+        # A trial that runs beside another can be short of CPU time.
+        self._trying = threading.Lock()
         self._refused: dict[str, str] = {}
         self._logged: dict[str, str] = {}
 
@@ -185,18 +188,23 @@ class ThreadKeeper:
             return '[ghsched]realtime_shared_percent is 0'
         if name == DEADLINE and not self._dedicated:
             return '[compute]cpu_dedicated_set is empty'
-        if name not in self._refused:
-            try:
-                why = self._refused[name] = self._tries[name]()
-            except Exception as error:
-                # Not kept: the next report tries again.
-                why = f'it cannot be tried: {error}'
-            if why and why != self._logged.get(name):
-                self._logged[name] = why
-                LOG.info('ghsched: no %(what)s on this host: %(why)s',
-                         {'what': _WHAT[name], 'why': why})
-            return why
-        return self._refused[name]
+        with self._trying:
+            return self._try(name)
+
+    def _try(self, name: str) -> str:
+        """Return why the kernel refuses a class; ask it at the first call."""
+        if name in self._refused:
+            return self._refused[name]
+        try:
+            why = self._refused[name] = self._tries[name]()
+        except Exception as error:
+            # Not kept: the next report tries again.
+            why = f'it cannot be tried: {error}'
+        if why and why != self._logged.get(name):
+            self._logged[name] = why
+            LOG.info('ghsched: no %(what)s on this host: %(why)s',
+                     {'what': _WHAT[name], 'why': why})
+        return why
 
 
 def _sysctl(name: str, default: int) -> int:

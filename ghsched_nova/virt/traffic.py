@@ -13,6 +13,7 @@
 """What the guests of this host say to each other, for the driver."""
 
 from collections.abc import Iterable
+import threading
 import time
 from typing import Any
 
@@ -30,12 +31,15 @@ LOG = logging.getLogger(__name__)
 class GuestTraffic:
     """Looks with each report, and reports on a guest when it is asked.
 
+    Safe for threads.
+
     :param section: ``conf.ghsched``; without ``affinity_source`` this does
         nothing.
     """
 
     def __init__(self, section: Any) -> None:
         self._section = section
+        self._looking = threading.Lock()
         self._meter: sources.Meter | None = None
         self._silent = ''
 
@@ -47,10 +51,11 @@ class GuestTraffic:
         if not self._section.affinity_source:
             return
         try:
-            if self._meter is None:
-                self._meter = _meter(self._section)
-            self._meter.look(frozenset().union(
-                *map(addresses.fixed, guests)), time.monotonic())
+            with self._looking:
+                if self._meter is None:
+                    self._meter = _meter(self._section)
+                self._meter.look(frozenset().union(
+                    *map(addresses.fixed, guests)), time.monotonic())
         except Exception as error:
             # It is the same with each report: once is enough.
             if self._silent != str(error):

@@ -22,6 +22,7 @@ from nova import objects
 from ghsched_nova import compat
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
 
 compat.config()
 objects.register_all()
@@ -42,7 +43,8 @@ def _cell(number, pinned=()):
             size_kb=4, total=262144, used=0, reserved=0)])
 
 
-class ClaimTest(base.TestCase):
+class ClaimTestCase(base.TestCase):
+    """A host of two NUMA nodes, with one guest on the first."""
 
     def setUp(self):
         super().setUp()
@@ -85,6 +87,9 @@ class ClaimTest(base.TestCase):
         return [sorted(cell.pinned_cpus)
                 for cell in objects.NUMATopology.obj_from_db_obj(
                     self.node.numa_topology).cells]
+
+
+class ClaimTest(ClaimTestCase):
 
     def test_both_are_counted_until_the_record_is_written(self):
         with self.claim() as commit:
@@ -134,4 +139,35 @@ class ClaimTest(base.TestCase):
             self.count({0, 1}, {5})
             self.tracker._update_usage_from_instances(None, [], 'host_a')
         self.assertEqual([[0, 1], [5]], self.taken())
+        self.assertEqual({}, compat._MOVING)
+
+
+class ClaimStressTest(ClaimTestCase):
+    """Moves of several guests, and reports of the host meanwhile."""
+
+    def test_claims_under_native_threads_are_counted_while_they_last(self):
+        self.count({0, 1, 2, 3})
+        instances = [self.instance.obj_clone() for _cpu in range(4)]
+
+        def move(cpu):
+            one = instances[cpu]
+            one.uuid = f'{UUID[:-1]}{cpu}'
+            one.numa_topology.cells[0].cpu_pinning = {0: cpu}
+            one.numa_topology.cells[0].memory = 10
+            after = (GuestCell(1, pins={0: cpu + 4}, memory=10),)
+
+            def step(_chance):
+                with (compat.claim_cells(self.virtapi, one, after),
+                      compat._tracker_lock()):
+                    assert cpu + 4 in self.taken()[1]
+            return step
+
+        def report(_chance):
+            with compat._tracker_lock():
+                self.count({0, 1, 2, 3})    # as of the records alone
+                self.tracker._update_usage_from_instances(None, [], 'host_a')
+
+        self.assertEqual([], threads.stress(
+            [*map(move, range(4)), report], 3))
+        self.assertEqual([[0, 1, 2, 3], []], self.taken())
         self.assertEqual({}, compat._MOVING)

@@ -22,6 +22,7 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
@@ -32,6 +33,7 @@ from ghsched_nova.scheduler import index_metrics
 from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import refusal_cache
+from ghsched_placement import fragmentation
 from ghsched_placement import gradient
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
@@ -289,3 +291,16 @@ class OthersStressTest(base.TestCase):
         self.assertEqual([], threads.stress(
             [lambda chance: writer.write(index_metrics.Figures(
                 {'hits': chance.randrange(9)}))] * 6, 20))
+
+    def test_devices_under_native_threads_keep_the_most_that_were_free(self):
+        self.patch(fragments, '_devices', {})
+        state = types.SimpleNamespace(uuid='u', stats=None)
+
+        def step(chance):
+            free = chance.randrange(1000)
+            room = fragments.room_of(state, [
+                fragmentation.HostNode(0, devices={'pool': free})])
+            assert room.total[0][-1] >= free == room.free[0][-1]
+            assert fragments._devices['u', 0] >= free
+
+        self.assertEqual([], threads.stress([step] * 6, STEPS))

@@ -1,0 +1,257 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every object that changes is stressed by native threads, or not shared.
+
+Nova 34 runs native threads. The classes that change after they were made are
+found in the source; each is in a table here.
+"""
+
+import ast
+import inspect
+from pathlib import Path
+import pkgutil
+
+import ghsched_nova
+from ghsched_placement.tests import base
+
+TOP = Path(ghsched_nova.__file__).parents[1]
+
+#: Folders and modules whose objects live in one thread of a command.
+NOT_SERVICES = ('ghsched_nova/cmd/', 'ghsched_nova/lab/',
+                'ghsched_nova/tests/', 'ghsched_placement/osc/',
+                'ghsched_placement/tests/')
+#: Commands that serve.
+SERVICES = ('ghsched_nova/cmd/exporter.py',)
+
+#: Methods that change what they belong to.
+CHANGES = frozenset({
+    'add', 'append', 'appendleft', 'clear', 'discard', 'extend', 'insert',
+    'pop', 'popitem', 'popleft', 'remove', 'setdefault', 'subtract',
+    'update'})
+_MADE = frozenset({'__init__', '__new__', '__post_init__', '__setattr__'})
+
+_UNIT = 'ghsched_nova.tests.unit.'
+_VIRT = _UNIT + 'virt.test_threads.'
+_SCHEDULER = _UNIT + 'scheduler.test_threads.'
+_REPORT = _VIRT + 'ReportStressTest.'
+_INDEX = (_SCHEDULER + 'IndexStressTest'
+          '.test_index_after_10000_concurrent_steps_equals_a_fresh_one')
+_SCRAPES = (_UNIT + 'cmd.test_exporter.BoundsTest'
+            '.test_scrapes_at_one_time_read_the_host_once')
+
+#: The test that shares an object among threads, by class or variable.
+STRESSED = {
+    'ghsched_nova.cmd.exporter._Server': _UNIT + (
+        'cmd.test_exporter.BoundsTest'
+        '.test_scrapes_that_are_too_many_are_answered_503'),
+    'ghsched_nova.compat._MOVING': _UNIT + (
+        'test_move_claim.ClaimStressTest'
+        '.test_claims_under_native_threads_are_counted_while_they_last'),
+    'ghsched_nova.icon.traffic.Meter':
+        _REPORT + 'test_traffic_under_native_threads_is_counted_once',
+    'ghsched_nova.monitor.guests.Libvirt': _SCRAPES,
+    'ghsched_nova.monitor.load_meter.LoadMeter':
+        _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
+    'ghsched_nova.monitor.load_reader.LoadReader':
+        _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
+    'ghsched_nova.monitor.metrics.Collector': _SCRAPES,
+    'ghsched_nova.monitor.reader.Reader': _UNIT + (
+        'monitor.test_reader.ThreadsTest'
+        '.test_reader_under_native_threads_has_a_rate_for_each_round'),
+    'ghsched_nova.monitor.shared_work.SharedWork': _UNIT + (
+        'monitor.test_shared_work.SharedWorkTest.test_result_for_many_threads'
+        '_is_of_work_after_they_asked_or_of_then'),
+    'ghsched_nova.scheduler.fragments._devices':
+        _SCHEDULER + 'OthersStressTest'
+        '.test_devices_under_native_threads_keep_the_most_that_were_free',
+    'ghsched_nova.scheduler.host_index.Host': _INDEX,
+    'ghsched_nova.scheduler.host_index.Index': _INDEX,
+    'ghsched_nova.scheduler.index_feed.Feed':
+        _SCHEDULER + 'FeedStressTest'
+        '.test_feed_under_native_threads_equals_the_database',
+    'ghsched_nova.scheduler.index_metrics.Writer':
+        _SCHEDULER + 'OthersStressTest'
+        '.test_metrics_under_native_threads_are_written_whole',
+    'ghsched_nova.scheduler.indexed.IndexedScheduler':
+        _SCHEDULER + 'RequestStressTest'
+        '.test_requests_under_native_threads_are_all_counted',
+    'ghsched_nova.scheduler.refusal_cache.RefusalCache':
+        _SCHEDULER + 'RefusalStressTest'
+        '.test_refusals_under_native_threads_stay_bounded',
+    'ghsched_nova.virt.bandwidth_use.BandwidthUse': _UNIT + (
+        'virt.test_guest_diagnostics.ThreadsTest'
+        '.test_bandwidth_use_of_many_threads_makes_one_reader'),
+    'ghsched_nova.virt.burst_use.BurstUse':
+        _REPORT + 'test_burst_use_under_native_threads_counts_every_period',
+    'ghsched_nova.virt.engine.HostEngine':
+        _VIRT + 'EngineStressTest'
+        '.test_engine_under_native_threads_keeps_the_newest_reasons',
+    'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
+        'virt.test_guest_diagnostics.ThreadsTest'
+        '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
+    'ghsched_nova.virt.load_use.LoadUse':
+        _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
+    'ghsched_nova.virt.moving.Mover':
+        _VIRT + 'MoverStressTest'
+        '.test_mover_under_native_threads_moves_each_guest',
+    'ghsched_nova.virt.notices.Notices':
+        _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
+    'ghsched_nova.virt.readings.Readings':
+        _VIRT + 'ReadingsStressTest'
+        '.test_readings_under_native_threads_are_measured_once',
+    'ghsched_nova.virt.rpc.PolicyEndpoint':
+        _VIRT + 'EndpointStressTest'
+        '.test_void_calls_under_native_threads_are_refused',
+    'ghsched_nova.virt.scheduling.ThreadKeeper':
+        _REPORT + 'test_classes_under_native_threads_are_tried_once',
+    'ghsched_nova.virt.traffic.GuestTraffic':
+        _REPORT + 'test_traffic_under_native_threads_is_counted_once',
+    'ghsched_placement.gradient.Mix':
+        _SCHEDULER + 'OthersStressTest'
+        '.test_mix_under_native_threads_counts_the_last_requests',
+}
+
+_CALL = 'made for one call'
+_REQUEST = 'made for one request'
+_LOCKED = 'changed while the tracker of resources of Nova is locked'
+_REPLACED = 'each attribute is replaced as a whole, by reports of the host'
+
+#: Why an object is not shared, by class.
+NOT_SHARED = {
+    'ghsched_nova.icon.conntrack.Conntrack': 'GuestTraffic locks it',
+    'ghsched_nova.icon.conntrack_table._Largest': _CALL,
+    'ghsched_nova.live.change.LiveChange': _REQUEST,
+    'ghsched_nova.live.node_move.NodeMove': _REQUEST,
+    'ghsched_nova.live.records.NovaRecords': _REQUEST,
+    'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',
+    'ghsched_nova.monitor.view._Held': _CALL,
+    'ghsched_nova.resctrl.counters._Ledger': _CALL,
+    'ghsched_nova.resctrl.reconcile._Work': _CALL,
+    'ghsched_nova.scheduler.by_load.SteeredView': _REQUEST,
+    'ghsched_nova.scheduler.claims.Claims': 'of one thread',
+    'ghsched_nova.scheduler.filters._Free': _REQUEST,
+    'ghsched_nova.scheduler.filters._Room': _REQUEST,
+    'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
+    'ghsched_nova.scheduler.manager._Seen': 'of one thread',
+    'ghsched_nova.virt.cut_off._Follows': _CALL,
+    'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
+    'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
+    'ghsched_nova.virt.interrupts.InterruptKeeper': _REPLACED,
+    'ghsched_nova.virt.pci_providers.Placer': _LOCKED,
+    'ghsched_placement.fitting._Room': _CALL,
+    'ghsched_placement.gradient.Growth': _REQUEST,
+    'ghsched_placement.lack.Gathered': _REQUEST,
+    'ghsched_placement.node_assignment._Loads': _CALL,
+    'ghsched_placement.node_assignment._Reader': _CALL,
+    'ghsched_placement.node_assignment._Ways': _CALL,
+    'ghsched_placement.rebalance.State': _CALL,
+    'ghsched_placement.rebalance._Budget': _CALL,
+}
+
+
+def changed(node):
+    """Names of the attributes of self that a method changes."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Assign | ast.Delete):
+            targets = one.targets
+        elif isinstance(one, ast.AugAssign | ast.AnnAssign):
+            targets = [one.target]
+        elif (isinstance(one, ast.Call)
+              and isinstance(one.func, ast.Attribute)
+              and one.func.attr in CHANGES):
+            targets = [one.func.value]
+        else:
+            continue
+        for target in targets:
+            for part in getattr(target, 'elts', [target]):
+                while isinstance(part, ast.Subscript):
+                    part = part.value
+                if (isinstance(part, ast.Attribute)
+                        and isinstance(part.value, ast.Name)
+                        and part.value.id == 'self'):
+                    yield part.attr
+
+
+def changing_classes(tree):
+    """Yield the classes with a method that changes an attribute of self."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ClassDef) and any(
+                isinstance(method, ast.FunctionDef)
+                and method.name not in _MADE and any(changed(method))
+                for method in one.body):
+            yield one.name
+
+
+def changing_variables(tree):
+    """Yield the variables of a module that its functions change."""
+    targets = [target for one in tree.body
+               for target in (one.targets if isinstance(one, ast.Assign)
+                              else [one.target]
+                              if isinstance(one, ast.AnnAssign) else ())]
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Global):
+            yield from one.names
+        elif (isinstance(one, ast.Subscript)
+              and isinstance(one.ctx, ast.Store | ast.Del)
+              and isinstance(one.value, ast.Name) and one.value.id in names):
+            yield one.value.id
+        elif (isinstance(one, ast.Call)
+              and isinstance(one.func, ast.Attribute)
+              and one.func.attr in CHANGES
+              and isinstance(one.func.value, ast.Name)
+              and one.func.value.id in names):
+            yield one.func.value.id
+
+
+def found():
+    """Return all that changes in the services, by dotted name."""
+    names = set()
+    for package in ('ghsched_nova', 'ghsched_placement'):
+        for path in sorted((TOP / package).rglob('*.py')):
+            relative = path.relative_to(TOP)
+            if str(relative) not in SERVICES and str(relative).startswith(
+                    NOT_SERVICES):
+                continue
+            module = '.'.join(relative.with_suffix('').parts)
+            tree = ast.parse(path.read_text())
+            names |= {f'{module}.{name}' for name in (
+                *changing_classes(tree), *changing_variables(tree))}
+    return names
+
+
+class SharedObjectsTest(base.TestCase):
+
+    def test_objects_that_change_are_stressed_or_not_shared(self):
+        self.assertEqual(set(), set(STRESSED) & set(NOT_SHARED))
+        self.assertEqual(sorted({**STRESSED, **NOT_SHARED}), sorted(found()))
+
+    def test_stress_tests_that_are_named_run_threads(self):
+        for name in set(STRESSED.values()):
+            module = inspect.getmodule(pkgutil.resolve_name(name))
+            self.assertRegex(inspect.getsource(module),
+                             r'threads\.stress\(|threading\.Thread\(', name)
+
+    def test_change_of_any_kind_is_found(self):
+        for line in ('self.a = 1', 'self.a += 1', 'self.a[0] = 1',
+                     'del self.a[0]', 'self.a.append(1)', 'b, self.a = 1, 2',
+                     'self.a[0].add(1)', 'self.a: int = 1'):
+            tree = ast.parse(f'class A:\n def b(self):\n  {line}')
+            self.assertEqual(['A'], [*changing_classes(tree)], line)
+        for line in ('A[0] = 1', 'del A[0]', 'A.append(1)', 'global A'):
+            tree = ast.parse(f'A = 1\ndef b():\n {line}')
+            self.assertEqual(['A'], [*changing_variables(tree)], line)
+        tree = ast.parse('A = 1\nclass B:\n def b(self):\n  a = self.a\n'
+                         '  A.b()')
+        self.assertEqual([], [*changing_classes(tree),
+                              *changing_variables(tree)])
