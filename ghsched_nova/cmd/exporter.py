@@ -63,6 +63,8 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     """
 
     daemon_threads = True
+    #: Connections that wait in the kernel until they are answered.
+    request_queue_size = 128
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         #: When a connection began, in this order.

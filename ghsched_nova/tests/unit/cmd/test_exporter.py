@@ -321,6 +321,13 @@ class BoundsTest(ExporterTestCase):
         most = before + exporter.CONNECTIONS + 1
         self.eventually(lambda: threading.active_count() <= most)
 
+    def test_connections_that_come_at_once_wait_for_the_server(self):
+        """A kernel whose queue is full lets clients try again in seconds."""
+        with exporter.server(mock.Mock(), port=0) as listening:
+            for _ in range(3 * exporter.CONNECTIONS):
+                self.addCleanup(socket.create_connection(
+                    listening.server_address, timeout=30).close)
+
     def block_libvirt(self):
         """Have libvirt answer when the event that is returned is set."""
         answers = threading.Event()
@@ -360,7 +367,9 @@ class BoundsTest(ExporterTestCase):
             self.assertLessEqual(len(os.listdir('/proc/self/fd')),
                                  files + exporter.CONNECTIONS + 2)
         answers.set()
-        self.eventually(lambda: self.health(self.scrape())[1] == 1)
+        # 503 until those that wait have gone.
+        self.eventually(lambda: self.scrape().get(
+            self.key('ghsched_libvirt_up')) == 1)
 
     def test_scrapes_that_are_too_many_are_answered_503(self):
         self.serve(self.host('intel', QEMU))
