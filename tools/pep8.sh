@@ -12,7 +12,7 @@
 # under the License.
 
 # The static checks: tools/pep8.sh [CHECK]...
-# CHECK: flake8 ruff mypy bashate english sizes tests units.
+# CHECK: flake8 ruff mypy bashate english sizes tests.
 # All of them when none is named. They run in the environment of $PYTHON
 # (default: python3 of the PATH).
 
@@ -70,12 +70,6 @@ check() {
         "$PYTHON" tools/test_names.py \
             $(files | grep '^ghsched_.*/tests/.*\.py$')
         ;;
-    units)
-        # No service is more exposed than 2.0 of 10. Needs no running systemd.
-        exposure=$(systemd-analyze security --offline=true --threshold=20 \
-            --no-pager etc/ghsched/systemd/*.service 2>&1) ||
-            { echo "$exposure" | grep -v '✓'; return 1; }
-        ;;
     *)
         echo "$0: no such check: $1" >&2
         return 2
@@ -84,8 +78,7 @@ check() {
 }
 
 failed=0
-[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes tests \
-    units
+[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes tests
 for name in "$@"; do
     check "$name" || failed=1
 done

@@ -16,7 +16,9 @@ import configparser
 import itertools
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import tomllib
 
 import setuptools
@@ -31,6 +33,46 @@ def read_setup():
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(TOP / 'setup.cfg')
     return parser
+
+
+class UnitsTest(base.TestCase):
+    """Units of systemd."""
+
+    #: Tenths, as --threshold= counts; 100 is a service without any limit.
+    MOST_EXPOSED = 20
+
+    def exposure(self, *paths):
+        """Return systemd's judgement of units, which need not be running."""
+        if shutil.which('systemd-analyze') is None:
+            self.skipTest('systemd-analyze is not installed')
+        done = subprocess.run(
+            ['systemd-analyze', 'security', '--offline=true', '--no-pager',
+             f'--threshold={self.MOST_EXPOSED}', *paths],
+            capture_output=True, text=True, check=False, timeout=120)
+        if 'unrecognized option' in done.stderr:
+            self.skipTest('systemd-analyze is older than systemd 250')
+        return done
+
+    def test_services_are_exposed_to_2_of_10_at_most(self):
+        units = sorted((TOP / 'etc/ghsched/systemd').glob('*.service'))
+        self.assertNotEqual([], units)
+        done = self.exposure(*units)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertEqual(len(units), done.stdout.count(
+            'Overall exposure level for ghsched-'), done.stdout)
+
+    def test_service_in_the_group_of_libvirt_is_none(self):
+        for unit in (TOP / 'etc/ghsched/systemd').glob('*.service'):
+            for line in unit.read_text().splitlines():
+                name, _, value = line.partition('=')
+                if name in ('Group', 'SupplementaryGroups', 'User'):
+                    self.assertNotIn('libvirt', value, unit.name)
+
+    def test_service_without_limits_is_too_exposed(self):
+        path = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory())) / 'ghsched-bare.service'
+        path.write_text('[Service]\nExecStart=/bin/true\n')
+        self.assertNotEqual(0, self.exposure(path).returncode)
 
 
 class WheelTest(base.TestCase):

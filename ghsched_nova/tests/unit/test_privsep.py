@@ -17,9 +17,11 @@ a sample here: arguments that are allowed. Each value in a sample is then
 replaced by hostile ones; none may reach the function.
 """
 
+import ast
 import importlib
 import os
 from pathlib import Path
+import re
 import sys
 import tempfile
 import threading
@@ -132,6 +134,67 @@ def leaves(value):
     if isinstance(value, dict):
         return [leaf for pair in value.items() for leaf in leaves(pair)]
     return [value]
+
+
+#: Packages whose functions run as root for their caller.
+ROOT = re.compile(r'\b(?:oslo_privsep|nova\.privsep|run_as_root|rootwrap)\b')
+#: They give contexts their names and start no helper.
+ROOT_IN = {'privsep.py', 'conf.py'}
+
+
+def decorated(tree):
+    """Yield the functions that are made entry points, and at which depth.
+
+    :returns: name, and whether it is a function of a module.
+    """
+    top = set(tree.body)
+    for one in ast.walk(tree):
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in one.decorator_list:
+                if 'entrypoint' in ast.unparse(decorator):
+                    yield one.name, one in top
+
+
+def uses(tree):
+    """Return the number of times that a source names entrypoint."""
+    return sum(isinstance(one, ast.Attribute | ast.Name)
+               and getattr(one, 'attr', getattr(one, 'id', '')).startswith(
+                   'entrypoint')
+               or isinstance(one, ast.alias) and 'entrypoint' in one.name
+               for one in ast.walk(tree))
+
+
+class SourceTest(base.TestCase):
+    """No way to root but by entry points that the attacks find."""
+
+    def sources(self):
+        for path in sorted(TOP.rglob('*.py')):
+            relative = path.relative_to(TOP)
+            if 'tests' not in relative.parts:
+                yield relative, path.read_text()
+
+    def test_entry_points_of_the_source_are_all_attacked(self):
+        found = []
+        for relative, text in self.sources():
+            if str(relative) == 'privsep.py' or 'entrypoint' not in text:
+                continue
+            tree = ast.parse(text)
+            names = dict(decorated(tree))
+            self.assertEqual([True] * len(names), [*names.values()],
+                             f'{relative}: an entry point in a function')
+            self.assertEqual(len(names), uses(tree),
+                             f'{relative}: an entry point by another way')
+            module = '.'.join(relative.with_suffix('').parts)
+            found += [f'ghsched_nova.{module}.{name}' for name in names]
+        self.assertEqual(sorted(ENTRY_POINTS), sorted(found))
+
+    def test_other_ways_to_root_are_not_used(self):
+        self.assertEqual(ROOT_IN, {
+            str(relative) for relative, text in self.sources()
+            if any(ROOT.search(ast.unparse(one))
+                   for one in ast.walk(ast.parse(text))
+                   if isinstance(one, ast.Import | ast.ImportFrom | ast.Call))
+        })
 
 
 class EntryPointTestCase(base.TestCase):
