@@ -22,6 +22,7 @@ import importlib
 import os
 from pathlib import Path
 import re
+import shutil
 import sys
 import tempfile
 import threading
@@ -42,7 +43,9 @@ from ghsched_nova import conf
 from ghsched_nova import kernel_files
 from ghsched_nova import privsep
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.fixtures import fake_qemu
+from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.threads import survey
 from ghsched_placement.tests import base
 
@@ -371,6 +374,59 @@ class AuditTest(EntryPointTestCase):
                 if flags & (os.O_WRONLY | os.O_RDWR):
                     self.assertTrue(flags & os.O_NOFOLLOW,
                                     f'{name} opens {path}')
+
+
+class LinksTest(EntryPointTestCase):
+    """A resctrl whose files are links to files of root."""
+
+    def setUp(self):
+        super().setUp()
+        host = trees.Host('intel')
+        self.addCleanup(host.remove)
+        self.own = naming.group_name(UUID)
+        for name in (self.own, 'qemu-3-web-vcpus_0-1'):
+            host.group(name)
+        host.sync()
+        self.root, self.secrets = host.root, host.top / 'secrets'
+        self.secrets.mkdir()
+        self.before = {}
+        for number, path in enumerate(sorted(host.root.rglob('*'))):
+            if path.is_file():
+                secret = self.secrets / str(number)
+                path.rename(secret)
+                path.symlink_to(secret)
+                self.before[secret] = secret.read_text()
+        cfg.CONF.set_override('resctrl_path', str(host.root), 'ghsched')
+
+    def call(self, name, *args):
+        """Return what an entry point answers, or how it refuses."""
+        try:
+            return str(ENTRY_POINTS[f'ghsched_nova.resctrl.privileged.{name}'](
+                str(self.root), *args))
+        except (fs.GroupError, OSError) as error:
+            return str(error)
+        finally:
+            self.assertEqual(self.before, {
+                path: path.read_text() for path in self.secrets.iterdir()})
+
+    def test_entry_points_of_resctrl_write_to_no_link(self):
+        domain = (UUID, 3, 'web')
+        guest = (domain, [0, 1], 2, [('MB', [(0, 60), (1, 60)])], 'libvirt',
+                 [], '', True, [])
+        self.assertIn('ELOOP', self.call(
+            '_reconcile', str(self.run_path),
+            ([guest], [domain], [self.own], {}, True, False, 0, 0, {}, [],
+             False, None)))
+        self.assertIn('cannot be measured', self.call('_measure', ['MB'], 0))
+
+    def test_entry_points_of_resctrl_remove_no_link(self):
+        elsewhere = self.root.parent / 'elsewhere'
+        elsewhere.mkdir()
+        shutil.rmtree(self.root / self.own)
+        (self.root / self.own).symlink_to(elsewhere)
+        self.assertEqual('False', self.call('_remove_own', UUID))
+        self.assertTrue(elsewhere.is_dir())
+        self.assertTrue((self.root / self.own).is_symlink())
 
 
 class BoundsTest(base.TestCase):
