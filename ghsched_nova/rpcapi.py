@@ -50,11 +50,11 @@ ALIVE_TIMEOUT_S = 10
 #: oslo.messaging is to try for ever.
 BUS_RETRIES = 2
 
-#: How a question is asked that changes nothing on the host.
+#: Call options of a question that changes nothing on the host.
 QUESTION: Mapping[str, int] = MappingProxyType(
     {'call_monitor_timeout': ALIVE_TIMEOUT_S})
 
-#: How a change is made: its answer is worth waiting for, up to
+#: Call options of a change: its answer is worth waiting for, up to
 #: ``[DEFAULT]rpc_response_timeout``.
 CHANGE: Mapping[str, int] = MappingProxyType({})
 

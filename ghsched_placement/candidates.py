@@ -76,7 +76,7 @@ class VfRequest:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What candidates of one request are read for.
+    """Groups of a request whose providers are read from its candidates.
 
     :param suffixes: suffix of the group whose provider is the host node, by
         guest NUMA node; see :func:`ghsched_placement.request.node_suffixes`.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Why no server of a cloud is moved, in one sentence (pure)."""
+"""Explain in one sentence why no server of a cloud is moved (pure)."""
 
 from collections.abc import Iterable
 from collections import Counter
@@ -22,7 +22,7 @@ from ghsched_placement.rebalance import Settings
 from ghsched_placement.rebalance import Spot
 from ghsched_placement.rebalance import State
 
-#: Why a server on a bottleneck stays there.
+#: Reasons for which a server on a bottleneck stays there.
 RESTING = 'it was moved within the cool-down'
 FIXED = 'it may not be moved'
 NO_ROOM = 'no other NUMA node has room for it'

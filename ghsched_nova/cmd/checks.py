@@ -30,7 +30,7 @@ SCHEDULER = 'ghsched-nova-scheduler'
 COMPUTE = 'ghsched-nova-compute'
 NOVA_SCHEDULER = 'nova-scheduler'
 NOVA_COMPUTE = 'nova-compute'
-#: Those of ghsched and those of Nova that they replace.
+#: Programs of ghsched, and the programs of Nova that they replace.
 PROGRAMS = (SCHEDULER, COMPUTE, NOVA_SCHEDULER, NOVA_COMPUTE)
 
 #: Major releases of Nova that this release runs with, the first and the last.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a node still has of ghsched, for a cloud that goes back to stock Nova.
+"""Find what is left of ghsched on a node that goes back to stock Nova.
 
 :func:`read` looks at configuration files, processes, units and resctrl;
 :func:`checks_of` says what to remove, in this order (pure).
@@ -67,7 +67,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Traces:
-    """What was found on a node.
+    """Files, programs and control groups of ghsched on a node.
 
     :param files: configuration files that were read.
     :param lines: file and line of each that needs ghsched.

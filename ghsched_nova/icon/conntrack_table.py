@@ -32,13 +32,13 @@ MAX_FLOWS_OF_ADDRESS = 1024
 #: Lines between two looks at the clock.
 _LINES = 1024
 _BYTES = ' bytes='
-#: What tells two connections between the same addresses apart.
+#: Fields that distinguish connections between the same addresses.
 _KEYS = ('sport', 'dport', 'type', 'code', 'id')
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What was taken of a table.
+    """Connections that were selected from a table.
 
     :param is_counted: whether the kernel counts bytes; True for an empty
         table.

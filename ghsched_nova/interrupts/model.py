@@ -33,7 +33,7 @@ import re
 from ghsched_placement import cpulist
 from ghsched_placement import decimals
 
-#: What VFIO names an interrupt.
+#: Pattern of the name that VFIO gives an interrupt.
 NAME_PATTERN = (r'vfio-(msix|msi|intx)(?:\[[0-9]{1,5}\])?\('
                 r'([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\)')
 _NAME = re.compile(NAME_PATTERN)

@@ -47,7 +47,7 @@ _NODES = 256
 
 
 class Shares:
-    """What one consumer holds of host NUMA nodes.
+    """Allocation of one consumer on host NUMA nodes.
 
     :param client: with ``get`` and ``put``, as Nova's report client has them.
     :param host: provider of the compute node, of which each guest that is

@@ -47,8 +47,8 @@ FRACTIONS = {
     (1, 1): 7, (1, 0): 8,
 }
 
-#: What a line showed after each of the percentages 0 to 100 was written; None
-#: where the write was refused.
+#: Percentage that a line showed after each of 0 to 100 was written; None where
+#: the write was refused.
 Readings = Sequence[int | None]
 
 

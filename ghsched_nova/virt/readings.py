@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What schemata lines of this host show of written percentages.
+"""Measure which percentage the kernel shows for each one that is written.
 
 Measured once for each mount of resctrl and kept in a file, so that a
 nova-compute that starts again writes nothing.

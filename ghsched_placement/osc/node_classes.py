@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How commands name what Placement counts on a NUMA node beside bandwidth."""
+"""Columns and texts for resource classes of NUMA nodes beside bandwidth."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ REAL_TIME = Shown(names.RT_CPU_PERMILLE, 'Real Time', ' (1/1000 CPU)',
 #: All but bandwidth.
 BESIDE = (BURSTS, WAYS, REAL_TIME)
 
-#: Those that have no columns of their own kind.
+#: Classes that have no columns of their own kind.
 PLAIN = (WAYS, REAL_TIME)
 
 _FIGURES = ('Total', 'Used', 'Free')
