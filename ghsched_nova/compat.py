@@ -78,6 +78,7 @@ from ghsched_nova import conf
 from ghsched_placement import names
 from ghsched_placement import node_move
 from ghsched_placement import node_room
+from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
@@ -593,6 +594,7 @@ def before_moves(function: Callable[[Any, Any, str], None]) -> None:
               instance: Any, *args: Any, **kwargs: Any) -> Any:
         function(context, instance, name)
         return original(api, context, instance, *args, **kwargs)
+    moved.__qualname__ = f'{moved.__qualname__}.{function.__name__}'
     for name in MOVES:
         wrap(compute_api.API, name, functools.partial(moved, name))
 
@@ -667,6 +669,9 @@ def ignore_devices_left_behind() -> None:
     def requested(original: Callable[..., Any], instance: Any,
                   source: int | None = None,
                   request_id: str | None = None) -> list[Any]:
+        if not is_ours(instance):
+            return list(original(instance, source=source,
+                                 request_id=request_id))
         devices = original(instance, request_id=request_id)
         if not devices:
             return []
@@ -688,7 +693,8 @@ def keep_allocation_of_rebuilt() -> None:
     def given_back(original: Callable[..., Any], tracker: Any, context: Any,
                    instance: Any, node: str, node_type: str = 'source') -> Any:
         # One that is evacuated is on the other host until it has arrived.
-        if node_type == 'destination' and instance.host == tracker.host:
+        if (node_type == 'destination' and instance.host == tracker.host
+                and is_ours(instance)):
             return
         original(tracker, context, instance, node, node_type)
     wrap(resource_tracker.ResourceTracker,
@@ -703,18 +709,56 @@ def give_back_again() -> None:
     allocation and a move of allocations, but no deletion, after which the
     server is in ``ERROR``.
     """
-    def deleted(original: Callable[..., Any], *args: Any, **kwargs: Any
-                ) -> Any:
+    def deleted(original: Callable[..., Any], client: Any, context: Any,
+                uuid: str, *args: Any, **kwargs: Any) -> Any:
         for _again in range(_CONFLICTS):
             try:
-                return original(*args, **kwargs)
+                return original(client, context, uuid, *args, **kwargs)
             except exception.AllocationDeleteFailed as error:
-                if _OF_PROVIDER not in str(error):
+                if _OF_PROVIDER not in str(error) or not _holds_ours(
+                        client, context, uuid):
                     raise
                 time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
-        return original(*args, **kwargs)
+        return original(client, context, uuid, *args, **kwargs)
     wrap(report.SchedulerReportClient, 'delete_allocation_for_instance',
          deleted)
+
+
+def _holds_ours(client: Any, context: Any, consumer: str) -> bool:
+    """Whether a consumer holds a resource class of ours in Placement."""
+    held = client.get_allocs_for_consumer(context, consumer)
+    return any(names.OUR_CLASSES & set(part['resources'])
+               for part in held['allocations'].values())
+
+
+def is_ours(instance: Any) -> bool:
+    """Whether the flavor of a server has a key of ours, or will have one.
+
+    A server that is resized has two flavors (``Instance.new_flavor``).
+    """
+    try:
+        flavors = [getattr(instance, name, None)
+                   for name in ('flavor', 'new_flavor', 'old_flavor')]
+        return any(policies.wanted(flavor.extra_specs or {})
+                   for flavor in flavors if flavor is not None)
+    except exception.NovaException:     # one of them cannot be loaded
+        return False
+
+
+def for_ours(original: Callable[..., Any], changed: Callable[..., Any],
+             number: int) -> Callable[..., Any]:
+    """Return a method that is changed for servers of ours alone.
+
+    :param number: of the argument that is the instance, unless it is given
+        by its name.
+    """
+    @functools.wraps(original)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        instance = (kwargs['instance'] if 'instance' in kwargs
+                    else args[number])
+        function = changed if is_ours(instance) else original
+        return function(*args, **kwargs)
+    return chosen
 
 
 def add_failed_event(context: Any, uuid: str, name: str,
@@ -1153,7 +1197,8 @@ def wrap_reset_live_migration(virtapi: Any, wrap: Callable[..., Any]) -> None:
     :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
     :param wrap: takes Nova's method and returns another.
     """
-    _wrap_manager(virtapi, '_reset_live_migration', wrap)
+    _wrap_manager(virtapi, '_reset_live_migration',
+                  lambda method: for_ours(method, wrap(method), 1))
 
 
 def wrap_live_migration(virtapi: Any, wrap: Callable[..., Any]) -> None:
@@ -1165,7 +1210,8 @@ def wrap_live_migration(virtapi: Any, wrap: Callable[..., Any]) -> None:
     :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
     :param wrap: takes Nova's method and returns another.
     """
-    _wrap_manager(virtapi, 'live_migration', wrap)
+    _wrap_manager(virtapi, 'live_migration',
+                  lambda method: for_ours(method, wrap(method), 2))
 
 
 def wrap_revert_allocation(virtapi: Any, wrap: Callable[..., Any]) -> None:
@@ -1178,7 +1224,8 @@ def wrap_revert_allocation(virtapi: Any, wrap: Callable[..., Any]) -> None:
     :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
     :param wrap: takes Nova's method and returns another.
     """
-    _wrap_manager(virtapi, '_revert_allocation', wrap)
+    _wrap_manager(virtapi, '_revert_allocation',
+                  lambda method: for_ours(method, wrap(method), 1))
 
 
 def is_live(migration: Any) -> bool:
@@ -1221,7 +1268,7 @@ def let_flavors_be_kept(virtapi: Any) -> None:
 
 def keep_flavor(instance: Any) -> None:
     """Say that what nova-compute does next is to give it its old flavor."""
-    if instance.new_flavor is not None and (
+    if is_ours(instance) and instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid
             != instance.old_flavor.flavorid):
         instance.__dict__[_KEEPS] = True
@@ -1639,7 +1686,12 @@ def let_libvirt_call_back(host: Any) -> None:
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     """
-    host._wrapped_conn_lock = threading.RLock()
+    if hasattr(host, '_wrapped_conn_lock'):
+        host._wrapped_conn_lock = threading.RLock()
+    else:
+        LOG.warning('ghsched: cannot apply the repair '
+                    'libvirtd-restart-deadlock of Nova: its Host has no '
+                    '_wrapped_conn_lock')
 
 
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:

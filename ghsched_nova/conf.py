@@ -141,6 +141,13 @@ OPTS: list[cfg.Opt] = [
              'together never take what other guests are guaranteed. Used by '
              'nova-compute and ghsched-host; must not be lowered while '
              'guests with bursts run.'),
+    cfg.ListOpt(
+        'nova_fixes', default=['auto'],
+        help='Repairs of defects in Nova that are applied to servers whose '
+             'flavor has a key of ghsched: "auto" is what the release of Nova '
+             'lacks, "none" is nothing, names are those that "ghsched-status '
+             'fixes" lists. Used by nova-api, nova-scheduler and '
+             'nova-compute.'),
     cfg.StrOpt(
         'bandwidth_accounting', default='min',
         choices=[('min', 'count what is guaranteed (ghsched:mem_bw_min)'),

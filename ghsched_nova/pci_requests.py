@@ -224,4 +224,3 @@ def register_compute() -> None:
     register()
     compat.watch_provider_mapping(remember)
     compat.around_claims(claiming_move, claiming_new)
-    compat.ignore_devices_left_behind()

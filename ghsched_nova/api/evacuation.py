@@ -32,25 +32,28 @@ LOG = logging.getLogger(__name__)
 
 
 def check(context: Any, instance: Any) -> None:
-    """Refuse to evacuate a server that nova-conductor is at work on.
+    """Refuse to evacuate a server of ours that nova-conductor works on.
 
     It would take away what the server gets on its new host.
 
     :raises nova.exception.InstanceInvalidState: for nova-api, which answers
         409. In a minute or two the server can be evacuated.
     """
-    if any(map(compat.is_being_scheduled,
-               compat.live_migrations_under_way(context, instance))):
+    if compat.is_ours(instance) and any(map(
+            compat.is_being_scheduled,
+            compat.live_migrations_under_way(context, instance))):
         raise exception.InstanceInvalidState(
             attr='task_state', instance_uuid=instance.uuid,
             state=task_states.MIGRATING, method='evacuate')
 
 
 def prepare(context: Any, instance: Any) -> None:
-    """End each live migration of a guest whose host is lost.
+    """End each live migration of a server of ours whose host is lost.
 
     It raises nothing: the guest is to be evacuated whatever becomes of them.
     """
+    if not compat.is_ours(instance):
+        return
     try:
         for migration in compat.live_migrations_under_way(context, instance):
             LOG.warning('ghsched: the live migration %s ends, because the '

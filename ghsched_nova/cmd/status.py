@@ -27,6 +27,9 @@ from ghsched_nova.cmd import guaranteed
 from ghsched_nova.cmd import node
 from ghsched_placement import exits
 
+#: Commands that list what ghsched changes in Nova.
+_LISTS = ('seams', 'fixes')
+
 _CODES = {'ok': upgradecheck.Code.SUCCESS,
           'skipped': upgradecheck.Code.SUCCESS,
           'warning': upgradecheck.Code.WARNING,
@@ -90,6 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # oslo.config refuses it without a command.
         print(f'ghsched-status {console.version()}')
         return exits.DONE
+    if argv and argv[0] in _LISTS:
+        # These need Nova, which the checks do not.
+        from ghsched_nova.cmd import nova_changes
+        return nova_changes.main(argv)
     options = cfg.ConfigOpts()
     return int(upgradecheck.main(
         options, project='nova', upgrade_command=Checks(options),

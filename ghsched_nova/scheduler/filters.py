@@ -36,6 +36,8 @@ from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.nova_fixes import devices_of_far_pf
+from ghsched_nova.nova_fixes import table as fixes
+from ghsched_nova.nova_seams import signatures
 from ghsched_nova import pci_requests
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.placement_client import PlacementError
@@ -60,10 +62,12 @@ LOG = logging.getLogger(__name__)
 # nova-scheduler imports this module while it builds its host manager, before
 # the first request.
 request_filter.register()
+fixes.require(signatures.SCHEDULER)
 compat.steer_fit()
 compat.change_group_mapping(lambda spec, mapping: candidates.fan_out(
     [{'mappings': mapping}], vf_requests(spec)))
-devices_of_far_pf.install_in_scheduler()
+if fixes.applies('devices-of-far-pf'):
+    devices_of_far_pf.install_in_scheduler()
 
 NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
                    'NUMA topology')

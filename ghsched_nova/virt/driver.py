@@ -26,6 +26,8 @@ from nova import exception
 from ghsched_nova import compat
 from ghsched_nova import conf
 from ghsched_nova.nova_fixes import devices_of_far_pf
+from ghsched_nova.nova_fixes import table as fixes
+from ghsched_nova.nova_seams import signatures
 from ghsched_nova import pci_requests
 from ghsched_nova.threads import pages
 from ghsched_nova.virt import driver_devices
@@ -38,14 +40,21 @@ from ghsched_nova.virt import live_claim
 from ghsched_nova.virt import moving
 from ghsched_nova.virt import rpc
 
+fixes.require(signatures.COMPUTE)
 pci_requests.register_compute()
 compat.steer_fit()
-devices_of_far_pf.install_in_compute()
 compat.count_moves()
-compat.keep_allocation_of_rebuilt()
-compat.give_back_again()
-compat.hold_live_claims(lambda driver, instance, host: live_claim.orders(
-    instance, host, driver._ghsched.can_join))
+if fixes.applies('devices-of-far-pf'):
+    devices_of_far_pf.install_in_compute()
+if fixes.applies('evacuated-devices'):
+    compat.ignore_devices_left_behind()
+if fixes.applies('failed-rebuild'):
+    compat.keep_allocation_of_rebuilt()
+if fixes.applies('placement-retries'):
+    compat.give_back_again()
+if fixes.applies('live-migration-limits'):
+    compat.hold_live_claims(lambda driver, instance, host: live_claim.orders(
+        instance, host, driver._ghsched.can_join))
 
 
 class GhschedLibvirtDriver(driver_reports.ReportingDriver,

@@ -20,6 +20,7 @@ from nova import exception
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.virt import arrival
 from ghsched_nova.virt import cut_off
 from ghsched_nova.virt import driver_base as base
@@ -37,16 +38,19 @@ class MigratingDriver(base.DriverBase):
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
-        compat.wrap_reset_live_migration(self.virtapi, functools.partial(
-            cut_off.finishing, under_way=compat.live_migrations_under_way,
-            is_here=self._has_domain, stays=self._stays,
-            finish=functools.partial(
-                compat.finish_live_migration, self.virtapi),
-            take_back=compat.take_back_live_migration))
-        compat.wrap_live_migration(self.virtapi, functools.partial(
-            cut_off.beginning, has_ended=compat.has_ended))
-        compat.wrap_revert_allocation(self.virtapi, functools.partial(
-            cut_off.rolling_back, is_live=compat.is_live))
+        if fixes.applies('cut-off-live-migration'):
+            compat.wrap_reset_live_migration(self.virtapi, functools.partial(
+                cut_off.finishing, under_way=compat.live_migrations_under_way,
+                is_here=self._has_domain, stays=self._stays,
+                finish=functools.partial(
+                    compat.finish_live_migration, self.virtapi),
+                take_back=compat.take_back_live_migration))
+        if fixes.applies('evacuated-live-migration'):
+            compat.wrap_live_migration(self.virtapi, functools.partial(
+                cut_off.beginning, has_ended=compat.has_ended))
+        if fixes.applies('failed-live-migration'):
+            compat.wrap_revert_allocation(self.virtapi, functools.partial(
+                cut_off.rolling_back, is_live=compat.is_live))
 
     def _has_domain(self, instance: Any) -> bool:
         """Whether libvirt has the guest; it has if libvirt cannot say."""
@@ -63,9 +67,12 @@ class MigratingDriver(base.DriverBase):
                        post_method: Any, recover_method: Any,
                        block_migration: bool = False,
                        migrate_data: Any = None) -> None:
-        cut_off.seen_to_its_end(
-            super().live_migration, self._is_copied, context, instance, dest,
-            post_method, recover_method, block_migration, migrate_data)
+        migrate = super().live_migration
+        if compat.is_ours(instance):
+            migrate = functools.partial(
+                cut_off.seen_to_its_end, migrate, self._is_copied)
+        migrate(context, instance, dest, post_method, recover_method,
+                block_migration, migrate_data)
 
     def _is_copied(self, instance: Any) -> bool | None:
         """Whether libvirt has copied a guest; what it has begun, it ends."""

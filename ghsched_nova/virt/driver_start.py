@@ -28,6 +28,7 @@ from oslo_utils import versionutils
 from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import locked_memory
+from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova import pci_requests
 from ghsched_nova.virt import desired
 from ghsched_nova.virt import driver_base as base
@@ -43,11 +44,13 @@ class StartingDriver(base.DriverBase):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         compat.around_launch(self._host, self._launch)
-        compat.let_libvirt_call_back(self._host)
+        if fixes.applies('libvirtd-restart-deadlock'):
+            compat.let_libvirt_call_back(self._host)
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
-        compat.let_flavors_be_kept(self.virtapi)
+        if fixes.applies('failed-resize-flavor'):
+            compat.let_flavors_be_kept(self.virtapi)
 
     def spawn(self, context: Any, instance: Any, image_meta: Any,
               injected_files: Any, admin_password: Any, allocations: Any,

@@ -27,6 +27,7 @@ from nova.virt.libvirt import host
 from oslo_utils import importutils
 
 from ghsched_nova import compat
+from ghsched_placement import names
 from ghsched_placement import node_move
 from ghsched_placement.tests import base
 
@@ -340,7 +341,10 @@ class GiveBackAgainTest(base.TestCase):
         self.useFixture(fixtures.MockPatch('time.sleep'))
         # Of a class of its own, so that no other is changed for good.
         self.client = type('Client', (), {
-            'delete_allocation_for_instance': lambda *args: self.answer()})
+            'delete_allocation_for_instance': lambda *args: self.answer(),
+            'get_allocs_for_consumer': lambda *args: {'allocations': {
+                'provider': {'resources': self.held}}}})
+        self.held = {names.MEM_BW_PCT: 1}
         self.useFixture(fixtures.MockPatchObject(
             report, 'SchedulerReportClient', self.client))
         compat.give_back_again()
@@ -355,15 +359,25 @@ class GiveBackAgainTest(base.TestCase):
             'allocate: "code": "placement.concurrent_update"')
         self.answer.side_effect = (conflict, conflict, True)
         self.assertIs(
-            True, self.client().delete_allocation_for_instance())
+            True, self.client().delete_allocation_for_instance(None, None))
 
     def test_but_not_for_ever(self):
         conflict = self.failed('Inventory and/or allocations changed')
         self.answer.side_effect = [conflict] * 6
         self.assertRaises(exception.AllocationDeleteFailed,
-                          self.client().delete_allocation_for_instance)
+                          self.client().delete_allocation_for_instance,
+                          None, None)
+
+    def test_conflict_of_a_server_without_our_classes_is_not_retried(self):
+        self.held = {'VCPU': 1}
+        self.answer.side_effect = [
+            self.failed('Inventory and/or allocations changed')]
+        self.assertRaises(exception.AllocationDeleteFailed,
+                          self.client().delete_allocation_for_instance,
+                          None, None)
 
     def test_all_else_is_not(self):
         self.answer.side_effect = [self.failed('consumer generation conflict')]
         self.assertRaises(exception.AllocationDeleteFailed,
-                          self.client().delete_allocation_for_instance)
+                          self.client().delete_allocation_for_instance,
+                          None, None)

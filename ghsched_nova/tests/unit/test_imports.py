@@ -36,8 +36,8 @@ TOP = pathlib.Path(__file__).parents[3]
 #: The subpackages and modules that may know Nova.
 NOVA_SIDE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('api', 'cmd', 'compat', 'live', 'nova_fixes', 'pci_requests',
-                 'rpcapi', 'scheduler', 'tests', 'virt'))
+    for name in ('api', 'cmd', 'compat', 'live', 'nova_fixes', 'nova_seams',
+                 'pci_requests', 'rpcapi', 'scheduler', 'tests', 'virt'))
 
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(
@@ -307,6 +307,7 @@ SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
         '', '.compat', '.conf', '.monitor', '.monitor.rates',
         '.monitor.stats', '.nova_fixes', '.nova_fixes.devices_of_far_pf',
+        '.nova_fixes.table', '.nova_seams', '.nova_seams.signatures',
         '.pci_requests', '.placement_client', '.scheduler'))
 
 

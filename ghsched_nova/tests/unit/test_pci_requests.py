@@ -118,6 +118,8 @@ class DevicesLeftBehindTest(base.TestCase):
         self.vf = objects.InstancePCIRequest(
             request_id=uuidsentinel.vf, count=1, alias_name='nic', spec=[{}])
         self.instance = objects.Instance(
+            flavor=objects.Flavor(extra_specs={'ghsched:vfs': 'nic:1'}),
+            old_flavor=None, new_flavor=None,
             pci_requests=objects.InstancePCIRequests(
                 requests=[self.port, self.vf]),
             pci_devices=objects.PciDeviceList(objects=[

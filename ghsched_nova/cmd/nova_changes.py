@@ -1,0 +1,86 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``ghsched-status seams`` and ``ghsched-status fixes``.
+
+They read the Nova that is installed where the command runs, and the
+configuration of that node.
+"""
+
+import argparse
+from collections.abc import Sequence
+import json
+import sys
+
+import prettytable
+
+from ghsched_nova import compat
+from ghsched_nova.nova_fixes import table
+from ghsched_nova.nova_seams import signatures
+from ghsched_placement import exits
+
+#: Commands, and what each lists.
+COMMANDS = {
+    'seams': 'functions of Nova that ghsched relies on',
+    'fixes': 'repairs of Nova, and whether this node applies them'}
+
+_SEAMS = ('Function', 'Processes', 'State')
+_FIXES = ('Fix', 'Processes', 'Bug', 'Releases', 'Servers', 'State')
+
+
+def seams() -> list[tuple[str, ...]]:
+    """Return name, processes and state of each function relied on."""
+    differ = {one.name: str(one) for one in signatures.mismatches(
+        compat.relied_on(signatures.release()))}
+    own = table.own_names()
+    return [(name, ', '.join(
+        process for process, owners in signatures.OWNERS.items()
+        if name.startswith(owners)) or 'any',
+        differ.get(name, 'matches') + (' (fix)' if name in own else ''))
+        for name in sorted(compat.relied_on(signatures.release()))]
+
+
+def fixes() -> list[tuple[str, ...]]:
+    """Return the row of each repair, with its state on this node."""
+    return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
+             f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
+             table.state_here(fix).text) for fix in table.FIXES]
+
+
+def render(header: Sequence[str], rows: Sequence[Sequence[str]],
+           form: str) -> str:
+    """Return rows as a table or as JSON (pure)."""
+    if form == 'json':
+        return json.dumps([dict(zip(header, row, strict=True))
+                           for row in rows], indent=2)
+    shown = prettytable.PrettyTable(list(header))
+    shown.align = 'l'
+    shown.add_rows([list(row) for row in rows])
+    return str(shown)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print one list; its result is the exit status."""
+    parser = argparse.ArgumentParser(prog=f'ghsched-status {argv[0]}',
+                                     description=f'List {COMMANDS[argv[0]]}.')
+    parser.add_argument('-f', '--format', choices=('table', 'json'),
+                        default='table', help='format of the output')
+    parser.add_argument('--config-file', action='append', metavar='FILE',
+                        help='configuration to read')
+    options = parser.parse_args(argv[1:])
+    compat.config()([], project='nova',
+                    default_config_files=options.config_file)
+    header, rows = ((_SEAMS, seams()) if argv[0] == 'seams' else
+                    (_FIXES, fixes()))
+    sys.stdout.write(render(header, rows, options.format) + '\n')
+    return exits.DONE

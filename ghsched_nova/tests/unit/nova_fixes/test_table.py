@@ -1,0 +1,148 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import pathlib
+from types import SimpleNamespace
+from unittest import mock
+
+import ddt
+from nova import conf
+from nova import exception
+
+from ghsched_nova.api import evacuation
+from ghsched_nova.cmd import nova_changes
+from ghsched_nova import compat
+from ghsched_nova.nova_fixes import table
+from ghsched_nova.nova_seams import signatures
+from ghsched_placement.tests import base
+
+TOP = pathlib.Path(__file__).parents[4]
+FIX = table.Fix('one', (signatures.API,), ('nova.x',), until=34)
+DIFFER = (signatures.Mismatch('nova.x', ('a',), None),)
+
+
+@ddt.ddt
+class StateTest(base.TestCase):
+
+    @ddt.data((['auto'], 33, (), True, 'applied'),
+              (['auto'], 34, (), False, 'not needed'),
+              (['one'], 34, (), True, 'applied'),
+              (['none'], 33, (), False, 'off'),
+              (['two'], 33, (), False, 'off'),
+              ([], 33, (), False, 'off'),
+              (['auto'], 33, DIFFER, False,
+               'not applied, nova.x: expected (a), it is missing'))
+    @ddt.unpack
+    def test_fix_with_an_option_and_a_release_has_a_state(
+            self, chosen, release, differ, applied, text):
+        self.assertEqual(table.State(applied, text),
+                         table.state(FIX, chosen, release, differ))
+
+
+@ddt.ddt
+class PlainServerTest(base.TestCase):
+    """A server without a key of ghsched is Nova's alone."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.object(
+            compat, 'live_migrations_under_way', return_value=[mock.Mock()]))
+        self.enterContext(mock.patch.object(
+            compat, 'is_being_scheduled', return_value=True))
+        self.taken = self.enterContext(mock.patch.object(
+            compat, 'take_back_live_migration'))
+
+    def evacuate(self, **extra_specs):
+        compat.config()
+        server = SimpleNamespace(
+            uuid='1', flavor=SimpleNamespace(extra_specs=extra_specs))
+        try:
+            evacuation.check(None, server)
+        except exception.InstanceInvalidState:
+            refused = True
+        else:
+            refused = False
+        evacuation.prepare(None, server)
+        return refused, self.taken.called
+
+    def test_evacuation_of_a_plain_server_is_left_to_nova(self):
+        self.assertEqual((False, False), self.evacuate())
+        self.assertEqual((True, True),
+                         self.evacuate(**{'ghsched:mem_bw_min': '1'}))
+
+    @ddt.data('_reset_live_migration', 'live_migration',
+              '_revert_allocation')
+    def test_method_of_the_manager_is_changed_for_our_servers_alone(
+            self, name):
+        manager = mock.Mock()
+        manager.configure_mock(**{name: lambda *_args, **_kwargs: 'Nova'})
+        getattr(compat, 'wrap_' + name.lstrip('_'))(
+            SimpleNamespace(_compute=manager),
+            lambda _original: lambda *_args, **_kwargs: 'ghsched')
+        plain, ours = (SimpleNamespace(flavor=SimpleNamespace(
+            extra_specs=specs)) for specs in ({}, {'ghsched:vfs': 'a:1'}))
+        parameters = compat.RELIED_ON[
+            f'nova.compute.manager.ComputeManager.{name}'][1:]
+        for instance, answer in ((plain, 'Nova'), (ours, 'ghsched')):
+            self.assertEqual(answer, getattr(manager, name)(*(
+                instance if parameter == 'instance' else None
+                for parameter in parameters)))
+
+
+@ddt.ddt
+class FixesTest(base.TestCase):
+
+    def choose(self, *names):
+        compat.config()
+        conf.CONF.set_override('nova_fixes', list(names), 'ghsched')
+        self.addCleanup(conf.CONF.clear_override, 'nova_fixes', 'ghsched')
+
+    @ddt.data(*table.FIXES)
+    def test_fix_is_described_and_known(self, fix):
+        self.assertTrue((TOP / 'doc/source/contributor/upstream'
+                         / f'{fix.name}.rst').exists())
+        self.assertLessEqual(set(fix.names), set(compat.RELIED_ON))
+        self.assertIn(fix.servers, ('ours', 'none'))
+
+    @ddt.data(*table.FIXES)
+    def test_fix_has_a_row_in_the_manual(self, fix):
+        page = TOP / 'doc/source/reference/nova-changes.rst'
+        _head, row = page.read_text().split(f'upstream/{fix.name}>`')
+        cells = [line.strip(' -') for line in row.split('   * -')[0]
+                 .strip().splitlines()]
+        self.assertEqual(', '.join(fix.processes), cells[0])
+        self.assertIn(str(fix.bug or 'none yet'), cells[1])
+        self.assertEqual(f'31-{fix.until - 1 if fix.until else ""}'.strip('-'),
+                         cells[2].strip('-'))
+
+    @ddt.data(*table.FIXES)
+    def test_fix_that_is_not_chosen_is_not_applied(self, fix):
+        self.choose('none')
+        self.assertFalse(table.applies(fix.name))
+        self.choose(fix.name)
+        self.assertTrue(table.applies(fix.name))
+
+    def test_unknown_fix_refuses_the_start(self):
+        self.choose('auto', 'colour')
+        error = self.assertRaises(signatures.SeamsDiffer, table.require,
+                                  signatures.API)
+        self.assertIn('colour; known: cut-off', str(error))
+
+    def test_lists_have_a_row_for_each_name(self):
+        self.assertEqual([fix.name for fix in table.FIXES],
+                         [row[0] for row in nova_changes.fixes()])
+        self.assertEqual(sorted(compat.relied_on(signatures.release())),
+                         [row[0] for row in nova_changes.seams()])
+        self.assertIn('"Fix": "a"', nova_changes.render(
+            ['Fix'], [['a']], 'json'))
+        self.assertIn('| a ', nova_changes.render(['Fix'], [['a']], 'table'))

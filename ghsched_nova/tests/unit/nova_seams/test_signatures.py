@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from types import SimpleNamespace
+from unittest import mock
+
+import ddt
+from nova.virt import hardware
+
+from ghsched_nova import compat
+from ghsched_nova.nova_seams import signatures
+from ghsched_placement.tests import base
+
+NAME = 'nova.virt.hardware.numa_fit_instance_to_host'
+
+
+@ddt.ddt
+class RequireTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        signatures.found_parameters.cache_clear()
+        self.addCleanup(signatures.found_parameters.cache_clear)
+
+    @ddt.data(signatures.API, signatures.SCHEDULER, signatures.COMPUTE)
+    def test_process_with_this_nova_starts(self, process):
+        self.assertNotEqual([], list(signatures.names_of(process)))
+        signatures.require(process)
+
+    @ddt.data(*sorted(compat.relied_on(signatures.release())))
+    def test_function_that_is_gone_is_named(self, name):
+        known = compat.relied_on(signatures.release())[name]
+        with mock.patch.object(signatures, 'found_parameters',
+                               return_value=None):
+            found, = signatures.mismatches([name])
+        self.assertEqual((name, known, None),
+                         (found.name, found.expected, found.found))
+        self.assertIn('it is missing', str(found))
+
+    def test_process_with_a_changed_function_does_not_start(self):
+        self.enterContext(mock.patch.object(
+            hardware, 'numa_fit_instance_to_host',
+            lambda topology, fast: None))
+        error = self.assertRaises(signatures.SeamsDiffer, signatures.require,
+                                  signatures.COMPUTE)
+        for part in (NAME, 'provider_mapping', 'found (topology, fast)',
+                     'nova-compute does not start'):
+            self.assertIn(part, str(error))
+        # nova-api does not call it.
+        signatures.require(signatures.API)
+
+    def test_function_that_is_missing_refuses_the_start(self):
+        with mock.patch.object(hardware, 'numa_fit_instance_to_host'):
+            del hardware.numa_fit_instance_to_host
+            try:
+                self.assertRaises(signatures.SeamsDiffer, signatures.require,
+                                  signatures.SCHEDULER)
+            finally:
+                hardware.numa_fit_instance_to_host = None
+
+    def test_decorated_function_is_not_judged(self):
+        self.enterContext(mock.patch.object(
+            hardware, 'numa_fit_instance_to_host',
+            lambda *args, **kwargs: None))
+        self.assertEqual((), signatures.mismatches([NAME]))
+
+
+class OursTest(base.TestCase):
+
+    def instance(self, old=None, **extra_specs):
+        return SimpleNamespace(
+            flavor=SimpleNamespace(extra_specs=extra_specs),
+            old_flavor=old and SimpleNamespace(extra_specs=old))
+
+    def test_method_is_changed_for_servers_with_a_key_alone(self):
+        chosen = compat.for_ours(lambda *_args, **_kwargs: 'Nova',
+                                 lambda *_args, **_kwargs: 'ghsched', 1)
+        plain = self.instance(**{'hw:numa_nodes': '1'})
+        ours = self.instance(**{'ghsched:mem_bw_min': '1'})
+        resized = self.instance(old={'ghsched:mem_bw_min': '1'})
+        self.assertEqual(
+            ['Nova', 'ghsched', 'ghsched', 'Nova', 'ghsched'],
+            [chosen(None, plain), chosen(None, ours), chosen(None, resized),
+             chosen(None, instance=plain), chosen(None, instance=ours)])
