@@ -267,9 +267,10 @@ def check_names(given: Iterable[str]) -> None:
 
 
 def check_flavor(extra_specs: Mapping[str, str],
-                 given: Iterable[str]) -> None:
-    """Check keys of a flavor with those that it has beside them.
+                 given: Iterable[str]) -> GuestPolicy | None:
+    """Return the policy of a flavor; refuse keys that contradict each other.
 
+    None if the flavor has no policy, or if the policy depends on the image.
     What else depends on the image, the aliases or the hosts is left to the
     scheduler. A key whose name is nearly one of ours is taken for a typing
     error.
@@ -280,14 +281,13 @@ def check_flavor(extra_specs: Mapping[str, str],
     check_names(given)
     if not any(extra_spec.startswith(_PREFIX)
                or extra_spec == keys.NUMA_NODES for extra_spec in given):
-        return
+        return None
     if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
-        return
+        return None
     check_topology(extra_specs)
     told = keys.NUMA_NODES in extra_specs
     nodes = node_count(extra_specs, -1 if told else 1)
-    if nodes >= 0:
-        parse(extra_specs, nodes)
+    return parse(extra_specs, nodes) if nodes >= 0 else None
 
 
 def parse(extra_specs: Mapping[str, str],

@@ -137,10 +137,12 @@ def _none_of(traits: set[str]) -> list[str]:
 
 def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
                   request: requests.Request) -> str | None:
-    """As nova.scheduler.utils.resources_from_request_spec has it.
+    """Return the policy as Nova and the request filter of ghsched set it.
 
-    Groups that do not come from the flavor may share a provider unless the
-    flavor says otherwise; a flavor with several groups has to say.
+    Groups that do not come from the flavor may share a provider
+    (``nova.scheduler.utils.resources_from_request_spec``), unless the flavor
+    says otherwise or all groups are host NUMA nodes of one guest. A flavor
+    with several groups has to say.
     """
     asked = flavor.extra_specs.get('group_policy')
     if asked in ('none', 'isolate'):
@@ -150,6 +152,8 @@ def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
                                        flavor.extra_specs)
              if match and match[2]}
     kept = sum(1 for suffix in groups if suffix)
+    if request.is_isolated and not named:
+        return 'isolate'
     if len(named) <= 1 and kept + len(request.groups) > 1:
         return 'none'
     return None

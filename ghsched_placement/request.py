@@ -16,16 +16,30 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field
+import math
 
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import PolicyError
 
 #: How far VFs are from their guest node; each takes the earlier ones in.
 LOCALITIES = keys.VFS_LOCALITY.choices
+
+#: Maximum number of combinations of providers of one host that Placement goes
+#: through for a request: about a minute of a processor.
+MAX_COMBINATIONS = 10 ** 6
+
+#: The same if each group has a provider of its own, so that Placement can end
+#: at [placement]max_allocation_candidates: about 10 s with 1000 of them.
+MAX_ISOLATED_COMBINATIONS = 8 ** 8
+
+#: Number of combinations that take Placement some 5 s of a processor.
+SLOW_COMBINATIONS = 10 ** 5
 
 
 @dataclass(frozen=True)
@@ -55,12 +69,14 @@ class Request:
         candidate.
     :param same_subtree: suffixes of groups whose providers are below that of
         the first.
+    :param is_isolated: whether each group is to have a provider of its own.
     """
 
     groups: tuple[Group, ...] = ()
     resources: Mapping[str, int] = field(default_factory=dict)
     root_required: frozenset[str] = frozenset()
     same_subtree: tuple[tuple[str, ...], ...] = ()
+    is_isolated: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,12 +114,10 @@ def build(policy: GuestPolicy, accounting: Accounting,
     """What to ask for so that a guest's policy can be kept.
 
     One group per guest NUMA node with a counted share or ways of an L3, and
-    one per PF.
-    Placement goes through every way to choose a provider for each group, so
-    there is none that can be done without. The guest's control group (all
-    host nodes of a guest are set in one, so it takes one whatever its number
-    of nodes) is inventory of the compute node, so it is asked for in the
-    unnumbered group.
+    one per PF. Placement goes through every way to choose a provider for each
+    group, so there is none that can be done without. The guest's control
+    group (one for all of its host nodes) is inventory of the compute node, so
+    it is asked for in the unnumbered group.
 
     :param devices: what the VFs of the policy are for Placement.
     :param locality: one of :data:`LOCALITIES`. Placement itself sees to
@@ -130,7 +144,46 @@ def build(policy: GuestPolicy, accounting: Accounting,
     own_group = policy.controlled and not joining
     return Request(groups=tuple(groups), same_subtree=subtrees,
                    resources={names.RESCTRL_GROUP: 1} if own_group else {},
-                   root_required=_root_required(policy))
+                   root_required=_root_required(policy),
+                   # Of PFs one can serve several groups.
+                   is_isolated=len(demand) > 1 and not devices and not nodes)
+
+
+def combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
+                 pfs: Mapping[str, int]) -> int:
+    """Return how many combinations of providers of a host Placement tries.
+
+    :param nodes: number of host NUMA nodes.
+    :param pfs: number of PFs of the host by alias.
+    """
+    found: int = nodes ** len(policy.resources(accounting))
+    return found * math.prod(pfs.get(need.alias, 0) for need in policy.vfs)
+
+
+def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
+    """Refuse a flavor for which Placement would work for minutes or longer.
+
+    The combinations are those of the smallest host that can take the guest.
+
+    :raises PolicyError: with the number of combinations.
+    """
+    pfs = Counter(need.alias for need in policy.vfs)
+    if policy.vfs_locality != 'node':
+        pfs = Counter(pfs.keys())
+    counted = policy.resources(accounting).keys()
+    with_vfs = {need.guest_node for need in policy.vfs}
+    nodes = max(len(policy.nodes), *(node + 1 for node in (
+        -1, *counted, *with_vfs)))
+    found = combinations(policy, accounting, nodes, pfs)
+    limit = MAX_COMBINATIONS if policy.vfs else MAX_ISOLATED_COMBINATIONS
+    if found > limit:
+        raise PolicyError(
+            keys.NUMA_NODES, f'{len(counted)} guest NUMA nodes have bandwidth '
+            'or other resources of a host NUMA node, and '
+            f'{len(with_vfs)} have VFs. Placement would go through at least '
+            f'{found} combinations of NUMA nodes and PFs of each host for a '
+            f'server, and {limit} are allowed: use fewer guest NUMA nodes, '
+            'or set these keys for fewer of them')
 
 
 def _subtrees(counted: Collection[int], traits: Mapping[int, frozenset[str]],

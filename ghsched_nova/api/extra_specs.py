@@ -34,6 +34,7 @@ from nova import exception
 
 from ghsched_placement import keys
 from ghsched_placement import policy
+from ghsched_placement import request
 
 #: Guest NUMA node numbers, written as the parser takes them.
 _NODE = {'name': 'node', 'pattern': '(0|[1-9][0-9]{0,3})'}
@@ -70,12 +71,16 @@ def _refusal(error: policy.PolicyError) -> exception.ValidationError:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  given: Collection[str]) -> None:
-    """Refuse keys that contradict each other.
+    """Refuse keys that contradict each other or ask Placement for too much.
 
     :raises nova.exception.ValidationError: naming the key and the cure.
     """
     try:
-        policy.check_flavor(extra_specs, given)
+        found = policy.check_flavor(extra_specs, given)
+        if found is not None:
+            # With bandwidth_accounting=max there can only be more: the
+            # scheduler knows the option.
+            request.check_size(found)
     except policy.PolicyError as error:
         raise _refusal(error) from None
 

@@ -14,6 +14,7 @@
 
 from dataclasses import dataclass
 from dataclasses import field
+import re
 from typing import Any
 from typing import TypeAlias
 
@@ -30,6 +31,11 @@ from ghsched_placement import request
 from ghsched_placement import vfs
 
 LOG = logging.getLogger(__name__)
+
+_GROUP_POLICY = 'group_policy'
+
+#: Extra specs of a flavor that make a request group of their own.
+_NUMBERED = re.compile(r'(resources|trait)[a-zA-Z0-9_-]+:')
 
 #: What hosts lack, by the line about it for the log.
 Refusals: TypeAlias = dict[str, Lack]
@@ -106,16 +112,16 @@ def ghsched_request_filter(_context: Any, spec: compat.RequestSpec) -> bool:
         policy = policy_of(spec)
         if policy is None:
             return False
+        accounting = compat.config().ghsched.bandwidth_accounting
+        request.check_size(policy, accounting)
         attempt = try_of(spec, policy)
         devices = devices_of(spec, policy, attempt)
     except policies.PolicyError as error:
         LOG.info('ghsched: flavor %(flavor)s refused: %(error)s',
                  {'flavor': spec.flavor.name, 'error': error})
         raise exception.RequestFilterFailed(reason=str(error)) from error
-    wanted = request.build(
-        policy, compat.config().ghsched.bandwidth_accounting, devices,
-        attempt.locality, attempt.joins)
-    _replace_ours(spec, wanted)
+    _replace_ours(spec, request.build(policy, accounting, devices,
+                                      attempt.locality, attempt.joins))
     return True
 
 
@@ -176,20 +182,26 @@ def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
     A reschedule brings the same request again.
     """
     ours = our_suffixes(spec)
-    groups = (spec.requested_resources
-              if 'requested_resources' in spec else None) or []
-    spec.requested_resources = [
-        group for group in groups
-        if not (group.requester_id or '').startswith(ours)] + [
+    others = [group for group in (
+        spec.requested_resources
+        if 'requested_resources' in spec else None) or []
+        if not (group.requester_id or '').startswith(ours)]
+    spec.requested_resources = others + [
         compat.request_group(group.suffix, group.resources, group.required)
         for group in wanted.groups]
-    if wanted.resources:
-        # Of the unnumbered group Nova takes no more than the flavor has; the
-        # scheduler's copy of the request is not saved.
+    # Of the unnumbered group Nova takes no more than the flavor has, and the
+    # group policy from the flavor alone; the scheduler's copy of the request
+    # is not saved.
+    more = {f'resources:{name}': str(amount)
+            for name, amount in wanted.resources.items()}
+    if wanted.is_isolated and not others and not any(
+            map(_NUMBERED.match, spec.flavor.extra_specs)):
+        more[_GROUP_POLICY] = 'isolate'
+    if more:
         spec.flavor.extra_specs = {
-            **spec.flavor.extra_specs,
-            **{f'resources:{name}': str(amount)
-               for name, amount in wanted.resources.items()}}
+            **spec.flavor.extra_specs, **more, **{
+                name: text for name, text in spec.flavor.extra_specs.items()
+                if name == _GROUP_POLICY}}
     params = spec.request_level_params
     params.root_required = params.root_required | wanted.root_required
     params.same_subtree = [

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 import re
 from typing import Any
@@ -104,6 +105,8 @@ class CheckFlavor(base.Lister):
         classes = {**guess_classes(policy, found),
                    **dict(parsed_args.vf_class)}
         self._warn(policy, classes, specs)
+        for text in too_wide(policy, parsed_args.accounting, found, classes):
+            self.log.warning(text)
         wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
                               size.disk_gb, size.swap_mb, specs)
         owned = client.owned()
@@ -132,6 +135,25 @@ class CheckFlavor(base.Lister):
         left_out = query.not_shown(specs)
         if left_out:
             self.log.warning('Not looked at: %s', ', '.join(left_out))
+
+
+def too_wide(policy: policies.GuestPolicy, accounting: policies.Accounting,
+             found: Iterable[capacity.Host],
+             classes: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning of the host with most work for Placement, if much."""
+    def combinations(host: capacity.Host) -> int:
+        by_class = Counter(pf.resource_class for pf in host.pfs)
+        return request.combinations(
+            policy, accounting, len(host.nodes),
+            {alias: by_class[name] for alias, name in classes.items()})
+
+    worst, name = max(((combinations(host), host.name) for host in found),
+                      default=(0, ''))
+    if worst > request.SLOW_COMBINATIONS:
+        yield (f'host {name} has {worst} combinations of NUMA nodes and PFs '
+               'for this flavor. Placement goes through them for seconds or '
+               'minutes per server, unless '
+               '[placement]max_allocation_candidates limits it')
 
 
 def size_of(flavor: Any) -> Size:
@@ -191,8 +213,13 @@ def read(size: Size, extra_specs: Mapping[str, str]
     if problems:
         raise base.Refused('\n'.join(
             f'the flavor: {problem}' for problem in problems))
-    policy = policies.parse(extra_specs, len(guest.cells), size.vcpus)
-    return policy or policies.GuestPolicy(), guest
+    policy = policies.parse(extra_specs, len(guest.cells), size.vcpus
+                            ) or policies.GuestPolicy()
+    try:
+        request.check_size(policy)
+    except policies.PolicyError as error:
+        raise base.Refused(f'the flavor: {error}') from None
+    return policy, guest
 
 
 def guess_classes(policy: policies.GuestPolicy,

@@ -92,12 +92,13 @@ class GhschedTest(base.TestCase):
         self.assertEqual('CUSTOM_GHSCHED_MEM_BW_MIN,!COMPUTE_STATUS_DISABLED',
                          asked['root_required'])
 
-    def test_group_policy(self):
+    def test_group_policy_isolates_host_nodes_of_one_guest(self):
         wanted, alone = self.wanted(nodes=2), self.wanted()
         for specs, groups, expected in (
-                ({}, wanted, 'none'), ({}, alone, None),
+                ({}, wanted, 'isolate'), ({}, alone, None),
+                ({'group_policy': 'none'}, wanted, 'none'),
                 ({'group_policy': 'isolate'}, wanted, 'isolate'),
-                ({'group_policy': 'x'}, wanted, 'none'),
+                ({'group_policy': 'x'}, wanted, 'isolate'),
                 ({'resources1__CUSTOM_A': '1'}, alone, 'none'),
                 ({'resources1__CUSTOM_A': '1',
                   'resources2__CUSTOM_A': '1'}, wanted, None)):

@@ -20,8 +20,10 @@ from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import parse
+from ghsched_placement.policy import PolicyError
 from ghsched_placement import request
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import sample_flavors
 
 
 class BuildTest(base.TestCase):
@@ -101,6 +103,78 @@ class BuildTest(base.TestCase):
         self.assertEqual({0: names.bandwidth_suffix(0),
                           1: names.bandwidth_suffix(1)},
                          request.node_suffixes(policy, 'min'))
+
+
+class IsolationTest(base.TestCase):
+
+    def test_isolation_is_asked_for_host_nodes_of_one_guest_only(self):
+        two = parse({'ghsched:mem_bw_min': '30'}, 2)
+        one = parse({'ghsched:mem_bw_min.0': '30'}, 2)
+        device = request.Devices(0, 'id', 'CUSTOM_VF', (1,))
+        for policy, devices, joining, expected in (
+                (two, (), False, True), (one, (), False, False),
+                (two, (device,), False, False),
+                (one, (), True, False)):
+            wanted = request.build(policy, 'min', devices, 'node', joining)
+            self.assertEqual(expected, wanted.is_isolated)
+
+
+class SizeTest(base.TestCase):
+    """Flavors for which Placement would work for minutes."""
+
+    #: Extra specs of a kind of flavor, and the most guest nodes with them.
+    #: With VFs: 7^7 < 10^6 < 8^8, and twice as many groups for both.
+    KINDS = (
+        *((sample_flavors.SAMPLES[key], 8)
+          for key in sample_flavors.KEY_OF_CLASS.values()),
+        ({'ghsched:mem_bw_max': '50'}, 16), ({'ghsched:monitor': 'true'}, 16),
+        ({'ghsched:vfs': 'nic:2', 'ghsched:vfs_locality': 'node'}, 7),
+        ({'ghsched:vfs': 'nic:2', 'ghsched:vfs_locality': 'any'}, 16),
+        ({'ghsched:vfs': 'nic:2', 'ghsched:vfs_locality': 'any',
+          'ghsched:mem_bw_min': '5'}, 7),
+        ({'ghsched:vfs': 'nic:2', 'ghsched:vfs_locality': 'node',
+          'ghsched:mem_bw_min': '5'}, 4),
+        ({'ghsched:vfs': 'nic:1,other:1', 'ghsched:vfs_locality': 'node'}, 4),
+    )
+
+    def test_each_kind_of_flavor_is_refused_beyond_its_number_of_nodes(self):
+        for specs, most in self.KINDS:
+            accepted = []
+            for nodes in range(1, 17):
+                vfs = {f'ghsched:vfs.{node}': specs['ghsched:vfs']
+                       for node in range(nodes) if 'ghsched:vfs' in specs}
+                policy = parse({
+                    **{name: value for name, value in specs.items()
+                       if name != 'ghsched:vfs'}, **vfs,
+                    'hw:numa_nodes': str(nodes)}, nodes, nodes)
+                try:
+                    request.check_size(policy)
+                    accepted.append(nodes)
+                except PolicyError as error:
+                    self.assertEqual('hw:numa_nodes', error.key)
+                    self.assertIn('combinations', str(error))
+            self.assertEqual(list(range(1, most + 1)), accepted, specs)
+
+    def test_few_counted_nodes_of_a_large_guest_are_accepted(self):
+        for specs in ({'ghsched:mem_bw_min.15': '5'},
+                      {'ghsched:mem_bw_min.0': '5', 'ghsched:vfs.0': 'nic:2'}):
+            request.check_size(parse(specs, 16))
+
+    def test_vfs_of_unlike_aliases_are_counted_by_alias(self):
+        policy = parse({'ghsched:vfs.0': 'a:1', 'ghsched:vfs.1': 'a:1',
+                        'ghsched:vfs.2': 'b:1', 'ghsched:vfs.3': 'b:1',
+                        'ghsched:vfs_locality': 'node'}, 4)
+        self.assertEqual(4 * 9, request.combinations(
+            policy, 'min', 8, {'a': 2, 'b': 3, 'c': 9}))
+        self.patch(request, 'MAX_COMBINATIONS', 16)
+        request.check_size(policy)
+        self.patch(request, 'MAX_COMBINATIONS', 15)
+        self.assertRaises(PolicyError, request.check_size, policy)
+
+    def test_caps_are_counted_where_accounting_says_so(self):
+        policy = parse({'ghsched:mem_bw_max': '50'}, 9)
+        request.check_size(policy, 'min')
+        self.assertRaises(PolicyError, request.check_size, policy, 'max')
 
 
 class JoiningTest(base.TestCase):

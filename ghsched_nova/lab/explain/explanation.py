@@ -122,7 +122,9 @@ def _flavor(so_far: Explanation) -> dict[str, Any]:
                            question.flavor_specs)
     policy = policies.parse(question.flavor_specs, len(guest.cells),
                             question.vcpus)
-    return {'guest': guest, 'policy': policy or policies.GuestPolicy()}
+    policy = policy or policies.GuestPolicy()
+    request.check_size(policy, question.accounting)
+    return {'guest': guest, 'policy': policy}
 
 
 def _placement(so_far: Explanation) -> dict[str, Any]:

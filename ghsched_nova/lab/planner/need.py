@@ -182,6 +182,7 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
         check_topology(flavor.extra_specs)
         policy = parse(flavor.extra_specs, len(guest.cells),
                        flavor.vcpus) or GuestPolicy()
+        request.check_size(policy, accounting)
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None
     for need in policy.vfs:

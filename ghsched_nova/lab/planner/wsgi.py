@@ -42,7 +42,7 @@ import webob
 SETTINGS: Mapping[tuple[str, str], Any] = {
     ('placement_database', 'sqlite_synchronous'): False,
     ('workarounds', 'optimize_for_wide_provider_trees'): True,
-    ('placement', 'max_allocation_candidates'): 50000,
+    ('placement', 'max_allocation_candidates'): 10000,
     ('placement', 'allocation_candidates_generation_strategy'):
         'breadth-first',
 }

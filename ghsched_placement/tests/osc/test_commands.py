@@ -318,6 +318,24 @@ class FlavorTest(base.TestCase):
                                     'the flavor: hw:numa_nodes'):
             flavor.read(self.SIZE, {'hw:numa_nodes': '3'})
 
+    def test_a_flavor_that_is_too_large_for_placement_is_refused(self):
+        size = flavor.Size(9, 9 * 1024, 10)
+        with self.assertRaisesRegex(
+                exceptions.CommandError, 'the flavor: hw:numa_nodes: 9 guest '
+                'NUMA nodes have bandwidth .* 387420489 combinations'):
+            flavor.read(size, {'hw:numa_nodes': '9',
+                               'ghsched:mem_bw_min': '10'})
+
+    def test_host_with_many_combinations_is_named(self):
+        """Of 6 guest nodes on 8 host nodes there are 8^6 = 262144."""
+        small, large = (clouds.host(*map(clouds.node, range(nodes)))
+                        for nodes in (6, 8))
+        policy = policies.parse({'ghsched:mem_bw_min': '5'}, 6)
+        (text,) = flavor.too_wide(policy, 'min', [small, large], {})
+        self.assertIn(f'host {large.name} has 262144 combinations', text)
+        self.assertEqual([], list(flavor.too_wide(policy, 'min', [small],
+                                                  {})))
+
     def test_the_topology_of_an_image_does_not_do(self):
         with self.assertRaisesRegex(
                 exceptions.CommandError,

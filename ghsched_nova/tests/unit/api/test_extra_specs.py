@@ -162,5 +162,15 @@ class ControllerTest(LoadedTestCase):
             self.check({'ghsched:mem_bw_min': '101'}, '2.86')
         self.assertEqual(400, raised.exception.code)
 
+    def test_a_flavor_that_is_too_large_for_placement_is_a_400(self):
+        specs = {'hw:numa_nodes': '8', 'ghsched:mem_bw_min': '5'}
+        extra_specs.check_flavor(specs, specs)
+        specs['hw:numa_nodes'] = '9'
+        with self.assertRaisesRegex(exception.ValidationError,
+                                    'hw:numa_nodes: 9 guest NUMA nodes have '
+                                    'bandwidth .* combinations') as raised:
+            extra_specs.check_flavor(specs, specs)
+        self.assertEqual(400, raised.exception.code)
+
     def test_an_old_microversion_is_not_checked(self):
         self.check({'ghsched:mem_bw_min': '101'}, '2.85')
