@@ -319,12 +319,16 @@ _install_project() {
 }
 
 # _install_tree OPTION...: a wheel of the tree that comes as a tar archive;
-# the options are those of "pip install".
+# the options are those of "pip install". TREE_VERSION is the version of a tree
+# whose setup.cfg has none.
 _install_tree() {
     local work version rc=0
     work=$(mktemp -d) || return
     tar -xf - -C "$work"
-    version=$(sed -n 's/^version = //p' "$work/setup.cfg")
+    # pbr takes the files that are not Python from the index of git.
+    [ -z "${TREE_VERSION:-}" ] ||
+        { git -C "$work" init -q && git -C "$work" add -A -f; } || return
+    version=${TREE_VERSION:-$(sed -n 's/^version = //p' "$work/setup.cfg")}
     PBR_VERSION=$version "$VENV/bin/pip" wheel -q --no-deps \
         --no-build-isolation -w "$work/dist" "$work" &&
         "$VENV/bin/pip" install -q --no-deps "$@" "$work"/dist/*.whl || rc=$?
@@ -347,6 +351,47 @@ use_release() {
     )
 }
 
+# Source tree of Nova to install, see use_nova.
+NOVA_TREE=
+
+# use_nova DIRECTORY: let VENV be an environment of its own with Nova from a
+# source tree, unpacked or a git repository (its HEAD).
+use_nova() {
+    [ -d "$1" ] || die "no such directory: $1"
+    use_release 33
+    NOVA_TREE=$(realpath "$1")
+    VENV=$GHSCHED_HOME/releases/tree
+    CONSTRAINTS=$GHSCHED_TOP/tools/releases/34.txt
+}
+
+# source_of DIRECTORY: a source tree as a tar archive.
+source_of() {
+    if [ "$(git -C "$1" rev-parse --show-toplevel 2> /dev/null ||
+        git -C "$1" rev-parse --absolute-git-dir 2> /dev/null)" = "$1" ]; then
+        git -C "$1" archive HEAD
+    else
+        tar -cf - -C "$1" --exclude=.git --sort=name --mtime=@0 .
+    fi
+}
+
+# nova_version: that of NOVA_TREE; the next major one behind a tag.
+nova_version() {
+    sed -n 's/^Version: //p' "$NOVA_TREE/PKG-INFO" 2> /dev/null | grep . ||
+        git -C "$NOVA_TREE" describe --tags --exact-match 2> /dev/null ||
+        git -C "$NOVA_TREE" describe --tags --abbrev=0 |
+        awk -F . '{ print $1 + 1 ".0.0.dev1" }'
+}
+
+_install_nova() {
+    local hash=$1 version
+    version=$(nova_version)
+    source_of "$NOVA_TREE" | SKIP_GENERATE_AUTHORS=1 \
+        SKIP_WRITE_GIT_CHANGELOG=1 TREE_VERSION=$version \
+        _install_tree --force-reinstall &&
+        "$VENV/bin/pip" install -q "nova===$version" || return
+    echo "$hash" > "$VENV/ghsched-nova"
+}
+
 # ensure_venv: $VENV with everything that the cloud and the tests need, and
 # with this project as a wheel. Made again when a requirements file changed;
 # the wheel is made again when the project changed.
@@ -358,6 +403,12 @@ ensure_venv() {
     hash=$(_requirements_hash)
     if [ "$(cat "$VENV/ghsched-requirements" 2> /dev/null)" != "$hash" ]; then
         step "Python packages, in $VENV" _make_venv "$hash" || return
+    fi
+    if [ -n "$NOVA_TREE" ]; then
+        hash=$(source_of "$NOVA_TREE" | sha256sum)
+        if [ "$(cat "$VENV/ghsched-nova" 2> /dev/null)" != "$hash" ]; then
+            step "Nova of $NOVA_TREE" _install_nova "$hash" || return
+        fi
     fi
     hash=$(_project_hash)
     if [ "$(cat "$VENV/ghsched-project" 2> /dev/null)" != "$hash" ]; then

@@ -12,7 +12,8 @@
 # under the License.
 
 # What takes too long for .ci/run, in parts: every release of Nova
-# (releases), properties with new examples (properties), random hosts (fuzz), a
+# (releases), its newest source (newest: a git repository or an unpacked tree
+# at $NOVA_TREE, or a clone), properties with new examples (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), benchmarks (bench), all
 # moves between two hosts (moves) and of guests that share groups (sharing),
 # an upgrade (upgrade), Watcher (watcher), every operation with every fault
@@ -24,6 +25,7 @@
 #   PART     all in this order, unless some are named
 
 set -euo pipefail
+newest=${NOVA_TREE:-}
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 show_help "$0" "$@"
@@ -35,8 +37,9 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL=(releases properties fuzz killed bench moves sharing upgrade watcher pairs
-    soak vnode)
+ALL=(releases newest properties fuzz killed bench moves sharing upgrade
+    watcher pairs soak vnode)
+NOVA_URL=https://opendev.org/openstack/nova
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
     [[ " ${ALL[*]} " = *" $part "* ]] ||
@@ -48,6 +51,16 @@ part_releases() {
     for release in 31 32 33; do
         stage "Nova $release" 60 bash tools/test.sh --release "$release"
     done
+}
+
+part_newest() {
+    local tree=$newest
+    if [ -z "$tree" ]; then
+        tree=$GHSCHED_HOME/nova-newest
+        rm -rf "$tree"
+        stage 'clone of Nova' 15 git clone -q "$NOVA_URL" "$tree" || return
+    fi
+    stage "newest Nova, $tree" 60 bash tools/test.sh --nova "$tree"
 }
 
 part_properties() {

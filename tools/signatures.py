@@ -13,11 +13,13 @@
 """Read what ghsched relies on out of Nova's wheels, without installing them.
 
 usage: signatures.py [DIRECTORY]
+       signatures.py --tree TREE
 
 Each release of tools/releases is downloaded to DIRECTORY once (default:
 ``wheels`` below $GHSCHED_HOME). The signatures of
-``ghsched_nova.compat.RELIED_ON`` are read from the source in it. The exit
-status is 0 when all are as expected.
+``ghsched_nova.compat.RELIED_ON`` are read from the source in it. TREE is a
+directory with the package nova, which is compared with what the newest release
+is expected to have. The exit status is 0 when all are as expected.
 """
 
 import ast
@@ -57,18 +59,21 @@ def wheel(version: str, directory: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def parameters(source: zipfile.ZipFile, name: str) -> tuple[str, ...] | None:
+def parameters(source: zipfile.Path | pathlib.Path,
+               name: str) -> tuple[str, ...] | None:
     """Parameters of a function; None when it is not there.
 
+    :param source: directory that has the package nova.
     :param name: dotted; the module, then classes, then the function.
     """
     parts = name.split('.')
     for length in range(len(parts) - 1, 0, -1):
         stem = '/'.join(parts[:length])
-        for path in (f'{stem}.py', f'{stem}/__init__.py'):
-            if path in source.namelist():
-                return _in_module(ast.parse(source.read(path)),
-                                  parts[length:])
+        for path in (source / f'{stem}.py', source / f'{stem}/__init__.py'):
+            if path.exists():
+                return _in_module(
+                    ast.parse(path.read_text(encoding='utf-8')),
+                    parts[length:])
     return None
 
 
@@ -89,29 +94,38 @@ def _in_module(node: ast.AST, parts: list[str]) -> tuple[str, ...] | None:
     return told[1:] if told[:1] == ('cls',) else told
 
 
-def differences(release: int, path: pathlib.Path) -> Iterator[str]:
-    """What a release has otherwise than :mod:`ghsched_nova.compat` says."""
-    with zipfile.ZipFile(path) as source:
-        for name, expected in compat.relied_on(release).items():
-            found = parameters(source, name)
-            if found != expected:
-                yield f'{name}: {found}, expected {expected}'
+def differences(release: int, source: zipfile.Path | pathlib.Path
+                ) -> Iterator[str]:
+    """Yield what differs in a source from :mod:`ghsched_nova.compat`."""
+    for name, expected in compat.relied_on(release).items():
+        found = parameters(source, name)
+        if found != expected:
+            yield f'{name}: {found}, expected {expected}'
+
+
+def compare(title: str, release: int,
+            source: zipfile.Path | pathlib.Path) -> bool:
+    """Print what differs in a source, and return whether nothing does."""
+    found = list(differences(release, source))
+    print(f'nova {title}: {len(compat.relied_on(release))} signatures, '
+          f'{len(found)} differ')
+    for line in found:
+        print(f'  {line}')
+    return not found
 
 
 def main() -> int:
-    """Compare all releases, one line each."""
+    """Compare a tree, or all releases."""
+    if sys.argv[1:2] == ['--tree']:
+        tree = pathlib.Path(sys.argv[2])
+        return int(not compare(str(tree), max(releases()), tree))
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1
                              else HOME / 'wheels')
     directory.mkdir(parents=True, exist_ok=True)
-    failed = False
-    for release, version in releases().items():
-        told = list(differences(release, wheel(version, directory)))
-        print(f'nova {version}: {len(compat.relied_on(release))} signatures, '
-              f'{len(told)} differ')
-        for line in told:
-            print(f'  {line}')
-        failed = failed or bool(told)
-    return int(failed)
+    results = [
+        compare(version, release, zipfile.Path(wheel(version, directory)))
+        for release, version in releases().items()]
+    return int(not all(results))
 
 
 if __name__ == '__main__':

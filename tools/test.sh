@@ -16,13 +16,17 @@
 # (with the simulated host), documentation, packages. The last line counts
 # tests and checks; the exit status is that of all of it.
 #
-# usage: tools/test.sh [--release NUMBER] [PART]...
+# usage: tools/test.sh [--release NUMBER | --nova DIRECTORY] [PART]...
 #   PART  checks, unit, functional, docs, packages; all when none is named.
 #         threads: functional tests with native threads, which Nova 34 starts
 #         with; the others run on eventlet, as Nova's own do
 #   --release  with this release of Nova (31 to 34) instead of 34, in an
 #         environment of its own: the unit tests, and the functional tests
 #         that tools/releases/functional names
+#   --nova  with a Nova source tree, unpacked or a git repository (its HEAD),
+#         in an environment of its own: the signatures that are relied on, the
+#         unit tests, and the same functional tests. The part signatures is
+#         for this option only
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -39,6 +43,13 @@ if [ "${1:-}" = --release ]; then
     FUNCTIONAL=(--include-list tools/releases/functional)
     shift 2
     [ $# -gt 0 ] || set -- unit functional
+fi
+if [ "${1:-}" = --nova ]; then
+    use_nova "${2:-}"
+    RESULTS=$RESULTS/tree
+    FUNCTIONAL=(--include-list tools/releases/functional)
+    shift 2
+    [ $# -gt 0 ] || set -- signatures unit functional
 fi
 WORKERS=${WORKERS:-2}
 passed=0
@@ -122,6 +133,20 @@ part_checks() {
         env PYTHONPATH="$GHSCHED_TOP" "$VENV/bin/python" tools/signatures.py
 }
 
+part_signatures() {
+    local log=$RESULTS/signatures.log
+    heading "Signatures of $NOVA_TREE"
+    check 'what we rely on' signatures_to "$log"
+    sed 's/^/      /' "$log"
+}
+
+signatures_to() {
+    PYTHONPATH=$GHSCHED_TOP "$VENV/bin/python" tools/signatures.py \
+        --tree "$("$VENV/bin/python" -c \
+            'import nova, os; print(os.path.dirname(nova.__path__[0]))')" \
+        > "$1" 2>&1
+}
+
 part_unit() {
     heading 'Unit tests'
     run_tests 'ghsched_placement' ghsched_placement/tests
@@ -165,7 +190,7 @@ mkdir -p "$RESULTS"
 [ $# -gt 0 ] || set -- checks unit functional docs packages
 for part in "$@"; do
     case $part in
-    checks | unit | functional | threads | docs | packages)
+    checks | signatures | unit | functional | threads | docs | packages)
         "part_$part"
         ;;
     *) die "no such part: $part" ;;

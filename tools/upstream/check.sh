@@ -69,12 +69,7 @@ install_requirements() {
 # copy_tree TREE TARGET: a git repository of one commit that can be changed.
 copy_tree() {
     mkdir -p "$2"
-    if [ "$(git -C "$1" rev-parse --show-toplevel 2> /dev/null ||
-        git -C "$1" rev-parse --absolute-git-dir 2> /dev/null)" = "$1" ]; then
-        git -C "$1" archive HEAD | tar -xf - -C "$2"
-    else
-        tar -cf - -C "$1" --exclude=.git . | tar -xf - -C "$2"
-    fi || return
+    source_of "$1" | tar -xf - -C "$2" || return
     # Nova finds parts of itself through the metadata of its package.
     if [ ! -e "$2/nova.egg-info/entry_points.txt" ]; then
         (cd "$2" && PBR_VERSION=$VERSION "$VENV/bin/python" setup.py -q \
