@@ -18,6 +18,7 @@ learned, and NUMA nodes of a host are chosen by their number.
 """
 
 from collections.abc import Sequence
+from collections import OrderedDict
 import threading
 from typing import Any
 
@@ -39,10 +40,33 @@ _ENOUGH = 10 ** 9
 #: All of a NUMA node's memory bandwidth, in percent.
 _WHOLE = 100
 
-#: The most devices that were seen free, by host and node: Nova's pools have
-#: only those that are free.
-_devices: dict[tuple[str, int], int] = {}
-_noting_devices = threading.Lock()
+#: Maximum number of host NUMA nodes whose devices are remembered.
+_MAX_NODES = 100000
+
+
+class MostDevices:
+    """Largest number of free devices by host NUMA node; safe for threads.
+
+    Nova's pools have only the devices that are free.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+    def note(self, host: str, node: int, count: int) -> int:
+        """Return the largest number so far, of the number now and earlier."""
+        key = host, node
+        with self._lock:
+            most = self._most[key] = max(count, self._most.get(key, 0))
+            self._most.move_to_end(key)
+            if len(self._most) > _MAX_NODES:
+                self._most.popitem(last=False)
+        return most
+
+
+#: Devices of the hosts that this process has weighed.
+MOST_DEVICES = MostDevices()
 
 
 def kind_of(spec: compat.RequestSpec) -> gradient.Kind | None:
@@ -72,9 +96,7 @@ def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
     total: dict[int, gradient.Amounts] = {}
     for node in nodes:
         devices = sum(node.devices.values())
-        key = str(state.uuid), node.number
-        with _noting_devices:
-            most = _devices[key] = max(devices, _devices.get(key, 0))
+        most = MOST_DEVICES.note(str(state.uuid), node.number, devices)
         share = left.bandwidth.get(node.number) if left else None
         free[node.number] = (
             node.pinned.free, node.shared.free, node.memory.free,

@@ -43,6 +43,9 @@ _MADE = frozenset({'__init__', '__new__', '__post_init__', '__setattr__'})
 _UNIT = 'ghsched_nova.tests.unit.'
 _VIRT = _UNIT + 'virt.test_threads.'
 _SCHEDULER = _UNIT + 'scheduler.test_threads.'
+_STATE = _UNIT + 'scheduler.test_shared_state.'
+_CLAIMS = (_STATE + 'ClaimsStressTest'
+           '.test_requests_under_native_threads_release_only_their_claims')
 _REPORT = _VIRT + 'ReportStressTest.'
 _INDEX = (_SCHEDULER + 'IndexStressTest'
           '.test_index_after_10000_concurrent_steps_equals_a_fresh_one')
@@ -71,9 +74,10 @@ STRESSED = {
     'ghsched_nova.monitor.shared_work.SharedWork': _UNIT + (
         'monitor.test_shared_work.SharedWorkTest.test_result_for_many_threads'
         '_is_of_work_after_they_asked_or_of_then'),
-    'ghsched_nova.scheduler.fragments._devices':
-        _SCHEDULER + 'OthersStressTest'
-        '.test_devices_under_native_threads_keep_the_most_that_were_free',
+    'ghsched_nova.scheduler.claims.Claims': _CLAIMS,
+    'ghsched_nova.scheduler.fragments.MostDevices':
+        _STATE + 'DevicesStressTest'
+        '.test_most_devices_under_native_threads_never_shrink',
     'ghsched_nova.scheduler.host_index.Host': _INDEX,
     'ghsched_nova.scheduler.host_index.Index': _INDEX,
     'ghsched_nova.scheduler.index_feed.Feed':
@@ -85,6 +89,7 @@ STRESSED = {
     'ghsched_nova.scheduler.indexed.IndexedScheduler':
         _SCHEDULER + 'RequestStressTest'
         '.test_requests_under_native_threads_are_all_counted',
+    'ghsched_nova.scheduler.manager._Seen': _CLAIMS,
     'ghsched_nova.scheduler.refusal_cache.RefusalCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
@@ -138,11 +143,9 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.counters._Ledger': _CALL,
     'ghsched_nova.resctrl.reconcile._Work': _CALL,
     'ghsched_nova.scheduler.by_load.SteeredView': _REQUEST,
-    'ghsched_nova.scheduler.claims.Claims': 'of one thread',
     'ghsched_nova.scheduler.filters._Free': _REQUEST,
     'ghsched_nova.scheduler.filters._Room': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
-    'ghsched_nova.scheduler.manager._Seen': 'of one thread',
     'ghsched_nova.virt.cut_off._Follows': _CALL,
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
