@@ -79,7 +79,7 @@ class Failures(GuestRoom):
                 'ignore': True, 'match': '?*'}}):
             # The domain is that of the node, which goes by load, too.
             self._fails('bw-all', 'MBMIN of domain ',
-                        ' is 00000, wanted is 30')
+                        '0, wanted is 30')
         self._active(self.lab.boot('then', 'bw-all'))
 
     def test_resctrl_vanishes(self) -> None:
