@@ -70,9 +70,9 @@ class GuestTest(base.GhschedTest):
 
     @decorators.idempotent_id('b3a4c9de-52e6-4b7f-8e19-7a6d5c4b3a05')
     def test_a_guest_that_fits_nowhere_is_refused(self):
-        """No host can give two guest nodes more than it has nodes."""
+        """The largest guest that the API takes needs eight whole nodes."""
         self._need('MEM_BW_MIN')
-        refused = self._boot(self._flavor(nodes=16, mem_bw_min=100),
+        refused = self._boot(self._flavor(nodes=8, mem_bw_min=100),
                              status='ERROR')
         self.assertIn('No valid host', refused['fault']['message'])
         self.assertEqual(0, self._held(refused))
@@ -119,13 +119,13 @@ class MoveTest(SharesTest):
 
     @decorators.idempotent_id('3e7a9c51-8d24-4f6b-b0a3-c1d5e7f9028b')
     def test_a_resize_that_is_refused_leaves_the_share(self):
-        """No host can give two guest nodes more than it has nodes."""
+        """The largest guest that the API takes needs eight whole nodes."""
         if not CONF.compute_feature_enabled.resize:
             raise self.skipException('[compute-feature-enabled]resize is off')
         self._need('MEM_BW_MIN')
         server = self._boot(self._flavor(mem_bw_min=20))
         self.servers_client.resize_server(
-            server['id'], self._flavor(nodes=16, mem_bw_min=100))
+            server['id'], self._flavor(nodes=8, mem_bw_min=100))
         waiters.wait_for_server_status(self.servers_client, server['id'],
                                        'ACTIVE')
         self.assertEqual([20], self._shares(server))
