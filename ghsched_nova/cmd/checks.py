@@ -72,6 +72,8 @@ class Facts:
     :param mode: of the directory, None where that cannot be read.
     :param dialect: of the kernel, empty where it is not recognised.
     :param unavailable: why.
+    :param notes: sentences on controls of the kernel that ghsched leaves
+        alone.
     :param overlaps: sentences, one for each control group of other software
         that has ways of the L3 which a guest has to itself.
     :param bandwidth: ``[ghsched]node_bandwidth``.
@@ -94,6 +96,7 @@ class Facts:
     mode: int | None = None
     dialect: str = ''
     unavailable: str = ''
+    notes: tuple[str, ...] = ()
     overlaps: tuple[str, ...] = ()
     bandwidth: Mapping[int, int] = field(default_factory=dict)
     invalid: str = ''
@@ -251,6 +254,10 @@ def _resctrl(facts: Facts) -> Iterator[Check]:
     else:
         yield Check('dialect', 'error', facts.unavailable,
                     'see the page on control groups in the manual')
+    if facts.notes:
+        yield Check('controls', 'warning', '; '.join(facts.notes),
+                    'see whether a later ghsched knows them; reset those '
+                    'that limit guests')
     if facts.overlaps:
         yield Check('L3 ways', 'warning', '; '.join(facts.overlaps),
                     'give these groups other ways (their line L3), or remove '

@@ -21,8 +21,9 @@ The keys of the JSON are stable: none is renamed or removed.
 
 host
     ``dialect``, ``control_groups`` (those that there can be beside the
-    kernel's own) and ``foreign``, the names of groups that are nobody's here;
-    ``dialect`` is null without a guest that has a policy.
+    kernel's own), ``foreign``, the names of groups that are nobody's here,
+    and ``notes``, sentences on controls of the kernel that ghsched leaves
+    alone; ``dialect`` is null without a guest that has a policy.
 guests
     ``uuid``, ``name``, ``id`` and ``group`` of each guest with a policy, and
     of those without one that are capped in ``ghsched-default``.
@@ -44,6 +45,8 @@ overlaps
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import json
 from pathlib import Path
@@ -225,7 +228,8 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
         'host': {
             'dialect': host.dialect.name if host else None,
             'control_groups': host.num_closids - 1 if host else None,
-            'foreign': list(report.foreign)},
+            'foreign': list(report.foreign),
+            'notes': list(host.notes) if host else []},
         'guests': [{'uuid': guest.domain.uuid, 'name': guest.domain.name,
                     'id': guest.domain.id, 'group': guest.group}
                    for guest in wanted.guests],
@@ -256,7 +260,7 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
 
 def _as_table(wanted: model.Wanted, report: reconcile.Report,
               changed: _Changed,
-              _host: resctrl_host.ResctrlHost | None) -> str:
+              host: resctrl_host.ResctrlHost | None) -> str:
     names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []
     actions: list[tuple[str, ...]] = [
@@ -266,20 +270,17 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
                 for action in changed.actions]
     if actions:
         parts.append(_table(('Action', 'Group', 'What', 'Why'), actions))
-    problems = [(names.get(problem.guest, problem.guest), problem.group,
-                 problem.reason) for problem in report.problems]
+    problems = _rows(names, report.problems)
     problems += [(names.get(problem.uuid, problem.uuid), '-', problem.reason)
                  for problem in changed.problems]
     if problems:
         parts.append(_table(('Guest', 'Group', 'Problem'), _joined(problems)))
     if report.unmeasured:
-        parts.append(_table(('Guest', 'Group', 'Not measured'), [
-            (names.get(problem.guest, problem.guest), problem.group,
-             problem.reason) for problem in report.unmeasured]))
+        parts.append(_table(('Guest', 'Group', 'Not measured'),
+                            _rows(names, report.unmeasured)))
     if report.overlaps:
-        parts.append(_table(('Guest', 'Group', 'Ways of the L3'), [
-            (names.get(problem.guest, problem.guest), problem.group,
-             problem.reason) for problem in report.overlaps]))
+        parts.append(_table(('Guest', 'Group', 'Ways of the L3'),
+                            _rows(names, report.overlaps)))
     capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (
@@ -291,9 +292,17 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
     if not actions and not problems:
         parts.append('Nothing to do: the control groups are as the policies '
                      'of the guests say.')
+    parts += [f'Note: {note}' for note in (host.notes if host else ())]
     parts.append(', '.join(
         f'{what}: {number}' for what, number in counts.items()))
     return '\n'.join(parts)
+
+
+def _rows(names: Mapping[str, str], problems: Iterable[model.Problem]
+          ) -> list[tuple[str, str, str]]:
+    """Return name of the guest, group and reason of each problem."""
+    return [(names.get(problem.guest, problem.guest), problem.group,
+             problem.reason) for problem in problems]
 
 
 def _joined(problems: Sequence[tuple[str, str, str]]

@@ -28,6 +28,7 @@ from oslo_config import cfg
 from ghsched_nova.cmd import checks
 from ghsched_nova import conf
 from ghsched_nova.resctrl import cache as caches
+from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
@@ -63,6 +64,7 @@ def read(files: Sequence[str] | None,
         programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
         mounted=(root / 'schemata').is_file(), mode=_mode(root),
         dialect=host.dialect.name if host else '', unavailable=unavailable,
+        notes=tuple(_notes(root, host)) if host else (),
         overlaps=tuple(_overlaps(root, host.cache if host else None)),
         bandwidth=bandwidth, invalid=invalid,
         helper=shutil.which('privsep-helper') is not None,
@@ -125,6 +127,15 @@ def _host(root: Path, sysfs: Path
         return resctrl_host.read_host(root, sysfs), ''
     except (OSError, ValueError, resctrl_host.ResctrlUnavailable) as error:
         return None, str(error)
+
+
+def _notes(root: Path, host: resctrl_host.ResctrlHost) -> Iterator[str]:
+    """Yield sentences on controls that ghsched leaves alone."""
+    yield from host.notes
+    for name, group in _groups(root):
+        if naming.is_guests(name):
+            yield from (f'control group {name}: {text}'
+                        for text in dialects.limits(group))
 
 
 def _overlaps(root: Path, cache: caches.Cache | None) -> Iterator[str]:

@@ -33,6 +33,7 @@ Sources, read in the kernels themselves:
   (``max_lim``, ``MB_HLIM``) and its tools/testing/selftests/resctrl.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Set
 from dataclasses import dataclass
@@ -53,6 +54,12 @@ DomainKind = Literal['numa', 'l3', 'either']
 Info = Mapping[str, str]
 
 _NOTHING: Set[str] = frozenset()
+
+#: Lines that limit the bandwidth which a cap gives, where they are below their
+#: highest value. ``GMB`` is a cap over all L3 caches of a NUMA node (AMD's
+#: Global Memory Bandwidth Allocation, patches of April 2026); a new group
+#: holds the highest value.
+LIMITING = ('GMB',)
 
 
 @dataclass(frozen=True)
@@ -240,6 +247,12 @@ class Dialect:
         }
         return frozenset(name for name, held in held.items() if held)
 
+    @property
+    def lines(self) -> frozenset[str]:
+        """Names of the bandwidth lines that the dialect knows."""
+        return frozenset(knob.line for knob in self.knobs).union(
+            self.passive, LIMITING)
+
     def narrowed(self, lines: frozenset[str]) -> 'Dialect':
         """The same without the knobs that this hardware has no line for."""
         return replace(self, knobs=tuple(
@@ -259,12 +272,66 @@ def detect(info: Info, root: schemata.Schemata,
     :returns: None when no dialect, or more than one, fits;
         :func:`why_unknown` has the reason.
     """
-    fitting = [dialect for dialect in ALL
-               if not mismatch(dialect, info, root, group_files)]
+    fitting = candidates(info, root, group_files)
     if len(fitting) != 1:
         return None
     lines = frozenset(line.name for line in root.lines)
     return _measured(fitting[0].narrowed(lines), info)
+
+
+def candidates(info: Info, root: schemata.Schemata,
+               group_files: Set[str] = _NOTHING) -> list[Dialect]:
+    """Return the dialects that fit a host, those that know most of its lines.
+
+    A line that a dialect does not know is nothing against it, unless another
+    dialect fits that knows more lines: kernels get new controls, which leave
+    the others as they are while nobody writes to them.
+    """
+    unknown = {dialect.name: len(unknown_lines(dialect, root))
+               for dialect in ALL
+               if not mismatch(dialect, info, root, group_files)}
+    return [dialect for dialect in ALL
+            if unknown.get(dialect.name) == min(unknown.values(), default=0)]
+
+
+def unknown_lines(dialect: Dialect, root: schemata.Schemata
+                  ) -> tuple[schemata.Line, ...]:
+    """Return bandwidth lines of the root group that a dialect has no use for.
+
+    They are read and never written.
+    """
+    return tuple(line for line in root.lines if line.name.startswith('MB')
+                 and line.name not in dialect.lines)
+
+
+def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
+    """Return sentences on controls that the host has and ghsched leaves alone.
+
+    :param dialect: as :func:`detect` returned it.
+    """
+    unknown = tuple(
+        f'the line {line.name} is not known to ghsched and never written; '
+        'the root group holds '
+        + (line.body or schemata.render_values(line.values) or 'nothing')
+        for line in unknown_lines(dialect, root))
+    return unknown + tuple(limits(root))
+
+
+def limits(group: schemata.Schemata) -> Iterator[str]:
+    """Yield sentences on lines of a group that lower what its cap gives."""
+    for name in LIMITING:
+        values = _values(group, name)
+        if not values:
+            continue
+        # The highest value is the end of a field, a power of two.
+        highest = 1 << (max(*values.values(), 1) - 1).bit_length()
+        lowered = {domain: str(value) for domain, value in values.items()
+                   if value < highest}
+        if lowered:
+            yield (f'the line {name} holds '
+                   f'{schemata.render_values(tuple(lowered.items()))}, below '
+                   f'its highest value {highest}: caps give less than MB '
+                   'says')
 
 
 def why_unknown(info: Info, root: schemata.Schemata,
@@ -284,7 +351,6 @@ def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
             or _not_throttled(dialect.evidence, info)
             or _no_sign(dialect.evidence, info, root)
             or _wrong_group(dialect.evidence, root, group_files)
-            or _foreign_line(dialect, root)
             or _foreign_value(dialect, info, root))
 
 
@@ -359,16 +425,6 @@ def _values(root: schemata.Schemata, line: str) -> dict[int, int]:
         return root.values(line) or {}
     except schemata.SchemataError:
         return {}
-
-
-def _foreign_line(dialect: Dialect, root: schemata.Schemata) -> str | None:
-    # A bandwidth line that the dialect does not know may change what the
-    # known ones mean (as NVIDIA's MB_HLIM does); a line of a cache cannot.
-    known = {knob.line for knob in dialect.knobs} | set(dialect.passive)
-    for name in sorted({line.name for line in root.lines} - known):
-        if name.startswith('MB'):
-            return f'the root group has an unknown line {name}'
-    return None
 
 
 def _foreign_value(dialect: Dialect, info: Info,

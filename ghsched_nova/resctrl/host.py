@@ -121,6 +121,8 @@ class ResctrlHost:
     :param scales: percentages that a line can show, by line; a line without
         one shows multiples of ``granularity``, or what was written.
     :param unmeasured: lines whose scale can be measured, and has not been.
+    :param notes: sentences on controls that ghsched leaves alone, see
+        :func:`dialects.notes`.
     """
 
     dialect: dialects.Dialect
@@ -141,6 +143,7 @@ class ResctrlHost:
     burst_ratio: float = burst.Limits().ratio
     scales: Mapping[str, rounding.Scale] = field(default_factory=dict)
     unmeasured: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def libvirt_makes_groups(self, extended: bool) -> bool:
         """Whether a guest's control group can be left to libvirt.
@@ -252,9 +255,8 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
     if not by_node:
         raise ResctrlUnavailable(_no_node(left_out))
     scales = scales_of(dialect, minimum, granularity, readings)
-    openeuler_reads = (
-        _whole_steps(dialect, minimum, granularity, scales) and _dense(caps)
-        and schemata.openeuler_libvirt_reads(root))
+    openeuler_reads = (schemata.openeuler_libvirt_reads(root) and _dense(caps)
+                       and _whole_steps(dialect, minimum, granularity, scales))
     return ResctrlHost(
         dialect=dialect, num_closids=_closids(info),
         num_rmids=_rmids(dialect, info), min_bandwidth=minimum,
@@ -267,7 +269,8 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
         counters=_counters(dialect, info),
         cache=caches.read(info, root, sysfs, told.l3_ways_shared),
         burst_ratio=told.burst_ratio, scales=scales,
-        unmeasured=_unmeasured(dialect, granularity, readings))
+        unmeasured=_unmeasured(dialect, granularity, readings),
+        notes=dialects.notes(dialect, root))
 
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,

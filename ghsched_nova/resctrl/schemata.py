@@ -18,7 +18,9 @@ line per resource, ``<name>:<domain>=<value>;<domain>=<value>...``, with blanks
 and zeros as padding when read. Names are taken exactly up to the colon, so
 that ``MBPRI`` is never mistaken for ``MB``. What a value means is not known
 here; it is kept as it was written, and so is every line of a resource that
-nobody here has heard of.
+nobody here has heard of. A line that begins with ``#`` is kept verbatim: it
+is how a kernel shows controls to software that does not know them (RFC of
+October 2025, "Generic schema description" on the linux-kernel list).
 """
 
 from dataclasses import dataclass
@@ -42,12 +44,14 @@ class SchemataError(ValueError):
 class Line:
     """One resource.
 
-    :param name: exactly what stands before the colon, e.g. ``MB``.
+    :param name: exactly what stands before the colon, e.g. ``MB``; empty for
+        a line that begins with ``#``.
     :param values: (domain id, value as written) in the order of the file.
     :param body: the text after the colon where the kernel wrote words in
         place of values: ``L3:uninitialized`` of a group that is about to be
         pseudo-locked, or ``L2:S;2=fc;S`` of OLK-5.10, where S stands for
-        caches that are shared in full.
+        caches that are shared in full. The whole of a line that begins with
+        ``#``.
     """
 
     name: str
@@ -89,7 +93,7 @@ def parse(text: str) -> Schemata:
     """
     lines = tuple(_line(row) for row in text.split('\n') if row.strip(' \t'))
     names = [line.name for line in lines]
-    for name in names:
+    for name in filter(None, names):
         if names.count(name) > 1:
             raise SchemataError(f'{name}: the line is there more than once')
     return Schemata(lines)
@@ -110,8 +114,9 @@ def read(text: str) -> Schemata:
 
 def render(schemata: Schemata) -> str:
     """The text of a schemata, without padding; each line ends with LF."""
-    return ''.join(f'{line.name}:{line.body or render_values(line.values)}\n'
-                   for line in schemata.lines)
+    return ''.join(
+        f'{line.name}:{line.body or render_values(line.values)}\n'
+        if line.name else f'{line.body}\n' for line in schemata.lines)
 
 
 def render_values(values: tuple[tuple[int, str], ...]) -> str:
@@ -120,6 +125,10 @@ def render_values(values: tuple[tuple[int, str], ...]) -> str:
 
 
 def _line(row: str) -> Line:
+    if row.lstrip(' \t').startswith('#'):
+        if not row.replace('\t', ' ').isprintable():
+            raise SchemataError(f'{row!r} has control characters')
+        return Line('', body=row)
     name, colon, body = row.partition(':')
     name, body = name.strip(' \t'), body.strip(' \t')
     if not colon:

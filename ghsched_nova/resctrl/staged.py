@@ -78,8 +78,8 @@ def _whole(first: model.Action, held: schemata.Schemata,
             planned.setdefault(line.name, {}).update(line.values)
             reasons[line.name] = action.reason
     domains = {domain for values in planned.values() for domain in values}
-    lines = [line for line in held.lines
-             if _resource(line.name) == _resource(first.line)]
+    lines = [line for line in held.lines if line.values
+             and _resource(line.name) == _resource(first.line)]
     for line in sorted(lines, key=lambda one: not one.name.endswith(
             _GUARANTEE)):
         values = {domain: _written(writes, line.name, text)

@@ -131,10 +131,10 @@ class HostEngine(host_facts.HostFacts):
             return HostDescription()
         groups = self.groups()
         foreign = _foreign_groups(self.root, groups, self._foreign)
-        self._tell(f'memory bandwidth control: {host.dialect.title}, '
-                   f'{host.num_closids} control groups, of which others use '
-                   f'{len(foreign)}, NUMA nodes '
-                   f'{sorted(host.domains_by_node)}')
+        told = (f'memory bandwidth control: {host.dialect.title}, '
+                f'{host.num_closids} control groups, of which others use '
+                f'{len(foreign)}, NUMA nodes {sorted(host.domains_by_node)}')
+        self._tell('; '.join((told, *host.notes)))
         # Others use what is kept for them; who asks for nothing has a group.
         sharing = desired.sharing(stopped) | running
         return replace(

@@ -70,6 +70,7 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'mounted': False}, 'resctrl', 'error'),
     ({'mode': 0o755}, 'resctrl mode', 'warning'),
     ({'dialect': '', 'unavailable': 'no MB line'}, 'dialect', 'error'),
+    ({'notes': ('the line MB_MIN is not known',)}, 'controls', 'warning'),
     ({'overlaps': ('control group low_prio has 3 ways of L3 0',)}, 'L3 ways',
      'warning'),
     ({'bandwidth': {}}, 'node_bandwidth', 'warning'),

@@ -187,12 +187,20 @@ class DetectTest(base.TestCase):
         self.assertIn('has the lines MBMAX and MB',
                       self._why(info, 'MBMAX:0=1\nMB:0=1'))
 
-    def test_an_unknown_bandwidth_line_is_not_passed_over(self):
+    def test_a_line_of_another_dialect_is_noted(self):
         for line in ('MBMAX', 'MB_HLIM', 'MBPBM'):
-            self.assertIn(f'unknown line {line}', self._why(
-                INTEL_INFO, f'MB:0=100\n{line}:0=1'))
-            self.assertIn(f'unknown line {line}', self._why(
-                {}, f'MB:0=100\nMBPRI:0=1\n{line}:0=1'))
+            for info, more in ((INTEL_INFO, ''), ({}, 'MBPRI:0=1\n')):
+                text = f'MB:0=100\n{more}{line}:0=1'
+                found = self._detect(info, text)
+                self.assertEqual(
+                    (f'the line {line} is not known to ghsched and never '
+                     'written; the root group holds 0=1',),
+                    dialects.notes(found, schemata.parse(text)))
+
+    def test_the_dialect_that_knows_most_lines_is_chosen(self):
+        # Without max_lim mainline MPAM would fit as well.
+        found = self._detect(_mpam(1, 1), 'MB:0=100\nMB_HLIM:0=0\nMB_X:0=1')
+        self.assertEqual('nvidia-mpam', found.name)
 
     def test_a_value_that_is_no_number_is_nobodys(self):
         self.assertIn('is not a number', self._why(INTEL_INFO, 'MB:0=max'))
@@ -218,10 +226,15 @@ class DetectTest(base.TestCase):
     def test_a_host_speaks_one_dialect_or_none(self, info, lines, event):
         root = schemata.parse('\n'.join(f'{n}:0={v}' for n, v in lines))
         files = {'mba_MBps_event'} if event else set()
-        fitting = [dialect.name for dialect in dialects.ALL
-                   if not dialects.mismatch(dialect, info, root, files)]
+        fitting = dialects.candidates(info, root, files)
         found = dialects.detect(info, root, files)
-        self.assertEqual(fitting, [found.name] if found else [])
+        names_ = [dialect.name for dialect in fitting]
+        if found:
+            self.assertEqual(names_, [found.name])
+        else:
+            self.assertNotEqual(1, len(names_))
+        for dialect in fitting:
+            self.assertIsNone(dialects.mismatch(dialect, info, root, files))
         self.assertTrue(dialects.why_unknown(info, root, files))
 
 

@@ -75,6 +75,24 @@ class RoundTripTest(base.TestCase):
         self.assertEqual({0: 100}, parsed.values('MB'))
         self.assertRaises(schemata.SchemataError, parsed.values, 'L2', 16)
 
+    @given(_schemata, st.lists(st.tuples(
+        st.integers(0, 6), st.from_regex(r' {0,3}#[ -~]{0,20}',
+                                         fullmatch=True)), max_size=4))
+    def test_a_line_behind_a_hash_is_kept_verbatim(self, given_, hidden):
+        rows = schemata.render(given_).splitlines(keepends=True)
+        for place, text in hidden:
+            rows.insert(place, f'{text}\n')
+        text = ''.join(rows)
+        parsed = schemata.parse(text)
+        self.assertEqual(text, schemata.render(parsed))
+        self.assertEqual(given_.lines, tuple(
+            line for line in parsed.lines if line.name))
+        self.assertTrue(schemata.libvirt_reads(schemata.parse(
+            '# MB_HW: 0=32\nMB:0=1\n# MB_HW: 0=32\n')))
+
+    def test_a_hidden_line_with_control_characters_is_refused(self):
+        self.assertRaises(schemata.SchemataError, schemata.parse, '# \x01')
+
     def test_a_resource_without_domains_is_kept(self):
         self.assertEqual('MB:\n', schemata.render(schemata.parse('  MB:\n')))
 
