@@ -29,6 +29,10 @@ from ghsched_placement.tests import base
 TOP = pathlib.Path(__file__).parents[3]
 
 
+#: Packages at the top of the tree that are installed.
+PACKAGES = ('ghsched_nova', 'ghsched_placement', 'tempest_plugin')
+
+
 def read_setup():
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(TOP / 'setup.cfg')
@@ -77,6 +81,21 @@ class UnitsTest(base.TestCase):
 
 class WheelTest(base.TestCase):
     """What a wheel is built of; tools/check-install.sh builds it."""
+
+    def test_file_of_a_package_that_is_not_python_is_package_data(self):
+        """A wheel that is not built of a git repository has no others."""
+        declared = {
+            path for package, patterns in
+            read_setup()['options.package_data'].items()
+            for pattern in patterns.split()
+            for path in (TOP / package.replace('.', '/')).glob(pattern)}
+        present = {
+            path for package in PACKAGES
+            for path in (TOP / package).rglob('*')
+            if path.is_file() and path.suffix not in ('.py', '.pyc')
+            and 'tests' not in path.relative_to(TOP).parts}
+        self.assertNotEqual(set(), present)
+        self.assertEqual(present, declared)
 
     def test_build_backend_is_that_of_pbr_without_code_of_this_tree(self):
         system = tomllib.loads(
