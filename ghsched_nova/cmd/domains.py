@@ -15,8 +15,8 @@
 
 from typing import Any
 
+from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
-from ghsched_nova.virt import desired
 
 
 class HostError(Exception):

@@ -62,6 +62,10 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import retire
+from ghsched_nova.host import engine
+from ghsched_nova.host import interrupts
+from ghsched_nova.host import readings
+from ghsched_nova.host import scheduling
 from ghsched_nova.interrupts import engine as interrupts_engine
 from ghsched_nova.interrupts import model as interrupts_model
 from ghsched_nova.resctrl import fs
@@ -72,10 +76,6 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.threads import engine as threads
 from ghsched_nova.threads import model as threads_model
-from ghsched_nova.virt import engine
-from ghsched_nova.virt import interrupts
-from ghsched_nova.virt import readings
-from ghsched_nova.virt import scheduling
 from ghsched_placement import exits
 
 _URI = 'qemu:///system'

@@ -26,9 +26,9 @@ from keystoneauth1 import exceptions
 
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import server_set
+from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
-from ghsched_nova.virt import desired
 from ghsched_placement import exits
 from ghsched_placement import retire
 

@@ -12,6 +12,6 @@
 
 """Change the memory bandwidth policy of a guest that exists.
 
-The side that runs where nova-manage runs; :mod:`ghsched_nova.virt.live` is
+The side that runs where nova-manage runs; :mod:`ghsched_nova.host.live` is
 that of the compute host.
 """

@@ -25,6 +25,7 @@ from nova import exception
 
 from ghsched_nova import compat
 from ghsched_nova import conf
+from ghsched_nova.host import moving
 from ghsched_nova.nova_fixes import devices_of_far_pf
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import signatures
@@ -37,7 +38,6 @@ from ghsched_nova.virt import driver_start
 from ghsched_nova.virt import host_moves
 from ghsched_nova.virt import libvirt_features
 from ghsched_nova.virt import live_claim
-from ghsched_nova.virt import moving
 from ghsched_nova.virt import rpc
 
 fixes.require(signatures.COMPUTE)

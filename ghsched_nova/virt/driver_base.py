@@ -28,18 +28,18 @@ from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova.host import agreement
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
+from ghsched_nova.host import interrupts
+from ghsched_nova.host import notices
+from ghsched_nova.host import readings
+from ghsched_nova.host import repairs
+from ghsched_nova.host import scheduling
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.resctrl import model
-from ghsched_nova.virt import agreement
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import engine
-from ghsched_nova.virt import interrupts
-from ghsched_nova.virt import notices
-from ghsched_nova.virt import readings
 from ghsched_nova.virt import refusal
-from ghsched_nova.virt import repairs
-from ghsched_nova.virt import scheduling
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from nova import exception
 from oslo_log import log as logging
 
 from ghsched_nova import compat
+from ghsched_nova.host import arrival
+from ghsched_nova.host import migration
 from ghsched_nova.nova_fixes import table as fixes
-from ghsched_nova.virt import arrival
 from ghsched_nova.virt import cut_off
 from ghsched_nova.virt import driver_base as base
-from ghsched_nova.virt import migration
 from ghsched_nova.virt import refusal
 
 LOG = logging.getLogger(__name__)

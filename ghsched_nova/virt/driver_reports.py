@@ -22,18 +22,18 @@ from oslo_serialization import jsonutils
 
 from ghsched_nova import compat
 from ghsched_nova import conf
-from ghsched_nova.virt import agreement
-from ghsched_nova.virt import bandwidth_use
-from ghsched_nova.virt import burst_use
-from ghsched_nova.virt import counted
-from ghsched_nova.virt import desired
+from ghsched_nova.host import agreement
+from ghsched_nova.host import bandwidth_use
+from ghsched_nova.host import burst_use
+from ghsched_nova.host import counted
+from ghsched_nova.host import desired
+from ghsched_nova.host import left
+from ghsched_nova.host import load_use
+from ghsched_nova.host import pci_providers
+from ghsched_nova.host import traffic
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import guest_diagnostics
-from ghsched_nova.virt import left
-from ghsched_nova.virt import load_use
-from ghsched_nova.virt import pci_providers
 from ghsched_nova.virt import providers
-from ghsched_nova.virt import traffic
 from ghsched_placement import bottleneck
 from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription

@@ -28,11 +28,11 @@ from oslo_utils import versionutils
 from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import locked_memory
+from ghsched_nova.host import desired
+from ghsched_nova.host import guest_topology
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova import pci_requests
-from ghsched_nova.virt import desired
 from ghsched_nova.virt import driver_base as base
-from ghsched_nova.virt import guest_topology
 from ghsched_nova.virt import refusal
 
 LOG = logging.getLogger(__name__)

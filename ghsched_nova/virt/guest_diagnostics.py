@@ -30,15 +30,15 @@ from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import bandwidth_use
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.virt import bandwidth_use
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import engine
 from ghsched_placement import burst_record
 from ghsched_placement import diagnostics
 from ghsched_placement import load

@@ -12,7 +12,7 @@
 
 """Moves of running guests between NUMA nodes, as nova-compute makes them.
 
-Ties :class:`ghsched_nova.virt.moving.Mover` to the records of Nova.
+Ties :class:`ghsched_nova.host.moving.Mover` to the records of Nova.
 """
 
 from collections.abc import Iterable
@@ -26,12 +26,12 @@ from oslo_log import log as logging
 
 from ghsched_nova import compat
 from ghsched_nova.guest import move_record
+from ghsched_nova.host import desired
+from ghsched_nova.host import live
+from ghsched_nova.host import moving
+from ghsched_nova.host import node_move
 from ghsched_nova.live import move_messages
 from ghsched_nova.threads import pages
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import live
-from ghsched_nova.virt import moving
-from ghsched_nova.virt import node_move
 from ghsched_placement.node_move import GuestCell
 
 LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from oslo_log import log as logging
 from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
-from ghsched_nova.virt.domain_xml import LibvirtFeatures
+from ghsched_nova.host.domain_xml import LibvirtFeatures
 
 LOG = logging.getLogger(__name__)
 

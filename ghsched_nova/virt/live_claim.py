@@ -26,7 +26,7 @@ from typing import TypeAlias
 from oslo_log import log as logging
 
 from ghsched_nova import compat
-from ghsched_nova.virt import agreement
+from ghsched_nova.host import agreement
 from ghsched_placement import held
 from ghsched_placement import policy as policies
 

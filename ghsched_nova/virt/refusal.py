@@ -24,11 +24,11 @@ from oslo_log import log as logging
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.host import agreement
+from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.virt import agreement
-from ghsched_nova.virt import desired
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)

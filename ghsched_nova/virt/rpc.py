@@ -34,13 +34,13 @@ from oslo_log import log as logging
 import oslo_messaging
 
 from ghsched_nova import compat
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
+from ghsched_nova.host import live
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
 from ghsched_nova.live import records
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import engine
 from ghsched_nova.virt import host_moves
-from ghsched_nova.virt import live
 
 LOG = logging.getLogger(__name__)
 

@@ -35,11 +35,11 @@ import tempfile
 import threading
 import time
 
+from ghsched_nova.host import desired
+from ghsched_nova.host import load_use
 from ghsched_nova.monitor import load_meter
 from ghsched_nova.monitor import load_reader
 from ghsched_nova.resctrl import model
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import load_use
 from ghsched_placement import bottleneck
 from ghsched_placement import load
 

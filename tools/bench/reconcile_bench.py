@@ -42,13 +42,13 @@ import uuid
 _AT_START = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 from ghsched_nova.guest import metadata  # noqa: E402
+from ghsched_nova.host import desired  # noqa: E402
 from ghsched_nova.resctrl import dialects  # noqa: E402
 from ghsched_nova.resctrl import fs  # noqa: E402
 from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
 from ghsched_nova.resctrl import model  # noqa: E402
 from ghsched_nova.resctrl import reconcile  # noqa: E402
 from ghsched_nova.resctrl import resolve  # noqa: E402
-from ghsched_nova.virt import desired  # noqa: E402
 from ghsched_placement.policy import GuestPolicy  # noqa: E402
 from ghsched_placement.policy import NodePolicy  # noqa: E402
 

@@ -21,9 +21,9 @@ from nova.api import auth
 from nova import context as nova_context
 
 from ghsched_nova import compat
+from ghsched_nova.host import burst_use
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
-from ghsched_nova.virt import burst_use
 from ghsched_placement import names
 
 #: MB/s of a node.

@@ -57,7 +57,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
                 f'ghsched_nova.threads.privileged.{name}',
                 lambda *_args: ''))
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.virt.scheduling._sysctl',
+            'ghsched_nova.host.scheduling._sysctl',
             lambda _name, default: default))
         self.useFixture(guest_memory.FakeMemory())
         self.kernel.divides_l3 = True

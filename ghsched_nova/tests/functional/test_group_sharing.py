@@ -18,10 +18,10 @@ import fixtures
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
-from ghsched_nova.virt import desired
 from ghsched_placement import names
 
 

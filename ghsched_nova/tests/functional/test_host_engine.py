@@ -34,6 +34,9 @@ from oslo_config import cfg
 
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
+from ghsched_nova.host import readings
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova import privsep
@@ -47,9 +50,6 @@ from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import mount
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import engine
-from ghsched_nova.virt import readings
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base

@@ -26,6 +26,9 @@ from testtools import content
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
 from ghsched_nova.guest import node_move as domains
+from ghsched_nova.host import live
+from ghsched_nova.host import load_use
+from ghsched_nova.host import moving
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import server_move
@@ -35,9 +38,6 @@ from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.threads import pages
-from ghsched_nova.virt import live
-from ghsched_nova.virt import load_use
-from ghsched_nova.virt import moving
 from ghsched_placement import load
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
@@ -120,7 +120,7 @@ class Steps(fixtures.Fixture):
                 (domain + 'pinVcpuFlags', None),
                 (domain + 'pinEmulator', None),
                 (domain + 'pinIOThread', None),
-                ('ghsched_nova.virt.engine.HostEngine.reconcile_guest', None),
+                ('ghsched_nova.host.engine.HostEngine.reconcile_guest', None),
                 ('ghsched_nova.threads.pages.Memory.move', None),
                 ('nova.tests.fixtures.libvirt.Connection.defineXML', None),
                 # Not those that lock and unlock the server.

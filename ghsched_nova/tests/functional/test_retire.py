@@ -22,9 +22,9 @@ import fixtures
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import retire
 from ghsched_nova import compat
+from ghsched_nova.host import desired
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import test_pci_providers
-from ghsched_nova.virt import desired
 from ghsched_placement import names
 
 STOCK = 'libvirt.LibvirtDriver'

@@ -41,9 +41,9 @@ class SharedRealTimeTestCase(nova_base.GhschedTestCase):
                    group='compute')
         self.flags(realtime_shared_percent=50, group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.virt.scheduling._realtime_refused', str))
+            'ghsched_nova.host.scheduling._realtime_refused', str))
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.virt.scheduling._sysctl',
+            'ghsched_nova.host.scheduling._sysctl',
             lambda _name, default: default))
         self.start_host()
 

@@ -20,6 +20,7 @@ native threads (nova.monkey_patch makes such a service fail at its start).
 import ast
 from collections.abc import Iterator
 import configparser
+import functools
 import graphlib
 import importlib.metadata
 import pathlib
@@ -45,8 +46,20 @@ PURE = frozenset(
     for name in ('guest', 'icon', 'interrupts', 'lab.bench', 'lab.emulator',
                  'resctrl', 'threads'))
 
-#: What joins the pure parts and knows no Nova; they do not know of it.
-JOINING = frozenset({'ghsched_nova.monitor'})
+#: Parts that join the pure ones and know no Nova: the pure ones do not import
+#: them, and of them only the later imports the earlier.
+JOINING = ('ghsched_nova.monitor', 'ghsched_nova.host')
+
+#: Modules of the Nova side that import no Nova: what crosses between the
+#: services that change a guest and its host.
+MESSAGES = frozenset({'ghsched_nova.live.messages',
+                      'ghsched_nova.live.move_messages'})
+
+#: Parts from which no chain of imports leads to Nova.
+WITHOUT_NOVA = ('ghsched_nova.guest', 'ghsched_nova.host', 'ghsched_nova.icon',
+                'ghsched_nova.interrupts', 'ghsched_nova.lab',
+                'ghsched_nova.monitor', 'ghsched_nova.resctrl',
+                'ghsched_nova.threads', 'ghsched_placement', *MESSAGES)
 
 #: What is not the runtime of a cloud. Of the runtime only the commands that
 #: open it may import it.
@@ -118,7 +131,10 @@ def forbidden(module: str) -> set[str]:
         taboo |= {'nova'} | NOVA_SIDE
     for part in PURE:
         if belongs(module, part):
-            taboo |= PURE - {part} | JOINING
+            taboo |= PURE - {part} | set(JOINING)
+    for number, part in enumerate(JOINING):
+        if belongs(module, part):
+            taboo |= set(JOINING[number + 1:])
     if belongs(module, 'ghsched_nova') and not any(
             belongs(module, opens) for opens in OPENS_LABORATORY):
         taboo.add(LABORATORY)
@@ -126,6 +142,8 @@ def forbidden(module: str) -> set[str]:
 
 
 def allowed(module: str, name: str) -> bool:
+    if any(belongs(name, message) for message in MESSAGES):
+        return belongs(module, 'ghsched_nova')
     return not any(belongs(name, taboo) for taboo in forbidden(module))
 
 
@@ -133,6 +151,49 @@ def offences(module: str, path: pathlib.Path) -> list[str]:
     names = imports(path.read_text(), module, path.name == '__init__.py')
     return sorted(f'{module} imports {name}' for name in names
                   if not allowed(module, name))
+
+
+def runtime_modules() -> Iterator[tuple[str, pathlib.Path]]:
+    """Return dotted name and file of every module that is not a test."""
+    for package in ('ghsched_nova', 'ghsched_placement'):
+        for module, path in modules(package):
+            if '.tests' not in module:
+                yield module, path
+
+
+@functools.cache
+def runtime_graph() -> dict[str, set[str]]:
+    """Return the modules of the project that each of its modules imports."""
+    ours = dict(runtime_modules())
+    return {module: {
+        origin for name in imports(path.read_text(), module,
+                                   path.name == '__init__.py')
+        for origin in (name, name.rpartition('.')[0])
+        if origin in ours and origin != module}
+        for module, path in ours.items()}
+
+
+def reached(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """Return the modules that an import of a module loads, itself included.
+
+    The packages that a module is in are loaded with it.
+    """
+    found: set[str] = set()
+    open_ = {start}
+    while open_:
+        module = open_.pop()
+        found.add(module)
+        parts = module.split('.')
+        above = {'.'.join(parts[:end]) for end in range(1, len(parts))}
+        open_ |= (graph[module] | above) - found
+    return found
+
+
+@functools.cache
+def imports_nova(module: str, path: pathlib.Path) -> bool:
+    """Whether a module itself imports a module of Nova."""
+    return any(belongs(name, 'nova') for name in imports(
+        path.read_text(), module, path.name == '__init__.py'))
 
 
 def requirements(text: str) -> set[str]:
@@ -234,23 +295,25 @@ class ImportRulesTest(base.TestCase):
         self.assertEqual([], found)
 
     def test_no_module_needs_itself(self):
-        ours = {module: path for package in ('ghsched_nova',
-                                             'ghsched_placement')
-                for module, path in modules(package)
-                if '.tests' not in module}
-        graph = {module: {
-            origin for name in imports(path.read_text(), module,
-                                       path.name == '__init__.py')
-            for origin in (name, name.rpartition('.')[0])
-            if origin in ours and origin != module}
-            for module, path in ours.items()}
+        graph = runtime_graph()
         # A package is named by each import of what is in it.
         for module, needs in graph.items():
             graph[module] = {one for one in needs if not any(
                 other.startswith(f'{one}.') for other in needs)
                 and not module.startswith(f'{one}.')}
-        self.assertEqual(len(ours), len(tuple(
+        self.assertEqual(len(graph), len(tuple(
             graphlib.TopologicalSorter(graph).static_order())))
+
+    @ddt.data(*WITHOUT_NOVA)
+    def test_part_without_nova_reaches_no_module_that_imports_nova(self, part):
+        graph = runtime_graph()
+        ours = dict(runtime_modules())
+        starts = [module for module in graph if belongs(module, part)]
+        self.assertNotEqual([], starts)
+        self.assertEqual([], [
+            f'{start} imports {module}, which imports nova'
+            for start in starts for module in sorted(reached(start, graph))
+            if imports_nova(module, ours[module])])
 
 
 @ddt.ddt
@@ -282,6 +345,12 @@ class RuleMachineryTest(base.TestCase):
         ('ghsched_nova.resctrl.resolve', 'ghsched_nova.compat'),
         ('ghsched_nova.conf', 'nova'),
         ('ghsched_nova.monitor.view', 'nova'),
+        ('ghsched_nova.host.engine', 'nova'),
+        ('ghsched_nova.host.engine', 'ghsched_nova.virt.rpc'),
+        ('ghsched_nova.host.engine', 'ghsched_nova.live.records'),
+        ('ghsched_nova.monitor.view', 'ghsched_nova.host.engine'),
+        ('ghsched_nova.guest.cells', 'ghsched_nova.host'),
+        ('ghsched_placement.tree', 'ghsched_nova.live.messages'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_nova.monitor'),
         ('ghsched_nova.virt.driver', 'ghsched_nova.lab.emulator'),
         ('ghsched_nova.cmd.host', 'ghsched_nova.lab.hostfile'),
@@ -295,6 +364,7 @@ class RuleMachineryTest(base.TestCase):
         ('ghsched_nova.virt.driver', 'ghsched_nova.resctrl'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_placement'),
         ('ghsched_nova.monitor.view', 'ghsched_nova.resctrl.naming'),
+        ('ghsched_nova.host.live', 'ghsched_nova.live.messages'),
         ('ghsched_nova.cmd.plan', 'ghsched_nova.lab.planner.plan'),
         ('ghsched_nova.conf', 'novaclient'))
     @ddt.unpack

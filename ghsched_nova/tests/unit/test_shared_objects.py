@@ -93,33 +93,33 @@ STRESSED = {
     'ghsched_nova.scheduler.refusal_cache.RefusalCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
-    'ghsched_nova.virt.bandwidth_use.BandwidthUse': _UNIT + (
+    'ghsched_nova.host.bandwidth_use.BandwidthUse': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_bandwidth_use_of_many_threads_makes_one_reader'),
-    'ghsched_nova.virt.burst_use.BurstUse':
+    'ghsched_nova.host.burst_use.BurstUse':
         _REPORT + 'test_burst_use_under_native_threads_counts_every_period',
-    'ghsched_nova.virt.engine.HostEngine':
+    'ghsched_nova.host.engine.HostEngine':
         _VIRT + 'EngineStressTest'
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
-    'ghsched_nova.virt.load_use.LoadUse':
+    'ghsched_nova.host.load_use.LoadUse':
         _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
-    'ghsched_nova.virt.moving.Mover':
+    'ghsched_nova.host.moving.Mover':
         _VIRT + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
-    'ghsched_nova.virt.notices.Notices':
+    'ghsched_nova.host.notices.Notices':
         _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
-    'ghsched_nova.virt.readings.Readings':
+    'ghsched_nova.host.readings.Readings':
         _VIRT + 'ReadingsStressTest'
         '.test_readings_under_native_threads_are_measured_once',
     'ghsched_nova.virt.rpc.PolicyEndpoint':
         _VIRT + 'EndpointStressTest'
         '.test_void_calls_under_native_threads_are_refused',
-    'ghsched_nova.virt.scheduling.ThreadKeeper':
+    'ghsched_nova.host.scheduling.ThreadKeeper':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
-    'ghsched_nova.virt.traffic.GuestTraffic':
+    'ghsched_nova.host.traffic.GuestTraffic':
         _REPORT + 'test_traffic_under_native_threads_is_counted_once',
     'ghsched_placement.gradient.Mix':
         _SCHEDULER + 'OthersStressTest'
@@ -149,8 +149,8 @@ NOT_SHARED = {
     'ghsched_nova.virt.cut_off._Follows': _CALL,
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
-    'ghsched_nova.virt.interrupts.InterruptKeeper': _REPLACED,
-    'ghsched_nova.virt.pci_providers.Placer': _LOCKED,
+    'ghsched_nova.host.interrupts.InterruptKeeper': _REPLACED,
+    'ghsched_nova.host.pci_providers.Placer': _LOCKED,
     'ghsched_placement.fitting._Room': _CALL,
     'ghsched_placement.gradient.Growth': _REQUEST,
     'ghsched_placement.lack.Gathered': _REQUEST,

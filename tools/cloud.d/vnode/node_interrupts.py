@@ -34,10 +34,10 @@ import types
 from lxml import etree
 
 from ghsched_nova.guest import scheduling
+from ghsched_nova.host import desired
+from ghsched_nova.host import interrupts
 from ghsched_nova.interrupts import privileged
 from ghsched_nova.resctrl import model
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import interrupts
 from ghsched_placement.scheduling import ThreadPolicy
 
 _DEVICES = Path('/sys/bus/pci/devices')

@@ -34,10 +34,10 @@ from ghsched_nova.cmd import leftovers
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
+from ghsched_nova.host import burst_use
+from ghsched_nova.host import readings
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.tests.fixtures import emulated
-from ghsched_nova.virt import burst_use
-from ghsched_nova.virt import readings
 from ghsched_placement.tests import base
 
 TREE = Path(__file__).parents[4]

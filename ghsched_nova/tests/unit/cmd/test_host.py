@@ -27,12 +27,12 @@ from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import retire
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
-from ghsched_nova.virt import desired
 from ghsched_placement.tests import base
 
 XML = ('<domain><name>{0.name}</name><uuid>{0.uuid}</uuid><vcpu>2</vcpu>'

@@ -25,13 +25,13 @@ from unittest import mock
 
 from ghsched_nova.cmd import host
 from ghsched_nova.guest import scheduling
+from ghsched_nova.host import desired
+from ghsched_nova.host import interrupts
 from ghsched_nova.interrupts import engine
 from ghsched_nova.interrupts import privileged
 from ghsched_nova import kernel_files
 from ghsched_nova.resctrl import model as resctrl_model
 from ghsched_nova.tests.unit.interrupts import kernel
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import interrupts
 from ghsched_placement.scheduling import ThreadPolicy
 from ghsched_placement.tests import base
 

@@ -33,6 +33,11 @@ from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
 from ghsched_nova.guest import scheduling
+from ghsched_nova.host import counted
+from ghsched_nova.host import desired
+from ghsched_nova.host import domain_xml
+from ghsched_nova.host import live
+from ghsched_nova.host import moving
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
@@ -41,11 +46,6 @@ from ghsched_nova.resctrl import cache
 from ghsched_nova.resctrl import model
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import moving_host
-from ghsched_nova.virt import counted
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import domain_xml
-from ghsched_nova.virt import live
-from ghsched_nova.virt import moving
 from ghsched_placement import audit
 from ghsched_placement import capacity
 from ghsched_placement import change as changes

@@ -27,6 +27,7 @@ from oslo_config import cfg
 
 from ghsched_nova.cmd import host
 from ghsched_nova import conf
+from ghsched_nova.host import desired
 from ghsched_nova import privsep
 from ghsched_nova import qemu
 from ghsched_nova.resctrl import model as resctrl_model
@@ -35,7 +36,6 @@ from ghsched_nova.threads import engine
 from ghsched_nova.threads import model
 from ghsched_nova.threads import privileged
 from ghsched_nova.threads import survey
-from ghsched_nova.virt import desired
 from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.tests import base
 

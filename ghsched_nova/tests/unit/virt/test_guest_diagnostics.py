@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import bandwidth_use
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
+from ghsched_nova.tests.fixtures import options
 from ghsched_nova.tests.fixtures import trees
-from ghsched_nova.tests.unit.virt import test_bandwidth_use
-from ghsched_nova.virt import bandwidth_use
-from ghsched_nova.virt import desired
-from ghsched_nova.virt import engine
 from ghsched_nova.virt import guest_diagnostics
 from ghsched_placement import diagnostics
 from ghsched_placement.policy import GuestPolicy
@@ -57,7 +57,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
         for line in lines:
             self.host.model.write(f'/{group}/schemata', line + '\n')
         self.host.sync()
-        section = self.section = test_bandwidth_use.Section(
+        section = self.section = options.Section(
             resctrl_path=str(self.host.root), node_bandwidth={},
             sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard',
             l3_ways_shared=2, burst_ratio_max=3.0)

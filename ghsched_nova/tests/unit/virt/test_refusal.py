@@ -13,8 +13,8 @@
 from nova import exception
 
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.host import agreement
 from ghsched_nova.resctrl import fs
-from ghsched_nova.virt import agreement
 from ghsched_nova.virt import refusal
 from ghsched_placement import policy
 from ghsched_placement.tests import base

@@ -1,0 +1,146 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""From a guest's policy to the XML of its domain.
+
+Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
+:mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import logging
+
+from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import document
+from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_topology
+from ghsched_nova.host.host_facts import HostFacts
+from ghsched_nova.resctrl import resolve
+from ghsched_placement.policy import GuestPolicy
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LibvirtFeatures:
+    """What the host's libvirt keeps of an XML beyond upstream's elements.
+
+    :param extended: the extended attributes of memorytune.
+    :param process_groups: a group for the whole process of a guest.
+    :param numa_element: ``<numa node='N'/>`` in a passthrough device.
+    """
+
+    extended: bool = False
+    process_groups: bool = False
+    numa_element: bool = False
+
+
+class DomainXml:
+    """Writes policies into the XML of domains.
+
+    :ivar libvirt: what libvirt keeps; nothing until it has been asked.
+    """
+
+    def __init__(self, facts: HostFacts) -> None:
+        self._facts = facts
+        self.libvirt = LibvirtFeatures()
+
+    def render(self, xml: str, policy: GuestPolicy,
+               host_nodes: Sequence[int]) -> str:
+        """The domain XML with memorytune and the policy in its metadata.
+
+        :param host_nodes: host NUMA node of each guest NUMA node.
+        :raises ResctrlUnavailable: when the host has no bandwidth control.
+        :raises PolicyNotHeld: when it cannot hold the policy.
+        """
+        realtime = tuple(host_nodes[:len(policy.rt_permille)])
+        if not policy.controlled and not policy.monitor:
+            return metadata.write(xml, metadata.DomainPolicy(
+                policy, (), realtime_nodes=realtime))
+        host = self._facts.host()
+        settings = resolve.resolve(host, policy, host_nodes)
+        shared = (self._facts.shares and policy.controlled
+                  and not policy.partitions)
+        domain = metadata.DomainPolicy(
+            policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
+        xml = metadata.write(xml, domain)
+        nodes = memorytune.tunes(
+            setting.memorytune for setting in settings)
+        if shared or not self._libvirt_can(
+                host.libvirt_makes_groups(self.libvirt.extended) if nodes
+                else host.dialect.libvirt_monitors):
+            return xml      # a group of ours measures as well
+        whole = self.libvirt.process_groups and self._facts.all_threads
+        tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
+                                     nodes=nodes, monitor=policy.monitor)
+        return memorytune.render(xml, tune, self.libvirt.extended)
+
+    def retune(self, xml: str) -> str:
+        """The domain XML with the values of the policy in its metadata.
+
+        :returns: the same text when its memorytune has them already, or when
+            it has none because libvirt does not make the control group.
+        :raises NOT_DESIRED: when the policy cannot be read, or not be held.
+        """
+        domain = metadata.read(xml)
+        if domain is None or not domain.policy.controlled:
+            return xml
+        settings = resolve.resolve(self._facts.host(), domain.policy,
+                                   domain.host_nodes)
+        return memorytune.retune(xml, memorytune.tunes(
+            setting.memorytune for setting in settings), self.libvirt.extended)
+
+    def place_devices(self, xml: str, policy: GuestPolicy,
+                      devices: Sequence[device_numa.Device],
+                      host_nodes: Sequence[int]) -> str:
+        """The domain XML in which the guest sees the NUMA node of devices.
+
+        All of it or nothing: under ``preferred`` a guest whose devices cannot
+        be placed gets the XML as Nova made it.
+
+        :raises DeviceNumaError: under ``required``, with each device and why.
+        """
+        if policy.device_numa == device_numa.NONE:
+            return xml
+        try:
+            there = set(device_numa.passthrough(xml))
+            distances = self._facts.distances()
+            decision = device_numa.decide(
+                [device for device in devices if device.address in there],
+                host_nodes, policy.device_numa, distances, bool(distances))
+            for problem in decision.problems:
+                LOG.warning('ghsched: a device without a NUMA node of its '
+                            'own: %s', problem)
+            if self.libvirt.numa_element:
+                return device_numa.render_numa_element(
+                    xml, decision.guest_node_of)
+            return device_numa.render_expander(
+                xml, decision.guest_node_of,
+                self._facts.section.device_numa_spare_ports)
+        except pci_topology.DeviceNumaError as error:
+            if policy.device_numa == device_numa.REQUIRED:
+                raise
+            LOG.warning('ghsched: the guest does not see the NUMA nodes of '
+                        'its devices: %s', error)
+            return xml
+
+    def _libvirt_can(self, detected: bool) -> bool:
+        """Whether libvirt can use resctrl, as the admin says or else so."""
+        choice = self._facts.section.memorytune_attributes
+        return detected if choice == 'auto' else bool(choice != 'none')
+
+
+def _vcpus(xml: str) -> frozenset[int]:
+    text = document.parse_element(xml).findtext('vcpu')
+    return frozenset(range(int(text or 0)))

@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the guests of a host leave, for the index of nova-scheduler (pure).
+
+Counted of the guests that libvirt has, running or not, by what Placement was
+last offered: that asks nobody. Guests that are only about to come are not in
+it, nor are those that have gone and still hold something.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from oslo_log import log as logging
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
+from ghsched_placement.headroom import Headroom
+from ghsched_placement import names
+from ghsched_placement.policy import Accounting
+from ghsched_placement import tree
+
+LOG = logging.getLogger(__name__)
+
+
+def of(offered: Sequence[tree.Provider], nodes: Iterable[int],
+       guests: Iterable[str], accounting: Accounting,
+       now: float) -> Headroom | None:
+    """What to report; None before anything was offered.
+
+    :param offered: the compute node first, see
+        :func:`ghsched_placement.tree.desired`.
+    :param nodes: host NUMA nodes.
+    :param guests: domain XML of the guests with a policy.
+    :param now: seconds since 1970.
+    """
+    if not offered:
+        return None
+    root, *_nodes = offered
+    records = {provider.uuid: provider.inventories for provider in offered}
+    groups, used, count = 0, dict.fromkeys(nodes, 0), 0
+    for policy in filter(None, map(_read, guests)):
+        count += 1
+        groups += policy.policy.controlled and not policy.shared
+        for guest_node, share in policy.policy.demand(accounting).items():
+            node = policy.host_nodes[guest_node]
+            used[node] = used.get(node, 0) + share
+    return Headroom(now, count, _left(root.inventories, names.RESCTRL_GROUP,
+                                      groups), {
+        node: _left(records.get(names.numa_provider_uuid(root.uuid, node),
+                                {}), names.MEM_BW_PCT, share)
+        for node, share in used.items()})
+
+
+def _left(inventories: Mapping[str, tree.Inventory], name: str,
+          used: int) -> int:
+    record = inventories.get(name)
+    return tree.free(record, used) if record else 0
+
+
+def _read(xml: str) -> metadata.DomainPolicy | None:
+    try:
+        return metadata.read(xml) if desired.has_policy(xml) else None
+    except metadata.MetadataError as error:
+        LOG.debug('ghsched: a guest is not counted: %s', error)
+        return None

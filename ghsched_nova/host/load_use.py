@@ -1,0 +1,134 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Load and waiting of the host's NUMA nodes, in what nova-compute reports."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from pathlib import Path
+import threading
+from typing import Any
+
+from lxml import etree
+from oslo_log import log as logging
+
+from ghsched_nova import conf
+from ghsched_nova.guest import cells
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
+from ghsched_nova.monitor import load_meter
+from ghsched_nova.monitor import load_rates
+from ghsched_nova.monitor import load_reader
+from ghsched_nova.monitor import view
+from ghsched_placement import bottleneck
+from ghsched_placement import load
+
+LOG = logging.getLogger(__name__)
+
+#: Takes a change, and the payload of a notification of it.
+Tell = Callable[[bottleneck.Change, dict[str, Any]], None]
+
+
+class LoadUse:
+    """Measures between two reports of resources.
+
+    Safe for threads.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param tell: called for each node that becomes a bottleneck or ceases to
+        be one.
+    """
+
+    def __init__(self, section: Any, tell: Tell) -> None:
+        self._section = section
+        self._tell = tell
+        self._measuring = threading.Lock()
+        self._meter: load_meter.LoadMeter | None = None
+
+    @property
+    def load(self) -> load.Load | None:
+        """The last measurement; None where there is none yet."""
+        return self._meter.load if self._meter is not None else None
+
+    def added_to(self, resources: dict[str, Any],
+                 running: Iterable[desired.Running],
+                 snapshot: view.Snapshot | None) -> dict[str, Any]:
+        """What the driver reports, with our record in its stats.
+
+        Nothing that is wrong here keeps a host from reporting itself.
+
+        :param snapshot: what resctrl has measured, where it does.
+        """
+        try:
+            with self._measuring:
+                self._measure(running, snapshot)
+        except Exception as error:
+            LOG.warning('ghsched: the load of NUMA nodes cannot be measured: '
+                        '%r', error)
+        if self.load is not None:
+            resources['stats'] = {**(resources.get('stats') or {}),
+                                  **load.write(self.load)}
+        return resources
+
+    def _measure(self, running: Iterable[desired.Running],
+                 snapshot: view.Snapshot | None) -> None:
+        if self._meter is None:
+            section = self._section
+            self._meter = load_meter.LoadMeter(
+                load_reader.LoadReader(load_reader.Paths(
+                    sysfs=Path(section.sysfs_path),
+                    run=Path(section.libvirt_run_path))),
+                conf.bottleneck_limits(section), section.load_period,
+                section.load_smoothing)
+        changes = self._meter.measure(list(known(running)),
+                                      load_rates.bandwidth(snapshot))
+        for change in changes:
+            LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck by '
+                     '%(resource)s, which is %(value).2f',
+                     {'node': change.node, 'resource': change.resource,
+                      'what': 'is' if change.begins else 'is no longer',
+                      'value': change.value})
+            self._tell(change, {
+                'node': change.node, 'resource': change.resource,
+                'value': change.value})
+
+
+def known(running: Iterable[desired.Running]
+          ) -> Iterator[load_reader.Known]:
+    """The guests that can be measured."""
+    for one in running:
+        if one.domain.id < 0 or not one.xml:
+            continue
+        try:
+            yield load_reader.Known(one.domain.uuid, one.domain.id,
+                                    one.domain.name, cells.of(one.root))
+        except (ValueError, etree.XMLSyntaxError) as error:
+            LOG.debug('ghsched: the NUMA nodes of %(name)s are not known: '
+                      '%(error)s',
+                      {'name': one.domain.name, 'error': error})
+
+
+def guests(running: Iterable[desired.Running]) -> list[view.Guest]:
+    """Return the guests that bandwidth is attributed to."""
+    found = []
+    for one in running:
+        policy, project = None, ''
+        try:
+            policy = one.policy
+            project = metadata.project(one.root) if policy else ''
+        except (metadata.MetadataError, etree.XMLSyntaxError):
+            pass
+        found.append(view.Guest(one.domain.name, one.domain.uuid,
+                                one.domain.id, policy, project=project))
+    return found

@@ -1,0 +1,257 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Scheduling classes of guests' threads on this host, for the driver."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import functools
+import logging
+from pathlib import Path
+import threading
+from typing import Any
+
+from ghsched_nova.guest import scheduling
+from ghsched_nova.host import desired
+from ghsched_nova.host import irq_bypass
+from ghsched_nova.threads import engine
+from ghsched_nova.threads import model
+from ghsched_nova.threads import survey
+from ghsched_placement import keys
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import PolicyError
+from ghsched_placement import scheduling as classes
+
+LOG = logging.getLogger(__name__)
+
+REALTIME = 'VCPU_REALTIME'
+DEADLINE = 'VCPU_DEADLINE'
+DEADLINE_SHARED = 'VCPU_DEADLINE_SHARED'
+PREEMPT_RT = 'PREEMPT_RT'
+
+
+_WHAT = {REALTIME: 'real-time classes', DEADLINE: 'scheduling by deadline',
+         DEADLINE_SHARED: 'scheduling by deadline on shared CPUs'}
+
+#: Where the kernel says what it leaves to real-time threads, and what it
+#: leaves by default, in microseconds.
+_LEFT = {'sched_rt_runtime_us': 950000, 'sched_rt_period_us': 1000000}
+
+
+def _realtime_refused() -> str:
+    # Only what changes something needs oslo.privsep, slow to import.
+    from ghsched_nova.threads import privileged
+
+    return privileged.realtime_refused()
+
+
+def _deadline_refused(places: Iterable[Iterable[int]]) -> str:
+    from ghsched_nova.threads import privileged
+
+    return privileged.deadline_refused(places)
+
+
+class ThreadKeeper:
+    """Renders classes into the XML and keeps them true while guests run.
+
+    :param section: ``conf.ghsched``.
+    :param refused: why the kernel refuses a real-time class on this host;
+        empty when it does not. Asked once.
+    :param deadline_refused: likewise deadline, on each set of CPUs that it
+        is given.
+    :param dedicated: CPUs that guests may have for themselves.
+    """
+
+    def __init__(self, section: Any,
+                 refused: Callable[[], str] | None = None,
+                 deadline_refused:
+                 Callable[[Iterable[Iterable[int]]], str] | None = None,
+                 dedicated: Iterable[int] = ()) -> None:
+        self._section = section
+        self._dedicated = frozenset(dedicated)
+        #: CPUs that guests share, by host NUMA node.
+        self.shared: Mapping[int, frozenset[int]] = {}
+        try_deadline = deadline_refused or _deadline_refused
+        self._tries: dict[str, Callable[[], str]] = {
+            REALTIME: refused or _realtime_refused,
+            DEADLINE: lambda: try_deadline(
+                frozenset({cpu}) for cpu in self._dedicated),
+            DEADLINE_SHARED: lambda: try_deadline(
+                filter(None, self.shared.values()))}
+        # A trial that runs beside another can be short of CPU time.
+        self._trying = threading.Lock()
+        self._refused: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
+
+    def capabilities(self) -> frozenset[str]:
+        """What of :data:`names.CAPABILITY_TRAITS` this host can hold."""
+        found = {name for name in self._tries if not self._why_not(name)}
+        if _preempt_rt(Path(self._section.sysfs_path)):
+            found.add(PREEMPT_RT)
+        return self._irq_bypass | found
+
+    def room(self) -> dict[int, int]:
+        """Thousandths of a shared CPU for real-time vCPUs, by host node."""
+        percent = self._section.realtime_shared_percent
+        if not percent or self._why_not(REALTIME):
+            return {}
+        runtime, period = (_sysctl(name, default)
+                           for name, default in _LEFT.items())
+        found = {node: classes.room(len(cpus), runtime, period, percent)
+                 for node, cpus in self.shared.items()}
+        return {node: permille for node, permille in found.items()
+                if permille}
+
+    @functools.cached_property
+    def _irq_bypass(self) -> frozenset[str]:
+        """How interrupts bypass this host; asked once."""
+        return irq_bypass.here(self._section.irq_bypass,
+                               Path(self._section.sysfs_path))
+
+    def render(self, xml: str, policy: GuestPolicy) -> str:
+        """The domain XML with the classes that its flavor asks for.
+
+        :raises PolicyError: when this host does not take them.
+        """
+        priority = policy.threads.highest_priority
+        if priority > self._section.realtime_priority_max:
+            raise PolicyError(
+                _key_of(policy, priority).extra_spec,
+                f'{priority} is above what this host allows '
+                '([ghsched]realtime_priority_max)')
+        return scheduling.render(xml, policy.threads)
+
+    def reconcile_guest(self, running: desired.Running) -> None:
+        """Set what libvirt does not set when it starts a guest.
+
+        libvirt knows no deadline, and lets the threads that a real-time
+        thread makes inherit its class.
+
+        :raises PolicyError: when the kernel does not take it; the log says
+            why.
+        """
+        guests = wanted([running])
+        is_ours = scheduling.NAMESPACE in running.xml
+        if not is_ours and not any(one.realtime for guest in guests
+                                   for one in guest.wanted.values()):
+            return
+        report = engine.reconcile(guests,
+                                  Path(self._section.libvirt_run_path))
+        # The next report of the host logs the problems of other guests.
+        for problem in report.problems if is_ours else ():
+            LOG.error('ghsched: %s', problem)
+            raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
+                              'the kernel of the host does not admit it')
+
+    def reconcile(self, running: Iterable[desired.Running]) -> list[str]:
+        """Set what is not as the XML says, and log it; never raises.
+
+        :returns: the kinds of what was set.
+        """
+        try:
+            report = engine.reconcile(wanted(running),
+                                      Path(self._section.libvirt_run_path))
+        except Exception:
+            LOG.exception('ghsched: the scheduling classes of guests cannot '
+                          'be checked')
+            return []
+        for action in report.actions:
+            LOG.warning('ghsched: guest %(uuid)s: %(what)s is set again: '
+                        '%(reason)s', {'uuid': action.uuid,
+                                       'what': action.what,
+                                       'reason': action.reason})
+        for problem in report.problems:
+            LOG.error('ghsched: %s', problem)
+        return [action.kind for action in report.actions]
+
+    def _why_not(self, name: str) -> str:
+        """Return why the host does not offer what a trait says.
+
+        The kernel is asked once.
+        """
+        if not self._section.realtime_priority_max:
+            return '[ghsched]realtime_priority_max is 0'
+        if name != REALTIME and not self._section.deadline_guests:
+            return '[ghsched]deadline_guests is off'
+        if name == DEADLINE_SHARED and not self.room():
+            return '[ghsched]realtime_shared_percent is 0'
+        if name == DEADLINE and not self._dedicated:
+            return '[compute]cpu_dedicated_set is empty'
+        with self._trying:
+            return self._try(name)
+
+    def _try(self, name: str) -> str:
+        """Return why the kernel refuses a class; ask it at the first call."""
+        if name in self._refused:
+            return self._refused[name]
+        try:
+            why = self._refused[name] = self._tries[name]()
+        except Exception as error:
+            # Not kept: the next report tries again.
+            why = f'it cannot be tried: {error}'
+        if why and why != self._logged.get(name):
+            self._logged[name] = why
+            LOG.info('ghsched: no %(what)s on this host: %(why)s',
+                     {'what': _WHAT[name], 'why': why})
+        return why
+
+
+def _sysctl(name: str, default: int) -> int:
+    try:
+        return int((Path('/proc/sys/kernel') / name).read_text())
+    except (OSError, ValueError):
+        return default
+
+
+def _preempt_rt(sysfs: Path) -> bool:
+    """Whether the kernel was built with PREEMPT_RT."""
+    try:
+        return (sysfs / 'kernel/realtime').read_text().strip() == '1'
+    except OSError:
+        return False
+
+
+def wanted(running: Iterable[desired.Running]) -> list[model.Guest]:
+    """The guests whose threads have a class of their own."""
+    return [guest for one in running if (guest := _guest(one)) is not None]
+
+
+def _guest(running: desired.Running) -> model.Guest | None:
+    # Few guests have a class, and to parse the XML of all costs.
+    if ('sched ' not in running.xml
+            and scheduling.NAMESPACE not in running.xml):
+        return None
+    found = scheduling.read(running.root)
+    roles = {model.Role('vcpu', number): one
+             for number, one in found.vcpus.items()}
+    roles |= {model.Role('iothread', number): one
+              for number, one in found.iothreads.items()}
+    if found.emulator is not None:
+        roles[model.Role('emulator')] = found.emulator
+    online = survey.online()
+    pins = {model.Role(kind, number): cpus & online
+            for kind in model.KINDS
+            for (name, number), cpus in found.pins.items()
+            if name == kind and cpus & online}
+    return model.Guest(running.domain.uuid, running.domain.name, roles, pins)
+
+
+def _key_of(policy: GuestPolicy, priority: int) -> keys.Key:
+    """The key that asks for the highest priority."""
+    threads = policy.threads
+    for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
+                     (threads.emulator, keys.EMULATOR_PRIORITY)):
+        if one is not None and one.priority == priority:
+            return key
+    return keys.IOTHREAD_PRIORITY

@@ -1,0 +1,122 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Bursts, from the counters of an emulated machine to what is offered."""
+
+from pathlib import Path
+import shutil
+import tempfile
+
+import fixtures
+from oslo_config import cfg
+
+from ghsched_nova import conf
+from ghsched_nova.host import burst_use
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import view
+from ghsched_placement import burst
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
+from ghsched_placement import tree
+
+OK = rates.State.OK
+CAPACITY = 1000
+
+
+def guest(used, minimum=10, burst=20, node=0, project=''):
+    row = view.GuestNode(
+        (node,), NodePolicy(minimum, burst=burst), None,
+        rates.NOTHING if used is None else rates.Figure(OK, used))
+    return view.GuestUsage(view.Guest('x', project=project), (), (row,),
+                           row.used)
+
+
+def snapshot(*guests, used=0.0, guaranteed=0, capacity=CAPACITY):
+    node = view.NodeUsage(
+        (0,), rates.Figure(OK, used), rates.ZERO, rates.ZERO, rates.ZERO,
+        capacity, guaranteed)
+    return view.Snapshot('', 'bytes', (node,), guests, (),
+                         rates.Figure(OK, used))
+
+
+class PeriodsTest(base.TestCase):
+    config = tree.Config(reserved_bandwidth={0: 20}, bursts={0: 40})
+
+    def test_a_guarantee_is_used_before_the_burst(self):
+        found = burst_use.periods(
+            snapshot(guest(50), guest(250, project='a')), self.config)
+        self.assertEqual([burst.Share(20, 0.0), burst.Share(20, 15.0, 'a')],
+                         found[0].shares)
+
+    def test_what_cannot_be_measured_is_not_taken_for_idle(self):
+        for one in (snapshot(guest(50), guest(None)),
+                    snapshot(guest(50), capacity=None)):
+            self.assertIsNone(
+                burst_use.periods(one, self.config)[0].shares)
+
+    def test_guarantees_beyond_what_is_left_beside_the_pool_are_in_it(self):
+        for guaranteed, pool in ((40, 40), (60, 20), (90, 0)):
+            found = burst_use.periods(
+                snapshot(guaranteed=guaranteed), self.config)
+            self.assertEqual(pool, found[0].pool)
+
+    def test_full_without_what_is_kept_for_the_host(self):
+        for used, full in ((750, False), (770, True)):
+            self.assertIs(full, burst_use.periods(
+                snapshot(used=used), self.config)[0].full)
+
+
+class BurstUseTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger())
+        top = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, top)
+        self.path = top / burst_use.FILE
+        config = cfg.ConfigOpts()
+        conf.register(config)
+        config([])
+        config.set_override('bandwidth_bursts', {'0': 40}, 'ghsched')
+        config.set_override('burst_window', 2, 'ghsched')
+        self.section = config.ghsched
+
+    def use(self):
+        return burst_use.BurstUse(self.section, self.path)
+
+    def day(self, use, hours=3):
+        for hour in range(hours):
+            use.measure(snapshot(guest(0, project='a'),
+                                 guest(0, project='b')), hour * 3600.0)
+
+    def test_what_was_measured_outlives_nova_compute(self):
+        use = self.use()
+        self.day(use)
+        self.assertEqual({0: 60}, use.offered)
+        self.assertEqual(use.records, self.use().records)
+
+    def test_nothing_is_kept_where_no_bursts_are(self):
+        use = self.use()
+        use.measure(None, 0)
+        self.assertEqual({}, use.offered)
+        self.assertFalse(self.path.exists())
+
+    def test_a_file_that_cannot_be_written_is_told(self):
+        use = burst_use.BurstUse(self.section, self.path / 'x' / 'y')
+        self.day(use)
+        self.assertIn('cannot be measured', self.log.output)
+        self.assertEqual({0: 60}, use.offered)
+
+    def test_a_file_without_sense_is_as_none(self):
+        for text in (b'{', b'\xff'):
+            self.path.write_bytes(text)
+            self.assertEqual({}, self.use().offered)

@@ -1,0 +1,65 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import left
+from ghsched_placement.host import HostDescription
+from ghsched_placement import policy
+from ghsched_placement.tests import base
+from ghsched_placement import tree
+
+ROOT = '11111111-2222-4333-8444-555555555555'
+
+
+def guest(*nodes, shared=False, **keys):
+    parsed = policy.parse({f'ghsched:{name}': value
+                           for name, value in keys.items()}, len(nodes))
+    return metadata.write('<domain/>', metadata.DomainPolicy(
+        policy=parsed, host_nodes=nodes, shared=shared))
+
+
+class LeftTest(base.TestCase):
+
+    OFFERED = tree.desired(ROOT, 'h', HostDescription(
+        nodes=(0, 1), numa_nodes=(0, 1), control_groups=7),
+        tree.Config(reserved_bandwidth={0: 10}, allocation_ratio=1.0))
+
+    def of(self, *guests, offered=OFFERED):
+        found = left.of(offered, (0, 1), guests, 'min', 5.0)
+        return found and (found.guests, found.groups, found.bandwidth)
+
+    def test_nothing_before_the_first_report(self):
+        self.assertIsNone(self.of(offered=()))
+
+    def test_a_guest_without_a_policy_is_not_parsed(self):
+        self.assertEqual((0, 7, {0: 90, 1: 100}), self.of('<domain'))
+
+    def test_an_empty_host(self):
+        self.assertEqual((0, 7, {0: 90, 1: 100}), self.of('', '<domain/>'))
+
+    def test_guests_take_bandwidth_where_they_are_and_a_group_each(self):
+        self.assertEqual((2, 5, {0: 60, 1: 50}), self.of(
+            guest(1, mem_bw_min='20'), guest(0, 1, mem_bw_min='30')))
+
+    def test_a_shared_group_is_no_unit(self):
+        self.assertEqual((1, 7, {0: 90, 1: 80}), self.of(
+            guest(1, mem_bw_min='20', shared=True)))
+
+    def test_a_host_without_control(self):
+        offered = tree.desired(ROOT, 'h', HostDescription(
+            numa_nodes=(0, 1)), tree.Config())
+        self.assertEqual((0, 0, {0: 0, 1: 0}), self.of(offered=offered))
+
+    def test_a_guest_whose_policy_makes_no_sense_is_not_counted(self):
+        xml = guest(1, mem_bw_min='20').replace('host="1"', 'host="x"')
+        self.assertEqual(0, self.of(xml)[0])

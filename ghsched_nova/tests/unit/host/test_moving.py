@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+import contextlib
+import threading
+from unittest import mock
+
+from lxml import etree
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest import move_record
+from ghsched_nova.guest import node_move as domains
+from ghsched_nova.host import live
+from ghsched_nova.host import moving
+from ghsched_nova.live import move_messages
+from ghsched_nova.tests.fixtures import moving_host
+from ghsched_placement.node_move import GuestCell
+from ghsched_placement.node_move import Move
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
+
+OLD = GuestCell(0, pins={0: 0, 1: 1}, memory=512)
+NEW = GuestCell(1, pins={0: 4, 1: 5}, memory=512)
+REQUEST = move_messages.Request(Move((OLD,), (NEW,)),
+                                {0: frozenset(), 1: frozenset()})
+XML = metadata.write('''<domain><name>i-1</name><uuid>u</uuid><vcpu>2</vcpu>
+ <cputune><vcpupin vcpu="0" cpuset="0"/><vcpupin vcpu="1" cpuset="1"/>
+  <emulatorpin cpuset="0-1"/><iothreadpin iothread="1" cpuset="0-1"/></cputune>
+ <numatune><memory mode="strict" nodeset="0"/>
+  <memnode cellid="0" mode="strict" nodeset="0"/></numatune></domain>''',
+                     metadata.DomainPolicy(
+                         GuestPolicy(nodes=(NodePolicy(20, 60),)), (0,)))
+
+
+class MovingTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.host = moving_host.MovingHost(XML, (OLD,))
+        self.mover = moving.Mover(self.host, self.host, threading.RLock())
+
+    def run_it(self):
+        self.mover.run(self.host.domain, move_messages.pack(REQUEST),
+                       lambda: self.host.claim((NEW,)),
+                       lambda: self.host.cells)
+
+    def assert_agreed(self):
+        """Everything is where the record has the guest."""
+        cell, = self.host.cells
+        self.assertEqual(cell.host_node, self.host.node)
+        self.assertEqual((cell.host_node,), self.host.enforced[-1])
+        self.assertEqual([], self.host.claimed)
+        for xml in self.host.xml.values():
+            self.assertEqual((cell.host_node,),
+                             metadata.read(xml).host_nodes)
+            self.assertIsNone(move_record.read(xml))
+            both = frozenset(cell.pins.values())
+            self.assertEqual(
+                {**{('vcpupin', vcpu): {cpu}
+                    for vcpu, cpu in cell.pins.items()},
+                 ('emulatorpin', 0): both, ('iothreadpin', 1): both},
+                domains.pins(xml))
+        memory = etree.fromstring(self.host.xml[1]).find('numatune/memnode')
+        self.assertEqual(str(cell.host_node), memory.get('nodeset'))
+
+    def test_all_is_on_the_new_node(self):
+        self.run_it()
+        self.assertEqual((NEW,), self.host.cells)
+        self.assert_agreed()
+
+    def failures(self):
+        """The host with each of its steps failing, before and after it."""
+        self.run_it()
+        for after in (False, True):
+            for step in range(1, self.host.count + 1):
+                host = moving_host.MovingHost(XML, (OLD,))
+                host.fails_at, host.after = step, after
+                yield host
+
+    def test_each_step_that_fails_is_taken_back_or_kept_as_the_record_says(
+            self):
+        for host in list(self.failures()):
+            self.host = host
+            self.mover = moving.Mover(host, host, threading.RLock())
+            refused = None
+            try:
+                self.run_it()
+            except live.NotChanged as error:
+                refused = error
+                self.assertFalse(error.left)
+            self.assertEqual((OLD,) if refused else (NEW,), host.cells)
+            if not host.enforced:      # it failed before anything was done
+                host.enforced.append((0,))
+            self.mover.repair(host.domain, host.cells)
+            self.assert_agreed()
+
+    def test_a_crash_at_each_step_is_repaired_as_the_record_says(self):
+        for host in list(self.failures()):
+            self.host = host
+            self.mover = moving.Mover(host, host, threading.RLock())
+            with mock.patch.object(self.mover, '_give_up',
+                                   side_effect=live.NotChanged('killed')):
+                with contextlib.suppress(live.NotChanged):
+                    self.run_it()
+            # The next nova-compute, which crashes in its turn.
+            other = moving.Mover(host, host, threading.RLock())
+            for turn in range(1, 12):
+                host.fails_at = host.count + turn
+                with contextlib.suppress(moving_host.Dead):
+                    other.repair(host.domain, host.cells)
+            if not host.enforced:
+                host.enforced.append((0,))
+            self.assertFalse(other.repair(host.domain, host.cells))
+            self.assert_agreed()
+
+    def test_what_cannot_be_put_back_is_said_and_tried_again(self):
+        def refuse(*_args):
+            raise moving_host.Dead('3 pages stay')
+        with mock.patch.object(self.host, 'move', refuse):
+            error = self.assertRaises(live.NotChanged, self.run_it)
+        self.assertTrue(error.left)
+        self.assertIn('3 pages stay; the guest could not be put back',
+                      str(error))
+        self.assertTrue(self.mover.repair(self.host.domain, self.host.cells))
+        self.assert_agreed()
+
+    def test_a_record_of_a_move_elsewhere_is_dropped(self):
+        self.host.setMetadata(2, move_record.fragment([{'x': 1}]), '',
+                              move_record.NAMESPACE, 3)
+        self.host.enforced.append((0,))
+        self.assertTrue(self.mover.repair(self.host.domain, (OLD,)))
+        self.assert_agreed()
+
+    def test_who_is_being_moved_is_busy(self):
+        seen = []
+        with mock.patch.object(
+                self.host, 'move',
+                lambda *_args: seen.append(self.mover.is_busy('u'))):
+            self.run_it()
+        self.assertEqual([True], seen)
+        self.assertFalse(self.mover.is_busy('u'))
+
+    def test_the_new_place_is_claimed_until_all_is_back(self):
+        claimed = []
+
+        def refuse(_name, moved, _nodes):
+            claimed.append((dict(moved), len(self.host.claimed)))
+            if moved == {0: 1}:
+                raise moving_host.Dead('pages stay')
+        with mock.patch.object(self.host, 'move', refuse):
+            self.assertRaises(live.NotChanged, self.run_it)
+        self.assertEqual([({0: 1}, 1), ({1: 0}, 1)], claimed)
+        self.assert_agreed()

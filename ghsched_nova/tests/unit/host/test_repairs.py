@@ -1,0 +1,71 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from pathlib import Path
+
+import fixtures
+from hypothesis import given
+from hypothesis import strategies as st
+import prometheus_client
+
+from ghsched_nova.host import repairs
+from ghsched_nova.monitor import repair_metrics
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
+
+
+class RepairsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = Path(self.useFixture(fixtures.TempDir()).path,
+                         repair_metrics.FILE)
+
+    def scraped(self):
+        found = prometheus_client.CollectorRegistry()
+        found.register(repair_metrics.Collector(self.path))
+        return {sample.labels['kind']: sample.value
+                for metric in found.collect() for sample in metric.samples
+                if sample.name == 'ghsched_repairs_total'}
+
+    def test_each_report_adds_to_what_was_counted(self):
+        self.assertEqual({}, self.scraped())
+        repairs.Repairs(self.path).add(['write line', 'write line'])
+        repairs.Repairs(self.path).add(iter(['write line', 'make group']))
+        self.assertEqual({'write line': 3, 'make group': 1}, self.scraped())
+
+    def test_counters_of_the_kernel_are_no_repair(self):
+        repairs.Repairs(self.path).add(['assign counters'])
+        self.assertFalse(self.path.exists())
+
+    def test_a_broken_file_begins_again(self):
+        for text in ('', '[]', '{"version": 9, "repairs": {"a": 1}}'):
+            self.path.write_text(text)
+            self.assertEqual({}, self.scraped())
+        repairs.Repairs(self.path).add(['set class'])
+        self.assertEqual({'set class': 1}, self.scraped())
+
+    def test_no_place_to_count_stops_no_report(self):
+        log = self.useFixture(fixtures.FakeLogger())
+        repairs.Repairs(Path('/nowhere/repairs.json')).add(['write line'])
+        self.assertIn('repairs cannot be counted', log.output)
+
+    def test_repairs_added_by_native_threads_are_all_counted(self):
+        shared = repairs.Repairs(self.path)
+        self.assertEqual([], threads.stress(
+            [lambda _chance: shared.add(['write line'])] * 4, 5))
+        self.assertEqual({'write line': 20}, self.scraped())
+
+    @given(st.dictionaries(st.text(), st.integers(0, 2 ** 53)))
+    def test_what_is_written_is_read(self, counts):
+        self.assertEqual(counts, repair_metrics.read(
+            repair_metrics.write(counts)))

@@ -1,0 +1,312 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Objects that nova-compute shares among its native threads."""
+
+import contextlib
+import json
+from pathlib import Path
+import time
+from types import SimpleNamespace
+from unittest import mock
+
+import fixtures
+from oslo_config import cfg
+
+from ghsched_nova import conf
+from ghsched_nova.host import burst_use
+from ghsched_nova.host import engine
+from ghsched_nova.host import load_use
+from ghsched_nova.host import moving
+from ghsched_nova.host import notices
+from ghsched_nova.host import readings
+from ghsched_nova.host import scheduling
+from ghsched_nova.host import traffic
+from ghsched_nova.icon import traffic as sources
+from ghsched_nova.live import move_messages
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import reconcile
+from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.tests.fixtures import moving_host
+from ghsched_nova.tests.unit.host import engine_base
+from ghsched_nova.tests.unit.host import test_burst_use
+from ghsched_nova.tests.unit.host import test_moving
+from ghsched_nova.virt import rpc
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
+
+#: Percentages that a line shows for those that are written.
+SHOWN = tuple(range(101))
+
+
+class EngineStressTest(engine_base.EngineTestCase):
+    """Reports of the host, and guests that start and end meanwhile."""
+
+    def setUp(self):
+        super().setUp()
+        self.inside = []
+        self.call.side_effect = self.reconcile_alone
+
+    def reconcile_alone(self, _root, _run_path, _wanted):
+        self.inside.append(None)
+        assert len(self.inside) == 1, 'two threads write to resctrl'
+        report = reconcile.Report()
+        self.inside.pop()
+        return report
+
+    def test_engine_under_native_threads_keeps_the_newest_reasons(self):
+        looks, kept = [], []
+
+        def running():
+            looks.append(None)
+            return [engine_base.running(1)]
+
+        def keep(own, name, value):
+            object.__setattr__(own, name, value)
+            if name == 'not_held':
+                kept.append(int(value['guest']))
+
+        self.engine.running = running
+        self.engine._desired = lambda _guests: (
+            captured.openeuler(), [],
+            [model.Problem('guest', '', str(len(looks)))])
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{engine.__name__}.HostEngine.__setattr__', keep))
+
+        def report(chance):
+            # Repairs are written to the disk.
+            self.engine.reconcile(
+                lambda _kinds: time.sleep(chance.random() / 10))
+            self.engine.describe()
+
+        self.assertEqual([], threads.stress(
+            [report] * 5 + [lambda _chance: self.engine.forget('guest')], 10))
+        self.assertEqual(sorted(kept), kept)
+        self.assertEqual({'guest': str(len(looks))}, self.engine.not_held)
+
+    def test_engine_under_native_threads_writes_one_state_at_a_time(self):
+        guests = [engine_base.running(number) for number in range(1, 5)]
+        self.engine.running = lambda: guests
+
+        def step(chance):
+            self.engine.reconcile_guest(chance.choice(guests))
+            self.engine.reconcile()
+
+        self.assertEqual([], threads.stress([step] * 4, 3))
+        self.assertEqual({}, self.engine.not_held)
+
+
+class ReportStressTest(base.TestCase):
+    """What each report of the host adds to, and requests read."""
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger(level=30))
+        self.top = Path(self.useFixture(fixtures.TempDir()).path)
+        config = cfg.ConfigOpts()
+        conf.register(config)
+        config([], project='nova', default_config_files=[],
+               default_config_dirs=[])
+        for name, value in (('bandwidth_bursts', {'0': 40}),
+                            ('sysfs_path', str(self.top)),
+                            ('libvirt_run_path', str(self.top)),
+                            ('load_period', 1e-9),
+                            ('affinity_source', 'conntrack')):
+            config.set_override(name, value, 'ghsched')
+            self.addCleanup(config.clear_override, name, 'ghsched')
+        self.section = config.ghsched
+
+    def test_burst_use_under_native_threads_counts_every_period(self):
+        use = burst_use.BurstUse(self.section, self.top / burst_use.FILE)
+        period = test_burst_use.snapshot(
+            test_burst_use.guest(0, project='a'),
+            test_burst_use.guest(0, project='b'))
+
+        def look(_chance):
+            assert set(use.records) <= {0} and set(use.offered) <= {0}
+
+        self.assertEqual([], threads.stress(
+            [lambda _chance: use.measure(period, 3600.0)] * 4 + [look] * 2,
+            2))
+        self.assertEqual('', self.log.output)
+        hour, = use.records[0].hours
+        self.assertEqual(8 * threads.SCALE, hour.periods)
+        self.assertEqual(use.records, burst_use.BurstUse(
+            self.section, self.top / burst_use.FILE).records)
+
+    def test_load_use_under_native_threads_samples_one_at_a_time(self):
+        inside, told = [], []
+        node = self.top / 'devices/system/node/node0'
+        node.mkdir(parents=True)
+        (node / 'cpulist').write_text('0-255\n')
+        use = load_use.LoadUse(self.section, lambda *one: told.append(one))
+        sample = load_use.load_reader.LoadReader.sample
+
+        def sample_alone(reader, guests):
+            inside.append(None)
+            assert len(inside) == 1, 'two threads measure'
+            found = sample(reader, guests)
+            inside.pop()
+            return found
+
+        def report(_chance):
+            use.added_to({}, (), None)
+            assert use.load is None or use.load.nodes
+
+        with mock.patch.object(load_use.load_reader.LoadReader, 'sample',
+                               sample_alone):
+            self.assertEqual([], threads.stress([report] * 4, 5))
+        self.assertEqual('', self.log.output)
+
+    def test_traffic_under_native_threads_is_counted_once(self):
+        inside, made = [], []
+        count = iter(range(10 ** 9, 10 ** 12, 10 ** 6))
+
+        class Source(sources.Source):
+
+            def flows(self, addresses):
+                inside.append(None)
+                assert len(inside) == 1, 'two threads look'
+                flow = sources.Flow('a', '10.0.0.5', '10.0.0.6', next(count))
+                inside.pop()
+                return [flow]
+
+        def meter(_section):
+            made.append(None)
+            return sources.Meter(Source(), traffic.affinity.Settings())
+
+        found = traffic.GuestTraffic(self.section)
+        guest = SimpleNamespace(name='one', get_xml_desc=lambda: '<domain/>')
+
+        def look(_chance):
+            found.look(['<domain/>'])
+
+        def ask(_chance):
+            assert set(found.added_to({'x': 'y'}, guest)) >= {'x'}
+
+        with mock.patch.object(traffic, '_meter', meter):
+            self.assertEqual([], threads.stress([look] * 3 + [ask] * 2, 10))
+        self.assertEqual('', self.log.output)
+        self.assertEqual(1, len(made))
+
+    def test_notices_under_native_threads_are_sent_in_turn(self):
+        sent = []
+        found = notices.Notices(lambda event, payload: sent.append(
+            (payload['server'], event.rpartition('.')[2])))
+
+        def report(chance):
+            found.report('host_a', dict.fromkeys(
+                chance.sample('abcdef', chance.randrange(7)), 'no group'))
+
+        self.assertEqual([], threads.stress([report] * 6, 20))
+        self.assertEqual('', self.log.output)
+        for server in 'abcdef':
+            events = [event for one, event in sent if one == server]
+            self.assertEqual((['start', 'end'] * len(events))[:len(events)],
+                             events)
+
+    def test_classes_under_native_threads_are_tried_once(self):
+        tried = []
+
+        def refused(name):
+            tried.append(name)
+            return ''
+
+        for name, value in (('realtime_priority_max', 10),
+                            ('deadline_guests', True),
+                            ('realtime_shared_percent', 50)):
+            self.section._conf.set_override(name, value, 'ghsched')
+            self.addCleanup(self.section._conf.clear_override, name,
+                            'ghsched')
+        keeper = scheduling.ThreadKeeper(
+            self.section, lambda: refused('fifo'),
+            lambda places: refused(str(sorted(map(sorted, places)))), [0, 1])
+        keeper.shared = {0: frozenset({2, 3})}
+
+        def step(_chance):
+            assert keeper.capabilities() and keeper.room()
+
+        self.assertEqual([], threads.stress([step] * 6, 3))
+        self.assertEqual(['[[0], [1]]', '[[2, 3]]', 'fifo'], sorted(tried))
+
+
+class ReadingsStressTest(base.TestCase):
+
+    def test_readings_under_native_threads_are_measured_once(self):
+        top = Path(self.useFixture(fixtures.TempDir()).path)
+        (top / 'resctrl/info').mkdir(parents=True)
+        host = captured.openeuler(unmeasured=('MB',))
+        measured = []
+
+        def measure(_root, lines, _domain):
+            measured.append(lines)
+            return dict.fromkeys(lines, SHOWN)
+
+        found = readings.Readings(top / 'resctrl', top / readings.FILE,
+                                  measure)
+
+        def step(_chance):
+            if not found.known():
+                assert found.complete(host)
+            assert found.known() == {'MB': SHOWN}
+
+        self.assertEqual([], threads.stress([step] * 6, 5))
+        self.assertEqual([('MB',)], measured)
+        self.assertEqual({'MB'}, set(json.loads(
+            (top / readings.FILE).read_text())['lines']))
+
+
+class MoverStressTest(base.TestCase):
+
+    def test_mover_under_native_threads_moves_each_guest(self):
+        own_engine = SimpleNamespace(
+            reconcile_guest=lambda _running: None,
+            domain_xml=SimpleNamespace(retune=lambda xml: xml))
+        memory = SimpleNamespace(move=self.move)
+        mover = moving.Mover(own_engine, memory, threads.threading.RLock())
+        self.hosts = {}
+
+        def step(chance):
+            name = f'u-{chance.randrange(2 ** 60)}'
+            host = moving_host.MovingHost(test_moving.XML,
+                                          (test_moving.OLD,))
+            host.guest.uuid = host.guest.name = name
+            self.hosts[name] = host
+            mover.run(host.domain, move_messages.pack(test_moving.REQUEST),
+                      lambda: host.claim((test_moving.NEW,)),
+                      lambda: host.cells)
+            assert host.cells == (test_moving.NEW,) and host.node == 1
+            assert not mover.is_busy(name)
+
+        self.assertEqual([], threads.stress([step] * 4, 1))
+        self.assertEqual(set(), mover._busy)
+
+    def move(self, name, moved, nodes):
+        self.hosts[name].move(name, moved, nodes)
+
+
+class EndpointStressTest(base.TestCase):
+
+    def test_void_calls_under_native_threads_are_refused(self):
+        self.patch(rpc.PolicyEndpoint, 'running', lambda _self, _uuid: (
+            contextlib.nullcontext(SimpleNamespace(live='<domain/>'))))
+        endpoint = rpc.PolicyEndpoint(None, None, contextlib.nullcontext(),
+                                      None, None)
+
+        def step(chance):
+            token, server = str(chance.random()), str(chance.randrange(3))
+            assert endpoint.policy_of(None, server, token) == {'policy': None}
+            answer = endpoint.set_policy(None, server, [], token)
+            assert 'has given the change up' in answer['refused'], answer
+
+        self.assertEqual([], threads.stress([step] * 6, 20))
+        self.assertEqual(120 * threads.SCALE, len(endpoint._void))
