@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import ipaddress
 from typing import Any
 
-from ghsched_placement import affinity
+from ghsched_placement.rebalance import affinity
 
 KEY = 'ghsched_traffic'
 #: Of a guest: the busiest of its peers.

@@ -114,7 +114,7 @@ part_watcher() {
     # Apart from other tests: options of Watcher are not those of Nova.
     stage 'strategy of Watcher' 10 env PYTHONPATH="$VENV/watcher" \
         "$VENV/bin/python" -m unittest \
-        ghsched_nova.tests.unit.icon.test_watcher
+        ghsched_placement.tests.rebalance.test_watcher
 }
 
 part_pairs() {

@@ -24,7 +24,7 @@ answers one action itself::
 
 with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
 false}`` instead, host NUMA node by guest NUMA node, moves the server inside
-its host (:mod:`ghsched_nova.live.server_move`).
+its host (:mod:`ghsched_placement.move_report`).
 Whatever else comes goes on to Nova. The filter also switches on what else
 nova-api needs for ghsched (:mod:`ghsched_nova.api.nova_changes`).
 """
@@ -47,10 +47,10 @@ from ghsched_nova.api import policies as rules
 from ghsched_nova import compat
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
-from ghsched_nova.live import server_move
-from ghsched_nova.live import server_set
 from ghsched_nova.live import servers
 from ghsched_placement import change as changes
+from ghsched_placement import change_report
+from ghsched_placement import move_report
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
 
     :raises Forbidden: of Nova, when not.
     """
-    is_move = isinstance(asked, dict) and server_move.KEY in asked
+    is_move = isinstance(asked, dict) and move_report.KEY in asked
     dry_run = isinstance(asked, dict) and asked.get('dry_run') is True
     server = records.known_to(uuid, context)
     rules.authorize(
@@ -189,15 +189,15 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
     if server.locked and not context.is_admin:
         raise errors.RefusedByState('the server is locked')
     if is_move:
-        nodes = server_move.read(asked)
+        nodes = move_report.read(asked)
         with records.in_cell(uuid, context) as cell:
-            return server_move.document(
+            return move_report.document(
                 servers.move(cell, uuid, nodes, dry_run), dry_run)
     specs, dry_run = wish_of(asked)
     compat.enforce_limits(context, server.project_id, limits.raised(
         server.flavor, changes.merge(server.flavor.extra_specs, specs)))
     with records.in_cell(uuid, context) as cell:
-        return server_set.document(
+        return change_report.document(
             servers.change(cell, uuid, specs, dry_run), dry_run)
 
 

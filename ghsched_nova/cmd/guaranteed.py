@@ -23,8 +23,8 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 from ghsched_nova.cmd import checks
-from ghsched_nova import placement_client
 from ghsched_placement import names
+from ghsched_placement import placement_client
 from ghsched_placement import tree
 
 #: Seconds to wait for an answer where nova.conf has no [placement]timeout.

@@ -19,7 +19,6 @@ server set`` asks nova-api for the same (:mod:`ghsched_nova.api.server_set`).
 
 import argparse
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import json
 import sys
@@ -30,8 +29,8 @@ import warnings
 import prettytable
 
 from ghsched_nova.live import errors
-from ghsched_nova.live import server_set
-from ghsched_placement import change as changes
+from ghsched_placement import change_arguments
+from ghsched_placement import change_report
 from ghsched_placement import exits
 from ghsched_placement import policy as policies
 
@@ -55,7 +54,7 @@ def add_parser(commands: Any) -> None:
         f'{text[0].upper()}{text[1:]}. Runs where nova-manage runs.'), epilog=(
         'Exit status: 0 done, or nothing to do; 1 refused, and all is as it '
         'was; 2 wrong usage, or something is left to do by hand.'))
-    add_arguments(parser, 'UUID')
+    change_arguments.add_arguments(parser, 'UUID')
     parser.add_argument(
         '--config-file', action='append', metavar='FILE',
         help='configuration of Nova with its API database, may be given '
@@ -63,59 +62,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
     parser.set_defaults(run=run)
-
-
-def add_arguments(parser: argparse.ArgumentParser, server: str) -> None:
-    """What both commands take.
-
-    :param server: how a server is named.
-    """
-    parser.add_argument('server', metavar='SERVER',
-                        help=f'{server} of the server')
-    for key in changes.CHANGEABLE:
-        parser.add_argument(
-            '--' + key.name.replace('_', '-'), dest=key.name,
-            action='append', default=[], metavar='[N=]VALUE', help=(
-                f'{key.summary} With N= for guest NUMA node N alone; may be '
-                'given again'))
-    parser.add_argument(
-        '--unset', action='append', default=[], metavar='KEY[.N]',
-        help='take a key away, for example mem_bw_priority or mem_bw_max.0; '
-             'the default holds then, or what is set for all guest NUMA '
-             'nodes')
-    parser.add_argument('--dry-run', action='store_true',
-                        help='find out whether it could be done, and change '
-                             'nothing')
-
-
-def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
-    """The extra specs that the command line names.
-
-    :raises PolicyError: for one that cannot be changed, a value that it cannot
-        have, or one that is named twice.
-    """
-    found: dict[str, str | None] = {}
-    for name, text in _named(arguments):
-        extra_spec = changes.extra_spec(name)
-        if extra_spec in found:
-            raise policies.PolicyError(extra_spec, 'is given twice')
-        found[extra_spec] = text
-    if not found:
-        raise policies.PolicyError(
-            'server set', 'nothing to change is given, see --help')
-    # The values alone, without the guest.
-    changes.merge({}, found)
-    return found
-
-
-def _named(arguments: argparse.Namespace
-           ) -> Iterator[tuple[str, str | None]]:
-    for key in changes.CHANGEABLE:
-        for text in getattr(arguments, key.name):
-            node, equals, value = text.rpartition('=')
-            yield key.name + ('.' + node if equals else ''), value
-    for name in arguments.unset:
-        yield name, None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -152,7 +98,7 @@ def carry_out(arguments: argparse.Namespace) -> Any:
     :raises Refused: with the reason; all is as it was.
     :raises LeftOver: when not all could be put back.
     """
-    asked = wish(arguments)
+    asked = change_arguments.wish(arguments)
     try:
         server = str(uuid.UUID(arguments.server))
     except ValueError:
@@ -214,12 +160,12 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 
 
 def as_json(plan: Any, dry_run: bool) -> str:
-    return json.dumps(server_set.document(plan, dry_run), indent=2)
+    return json.dumps(change_report.document(plan, dry_run), indent=2)
 
 
 def as_table(plan: Any, dry_run: bool) -> str:
-    shown = server_set.document(plan, dry_run)
-    table = prettytable.PrettyTable(server_set.HEADER)
+    shown = change_report.document(plan, dry_run)
+    table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'
-    table.add_rows([list(row) for row in server_set.rows(shown)])
-    return f'{table.get_string()}\n{server_set.summary(shown)}'
+    table.add_rows([list(row) for row in change_report.rows(shown)])
+    return f'{table.get_string()}\n{change_report.summary(shown)}'

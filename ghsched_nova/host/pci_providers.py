@@ -28,9 +28,9 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_utils import uuidutils
 
-from ghsched_nova.placement_client import PlacementClient
-from ghsched_nova.placement_client import PlacementError
 from ghsched_placement import names
+from ghsched_placement.placement_client import PlacementClient
+from ghsched_placement.placement_client import PlacementError
 
 LOG = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from oslo_log import log as logging
 from stevedore import driver
 
 from ghsched_nova.guest import addresses
-from ghsched_nova.icon import traffic as sources
-from ghsched_placement import affinity
+from ghsched_nova.traffic import flow_source as sources
+from ghsched_placement.rebalance import affinity
 from ghsched_placement import traffic
 
 LOG = logging.getLogger(__name__)

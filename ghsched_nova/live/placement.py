@@ -21,11 +21,11 @@ import contextlib
 from typing import Any
 
 from ghsched_nova.live import errors
-from ghsched_nova.placement_client import PlacementClient
-from ghsched_nova.placement_client import PlacementError
 from ghsched_placement import change
 from ghsched_placement import lack
 from ghsched_placement import names
+from ghsched_placement.placement_client import PlacementClient
+from ghsched_placement.placement_client import PlacementError
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import tree
 

@@ -39,8 +39,6 @@ from ghsched_nova.nova_fixes import devices_of_far_pf
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import signatures
 from ghsched_nova import pci_requests
-from ghsched_nova.placement_client import PlacementClient
-from ghsched_nova.placement_client import PlacementError
 from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler.host_view import HostStateView
@@ -55,6 +53,8 @@ from ghsched_placement.lack import Gathered
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement import node_assignment
+from ghsched_placement.placement_client import PlacementClient
+from ghsched_placement.placement_client import PlacementError
 from ghsched_placement import request
 
 LOG = logging.getLogger(__name__)

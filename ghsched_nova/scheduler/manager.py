@@ -36,7 +36,6 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from ghsched_nova import compat
-from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_index import Need
@@ -45,6 +44,7 @@ from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
 from ghsched_placement import lack
 from ghsched_placement import names
+from ghsched_placement.placement_client import PlacementClient
 from ghsched_placement import policy as policies
 from ghsched_placement import request as requests
 from ghsched_placement import vfs

@@ -37,9 +37,9 @@ from ghsched_nova.host import readings
 from ghsched_nova.host import repairs
 from ghsched_nova.host import scheduling
 from ghsched_nova.monitor import repair_metrics
-from ghsched_nova.placement_client import PlacementClient
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import refusal
+from ghsched_placement.placement_client import PlacementClient
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)

@@ -121,7 +121,7 @@ class Client(nova_reader.NovaReader):
 
         :param nodes: host NUMA node by guest NUMA node.
         :param dry_run: have it say whether it could.
-        :returns: the JSON of ``ghsched_nova.live.server_move``.
+        :returns: the JSON of ``ghsched_placement.move_report``.
         :raises: as :meth:`set_bandwidth`.
         """
         return self._act(uuid, {

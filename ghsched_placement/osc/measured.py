@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A cloud as :mod:`ghsched_placement.rebalance` takes it.
+"""A cloud as :mod:`ghsched_placement.rebalance.move_plan` takes it.
 
 What hosts have measured comes with the diagnostics of their guests, so a host
 without a guest that runs says nothing; it is taken for idle.
@@ -26,7 +26,6 @@ import itertools
 import math
 from typing import Any
 
-from ghsched_placement import affinity
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
@@ -36,8 +35,9 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import observe
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
-from ghsched_placement import rebalance
-from ghsched_placement.rebalance import Spot
+from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement import traffic
 
 #: Bytes per second for which a wish to be together counts: 1 Gbit/s.
@@ -45,7 +45,7 @@ DECLARED = 125e6
 
 
 def read(client: clients.Client, bounds: affinity.Bounds
-         ) -> tuple[rebalance.Cloud, dict[str, dict[str, Any]]]:
+         ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
     """The cloud, and its servers as Nova's API has them."""
     hosts = {host.name: host for host in client.hosts()}
     closed = set(client.away())
@@ -71,7 +71,7 @@ def read(client: clients.Client, bounds: affinity.Bounds
                                 host.uuid not in closed, name not in busy)]
     members = list(_members(servers, guests, records, client.soft_affinity()))
     ties = affinity.declared(members, _ties(said, records), DECLARED)
-    return rebalance.Cloud(
+    return move_plan.Cloud(
         tuple(nodes), tuple(guests), ties,
         affinity.groups(members, ties, bounds)), records
 
@@ -89,7 +89,7 @@ def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]
 
 
 def guest(server: Server, said: Mapping[str, Any],
-          accounting: Accounting = 'min') -> rebalance.Guest | None:
+          accounting: Accounting = 'min') -> move_plan.Guest | None:
     """Return a guest with one NUMA node (pure); None for any other.
 
     Memory that a device has open cannot be moved, so a guest with VFs stays.
@@ -105,7 +105,7 @@ def guest(server: Server, said: Mapping[str, Any],
     one, policy = mine[0], server.policy or GuestPolicy()
     free = one.memory is not None and not policy.vfs
     counted = dict(policy.resources(accounting).get(0, {}))
-    return rebalance.Guest(
+    return move_plan.Guest(
         server.uuid, Spot(server.host, server.nodes[0]), _wanted(one),
         one.bandwidth or 0.0, one.memory or 0.0,
         counted.pop(names.MEM_BW_PCT, 0), inside=free, between=free,
@@ -128,8 +128,8 @@ def _wanted(one: load.GuestNode) -> float | None:
 
 
 def _nodes(host: capacity.Host, measured: load.Load | None,
-           guests: Sequence[rebalance.Guest], takes: bool, idle: bool
-           ) -> Iterator[rebalance.Node]:
+           guests: Sequence[move_plan.Guest], takes: bool, idle: bool
+           ) -> Iterator[move_plan.Node]:
     found = measured.by_node() if measured else {}
     for node in host.nodes:
         if node.number is None:
@@ -160,8 +160,8 @@ def _groups(host: capacity.Host) -> float:
 
 
 def of_node(spot: Spot, one: load.HostNode,
-            guests: Sequence[rebalance.Guest], guarantee: float,
-            takes: bool) -> rebalance.Node:
+            guests: Sequence[move_plan.Guest], guarantee: float,
+            takes: bool) -> move_plan.Node:
     """A node with what others than some guests use of it (pure).
 
     What guests wait for is no use, so what they want may be more than the
@@ -173,26 +173,26 @@ def of_node(spot: Spot, one: load.HostNode,
             guest.cpu or 0.0 for guest in guests))
     bandwidth = max(0.0, (one.bandwidth or 0.0) - sum(
         guest.bandwidth for guest in guests))
-    return rebalance.Node(
+    return move_plan.Node(
         spot, one.cpus or 1, cpu,
         one.capacity if one.bandwidth is not None else None, bandwidth,
         one.memory_free or 0.0, guarantee, bool(one.bottlenecks), takes)
 
 
 def _idle(host: capacity.Host, spot: Spot, guarantee: float,
-          takes: bool) -> rebalance.Node:
+          takes: bool) -> move_plan.Node:
     """A node of a host without guests, with its part of the whole."""
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
                   for provider in (host.root,)
                   if (stock := provider.stock(name))]
         return sum(stock.total for stock in stocks) / len(host.nodes)
-    return rebalance.Node(
+    return move_plan.Node(
         spot, part('VCPU', 'PCPU') or 1, 0.0, None, 0.0, part('MEMORY_MB'),
         guarantee, False, takes)
 
 
-def _members(servers: Iterable[Server], guests: Iterable[rebalance.Guest],
+def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
              records: Mapping[str, Mapping[str, Any]],
              server_groups: Mapping[str, str]
              ) -> Iterator[affinity.Member]:
@@ -216,9 +216,9 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
          for port in traffic.ports(record)])
 
 
-def history(client: clients.Client, cloud: rebalance.Cloud,
-            settings: rebalance.Settings, now: float
-            ) -> tuple[rebalance.Moved, ...]:
+def history(client: clients.Client, cloud: move_plan.Cloud,
+            settings: move_plan.Settings, now: float
+            ) -> tuple[move_plan.Moved, ...]:
     """Moves that still count, as far as Nova keeps them.
 
     :param cloud: whose guests may have been moved inside their hosts.
@@ -227,7 +227,7 @@ def history(client: clients.Client, cloud: rebalance.Cloud,
         now - max(settings.cool_down, settings.period),
         datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
     inside = client.each(
-        lambda guest: [rebalance.Moved(guest.uuid, _seconds(time),
+        lambda guest: [move_plan.Moved(guest.uuid, _seconds(time),
                                        frozenset({guest.spot.host}))
                        for time in client.moved_inside(guest.uuid, since)],
         cloud.guests)
@@ -241,11 +241,11 @@ def _seconds(time: str) -> float:
 
 
 def moved(migrations: Iterable[Mapping[str, Any]]
-          ) -> tuple[rebalance.Moved, ...]:
+          ) -> tuple[move_plan.Moved, ...]:
     """Live migrations of Nova's API (pure); those that failed count, too:
     what was tried is not tried again at once.
     """
-    return tuple(rebalance.Moved(
+    return tuple(move_plan.Moved(
         one['instance_uuid'], _seconds(one['updated_at'] or one['created_at']),
         frozenset(filter(None, (one['source_node'], one['dest_node']))))
         for one in migrations if one['migration_type'] == 'live-migration')

@@ -27,14 +27,14 @@ from typing import cast
 from osc_lib import exceptions
 import stevedore
 
-from ghsched_placement import affinity
 from ghsched_placement import exits
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import observe
-from ghsched_placement import rebalance
-from ghsched_placement import rebalance_reasons
+from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance import no_move_reasons
 
 COLUMNS = ('Server', 'Name', 'From', 'To', 'Reason', 'Gain (CPU s)',
            'Cost (CPU s)')
@@ -53,17 +53,17 @@ OPTIONS = {
     'margin': 'times that the gain must exceed the cost'}
 
 
-def policy(name: str) -> rebalance.Policy:
+def policy(name: str) -> move_plan.Policy:
     """A policy that is installed.
 
     :raises CommandError: naming those that are.
     """
-    known: Any = stevedore.ExtensionManager(rebalance.POLICIES)
+    known: Any = stevedore.ExtensionManager(move_plan.POLICIES)
     if name not in known:
         raise exceptions.CommandError(
             f'there is no policy {name}; there are '
             + ', '.join(sorted(known.names())))
-    return cast(rebalance.Policy, known[name].plugin())
+    return cast(move_plan.Policy, known[name].plugin())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--only', choices=('inside', 'between'),
         help='Only moves inside hosts, or only moves between hosts')
-    defaults = rebalance.Settings()
+    defaults = move_plan.Settings()
     for name, text in OPTIONS.items():
         default = getattr(defaults, name)
         parser.add_argument(
@@ -87,19 +87,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             '(default: %(default)s)')
 
 
-def settings(parsed_args: argparse.Namespace) -> rebalance.Settings:
-    return dataclasses.replace(rebalance.Settings(), **{
+def settings(parsed_args: argparse.Namespace) -> move_plan.Settings:
+    return dataclasses.replace(move_plan.Settings(), **{
         name: getattr(parsed_args, name) for name in OPTIONS})
 
 
-def restricted(cloud: rebalance.Cloud, only: str | None,
-               staying: frozenset[str] = frozenset()) -> rebalance.Cloud:
+def restricted(cloud: move_plan.Cloud, only: str | None,
+               staying: frozenset[str] = frozenset()) -> move_plan.Cloud:
     """Return a cloud in which guests go no other way (pure).
 
     :param only: ``inside`` or ``between``; None for both.
     :param staying: UUIDs of guests that do not move at all.
     """
-    def may(guest: rebalance.Guest, way: str) -> bool:
+    def may(guest: move_plan.Guest, way: str) -> bool:
         return guest.uuid not in staying and only in (None, way)
     return dataclasses.replace(cloud, guests=tuple(
         dataclasses.replace(
@@ -117,9 +117,9 @@ class Planned:
     :param nothing: why there are no moves; empty where there are.
     """
 
-    moves: tuple[rebalance.Move, ...]
+    moves: tuple[move_plan.Move, ...]
     records: Mapping[str, Mapping[str, Any]]
-    again: Callable[[frozenset[str]], Sequence[rebalance.Move]]
+    again: Callable[[frozenset[str]], Sequence[move_plan.Move]]
     nothing: str = ''
 
 
@@ -138,17 +138,17 @@ def plan(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
     now = time.time()
     history = measured.history(client, cloud, limits, now)
 
-    def again(staying: frozenset[str]) -> tuple[rebalance.Move, ...]:
+    def again(staying: frozenset[str]) -> tuple[move_plan.Move, ...]:
         return chosen.plan(restricted(cloud, parsed_args.only, staying),
                            limits, history, now)
     moves = again(frozenset())
     return Planned(moves, records, again, '' if moves else
-                   rebalance_reasons.nothing_to_move(
+                   no_move_reasons.nothing_to_move(
                        restricted(cloud, parsed_args.only), limits, history,
                        now))
 
 
-def row(move: rebalance.Move, records: Mapping[str, Mapping[str, Any]]
+def row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]
         ) -> tuple[Any, ...]:
     """A move in one line (pure)."""
     return (move.guest, records[move.guest]['name'], str(move.origin),
@@ -218,7 +218,7 @@ class ApplyRebalance(base.Lister):
             parsed_args.timeout))
 
     def _applied(self, client: clients.Client,
-                 moves: Sequence[rebalance.Move],
+                 moves: Sequence[move_plan.Move],
                  records: Mapping[str, Mapping[str, Any]], replan: '_Replan',
                  timeout: float) -> Iterator[tuple[Any, ...]]:
         while moves:
@@ -264,13 +264,13 @@ class _Replan:
     """
 
     def __init__(self, again: Callable[
-            [frozenset[str]], Sequence[rebalance.Move]]) -> None:
+            [frozenset[str]], Sequence[move_plan.Move]]) -> None:
         self._again = again
         self._staying: frozenset[str] = frozenset()
 
-    def without(self, refused: rebalance.Move,
-                rest: Sequence[rebalance.Move]
-                ) -> tuple[list[rebalance.Move], list[rebalance.Move]]:
+    def without(self, refused: move_plan.Move,
+                rest: Sequence[move_plan.Move]
+                ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
         """Return the moves of the rest to leave out, and those to make."""
         self._staying |= {refused.guest}
         planned = {_way(move) for move in self._again(self._staying)}
@@ -278,7 +278,7 @@ class _Replan:
                 [move for move in rest if _way(move) in planned])
 
 
-def _way(move: rebalance.Move) -> tuple[str, rebalance.Spot, rebalance.Spot]:
+def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
     return move.guest, move.origin, move.destination
 
 
@@ -294,7 +294,7 @@ def agreed() -> None:
         raise exceptions.CommandError('nothing was done')
 
 
-def inside(client: clients.Client, move: rebalance.Move) -> Outcome:
+def inside(client: clients.Client, move: move_plan.Move) -> Outcome:
     """Have nova-api move a server to another node of its host."""
     try:
         client.move_nodes(move.guest, {0: move.destination.node},
@@ -306,7 +306,7 @@ def inside(client: clients.Client, move: rebalance.Move) -> Outcome:
     return Outcome()
 
 
-def between(client: clients.Client, move: rebalance.Move, timeout: float,
+def between(client: clients.Client, move: move_plan.Move, timeout: float,
             sleep: Callable[[float], None] = time.sleep) -> Outcome:
     """Have Nova migrate a server, and wait for it."""
     nodes = client.compute_nodes().values()
@@ -332,7 +332,7 @@ def between(client: clients.Client, move: rebalance.Move, timeout: float,
     return Outcome(f'the live migration did not end within {timeout:g} s')
 
 
-def _ended(move: rebalance.Move, record: Mapping[str, Any]) -> Outcome:
+def _ended(move: move_plan.Move, record: Mapping[str, Any]) -> Outcome:
     """Return what became of a live migration that has ended."""
     host, status = str(record.get(observe.HYPERVISOR)), record['status']
     if host == move.destination.host:

@@ -15,7 +15,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement import affinity
+from ghsched_placement.rebalance import affinity
 from ghsched_placement.tests import base
 from ghsched_placement import traffic
 from ghsched_placement.traffic import Port

@@ -22,7 +22,8 @@ the same guests:
   wanted, by what the guest and all others there will want on average for as
   long as they live, which nobody knows.
 * ``ours``: the node where least is wanted now, by
-  :mod:`ghsched_placement.rebalance`, and moves by its plan every ten minutes.
+  :mod:`ghsched_placement.rebalance.move_plan`, and moves by its plan every
+  ten minutes.
 
 Nothing here is measured: loads are random, CPUs are shared out as far as they
 go, and what waits for memory is the contention model's.
@@ -47,9 +48,9 @@ import statistics
 from scipy import stats
 
 from ghsched_nova.lab.contention import queueing
-from ghsched_placement import affinity
-from ghsched_placement import rebalance
-from ghsched_placement.rebalance import Spot
+from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance.move_plan import Spot
 
 #: Seconds between two looks, and of all.
 STEP, END = 600, 2 * 86400
@@ -62,7 +63,7 @@ LIFE, MOOD = 6 * 3600.0, 2 * 3600.0
 FILL = 0.7
 #: Part of its vCPUs that a guest keeps busy, and how often.
 MOODS = ((0.1, 5), (0.4, 4), (0.95, 2))
-SETTINGS = rebalance.Settings()
+SETTINGS = move_plan.Settings()
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ class Run:
         self.choose, self.moving = WAYS[way]
         self.coming = guests(random.Random(seed))  # noqa: S311
         self.cloud, self.figures = Cloud(), Figures()
-        self.history: list[rebalance.Moved] = []
+        self.history: list[move_plan.Moved] = []
         self.left: dict[tuple[str, Spot], int] = {}
         self.bottlenecks: frozenset[Spot] = frozenset()
 
@@ -276,7 +277,7 @@ class Run:
         now = step * STEP
         self.history = [moved for moved in self.history
                         if now - moved.time < SETTINGS.cool_down]
-        moves = rebalance.Affinity().plan(
+        moves = move_plan.Affinity().plan(
             self._seen(step), SETTINGS, self.history, now)
         resting = {moved.guest for moved in self.history}
         for move in moves:
@@ -286,23 +287,23 @@ class Run:
                 (move.guest, move.destination), -END) < 86400 // STEP
             self.left[move.guest, move.origin] = step
             self.cloud.put(self.cloud.guests[move.guest], move.destination)
-            self.history.append(rebalance.Moved(
+            self.history.append(move_plan.Moved(
                 move.guest, now, frozenset({move.origin.host,
                                             move.destination.host})))
 
-    def _seen(self, step: int) -> rebalance.Cloud:
+    def _seen(self, step: int) -> move_plan.Cloud:
         """What hosts have measured in the step before."""
         cloud, before = self.cloud, max(step - 1, 0)
         wants = {name: guest.busy(max(before, guest.begin))
                  for name, guest in cloud.guests.items()}
         ties = _ties(cloud)
-        return rebalance.Cloud(
-            tuple(rebalance.Node(
+        return move_plan.Cloud(
+            tuple(move_plan.Node(
                 spot, CPUS, 0.0, BANDWIDTH,
                 memory=(RATIO * CPUS - cloud.vcpus[spot]) * 2048,
                 bottleneck=spot in self.bottlenecks)
                 for spot in cloud.spots),
-            tuple(rebalance.Guest(
+            tuple(move_plan.Guest(
                 name, cloud.at[name], wants[name],
                 wants[name] * guest.hungry, guest.memory)
                 for name, guest in cloud.guests.items()), ties,

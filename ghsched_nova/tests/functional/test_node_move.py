@@ -31,7 +31,6 @@ from ghsched_nova.host import load_use
 from ghsched_nova.host import moving
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
-from ghsched_nova.live import server_move
 from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import libvirt
@@ -39,6 +38,7 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.threads import pages
 from ghsched_placement import load
+from ghsched_placement import move_report
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
 from ghsched_placement.osc import rebalance
@@ -59,7 +59,7 @@ class CheckMoveTest(nova_base.GhschedTestCase):
         server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
         node, = self.host_nodes(server)
         held = self.bandwidth(server['id'])
-        shown = server_move.document(
+        shown = move_report.document(
             self.check(server, {0: 1 - node}), True)
         found, = shown['nodes']
         self.assertEqual((node, 1 - node), (

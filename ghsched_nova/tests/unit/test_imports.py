@@ -43,8 +43,8 @@ NOVA_SIDE = frozenset(
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('guest', 'icon', 'interrupts', 'lab.bench', 'lab.emulator',
-                 'resctrl', 'threads'))
+    for name in ('guest', 'interrupts', 'lab.bench', 'lab.emulator',
+                 'resctrl', 'threads', 'traffic'))
 
 #: Parts that join the pure ones and know no Nova: the pure ones do not import
 #: them, and of them only the later imports the earlier.
@@ -56,10 +56,11 @@ MESSAGES = frozenset({'ghsched_nova.live.messages',
                       'ghsched_nova.live.move_messages'})
 
 #: Parts from which no chain of imports leads to Nova.
-WITHOUT_NOVA = ('ghsched_nova.guest', 'ghsched_nova.host', 'ghsched_nova.icon',
+WITHOUT_NOVA = ('ghsched_nova.guest', 'ghsched_nova.host',
                 'ghsched_nova.interrupts', 'ghsched_nova.lab',
                 'ghsched_nova.monitor', 'ghsched_nova.resctrl',
-                'ghsched_nova.threads', 'ghsched_placement', *MESSAGES)
+                'ghsched_nova.threads', 'ghsched_nova.traffic',
+                'ghsched_placement', *MESSAGES)
 
 #: What is not the runtime of a cloud. Of the runtime only the commands that
 #: open it may import it.
@@ -74,7 +75,7 @@ OPENS_LABORATORY = frozenset(
 EXTRAS = {
     **dict.fromkeys(NOVA_SIDE, {'nova'}),
     'ghsched_nova.cmd.domains': {'libvirt'},
-    'ghsched_nova.icon.watcher': {'watcher'},
+    'ghsched_placement.rebalance.watcher': {'watcher'},
     'ghsched_nova.lab.bench': {'bench', 'osc'},
     'ghsched_nova.lab.emulator': {'testing'},
     'ghsched_nova.lab.planner': {'plan', 'osc'},
@@ -378,7 +379,7 @@ SCHEDULER_LOADS = frozenset(
         '', '.compat', '.conf', '.monitor', '.monitor.rates',
         '.monitor.stats', '.nova_fixes', '.nova_fixes.devices_of_far_pf',
         '.nova_fixes.table', '.nova_seams', '.nova_seams.signatures',
-        '.pci_requests', '.placement_client', '.scheduler'))
+        '.pci_requests', '.scheduler'))
 
 
 class SchedulerLoadsTest(base.TestCase):

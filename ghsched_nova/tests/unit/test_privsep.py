@@ -237,7 +237,7 @@ class EntryPointTestCase(base.TestCase):
                   (['L3'], 'fff', 'f', 1, [(0, [0, 1])], [(1, 'c')]))
         path = str(self.run_path)
         return {
-            'ghsched_nova.icon.privileged._connections': (
+            'ghsched_nova.traffic.privileged._connections': (
                 ['10.0.0.6', 'fd00::5'],),
             'ghsched_nova.interrupts.privileged._steer': (40, VF, [4, 6]),
             'ghsched_nova.resctrl.privileged._measure': (

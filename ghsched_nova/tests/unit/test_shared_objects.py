@@ -60,7 +60,7 @@ STRESSED = {
     'ghsched_nova.compat._MOVING': _UNIT + (
         'test_move_claim.ClaimStressTest'
         '.test_claims_under_native_threads_are_counted_while_they_last'),
-    'ghsched_nova.icon.traffic.Meter':
+    'ghsched_nova.traffic.flow_source.Meter':
         _REPORT + 'test_traffic_under_native_threads_is_counted_once',
     'ghsched_nova.monitor.guests.Libvirt': _SCRAPES,
     'ghsched_nova.monitor.load_meter.LoadMeter':
@@ -133,8 +133,8 @@ _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
 
 #: Why an object is not shared, by class.
 NOT_SHARED = {
-    'ghsched_nova.icon.conntrack.Conntrack': 'GuestTraffic locks it',
-    'ghsched_nova.icon.conntrack_table._Largest': _CALL,
+    'ghsched_nova.traffic.conntrack.Conntrack': 'GuestTraffic locks it',
+    'ghsched_nova.traffic.conntrack_table._Largest': _CALL,
     'ghsched_nova.live.change.LiveChange': _REQUEST,
     'ghsched_nova.live.node_move.NodeMove': _REQUEST,
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
@@ -157,8 +157,8 @@ NOT_SHARED = {
     'ghsched_placement.node_assignment._Loads': _CALL,
     'ghsched_placement.node_assignment._Reader': _CALL,
     'ghsched_placement.node_assignment._Ways': _CALL,
-    'ghsched_placement.rebalance.State': _CALL,
-    'ghsched_placement.rebalance._Budget': _CALL,
+    'ghsched_placement.rebalance.move_plan.State': _CALL,
+    'ghsched_placement.rebalance.move_plan._Budget': _CALL,
 }
 
 

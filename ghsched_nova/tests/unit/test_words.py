@@ -23,12 +23,12 @@ from lxml import etree
 from ghsched_nova.guest import metadata
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
-from ghsched_nova.live import server_move
-from ghsched_nova.live import server_set
 from ghsched_nova.monitor import top_output
 from ghsched_nova.tests.fixtures import plans
 from ghsched_nova.tests.fixtures import walk
+from ghsched_placement import change_report
 from ghsched_placement import diagnostics
+from ghsched_placement import move_report
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -132,7 +132,7 @@ class WordsTest(base.TestCase):
         names = set(commands())
         self.assertLessEqual({'Guest Node', 'BW Free (%)', 'Reason'}, names)
         self.assertEqual({}, self.wrong([
-            *names, *server_set.HEADER, *top_output._NODE_TITLES,
+            *names, *change_report.HEADER, *top_output._NODE_TITLES,
             top_output._SHORT_TITLE,
             *top_output._GUEST_TITLES]))
 
@@ -149,8 +149,8 @@ class WordsTest(base.TestCase):
     def test_changes_and_moves(self):
         names = {*keys(messages.pack((NodePolicy(1),), (0,))),
                  *keys(move_messages.pack(plans.MOVE.request)),
-                 *keys(server_set.document(plans.plan(), False)),
-                 *keys(server_move.document(plans.MOVE, False))}
+                 *keys(change_report.document(plans.plan(), False)),
+                 *keys(move_report.document(plans.MOVE, False))}
         self.assertLessEqual({'host_node', 'min', 'pins', 'effective'}, names)
         self.assertEqual({}, self.wrong(names))
 

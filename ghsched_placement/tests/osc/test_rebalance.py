@@ -21,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from osc_lib import exceptions
 
-from ghsched_placement import affinity
 from ghsched_placement import capacity
 from ghsched_placement.findings import Server
 from ghsched_placement import load
@@ -30,8 +29,9 @@ from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
 from ghsched_placement import policy as policies
-from ghsched_placement import rebalance
-from ghsched_placement.rebalance import Spot
+from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import sample_flavors
@@ -64,7 +64,7 @@ class GuestTest(base.TestCase):
 
     def test_what_it_waits_for_is_wanted_too(self):
         found = measured.guest(server(mem_bw_min='20'), said(bandwidth=5e9))
-        self.assertEqual(rebalance.Guest(
+        self.assertEqual(move_plan.Guest(
             'u', Spot('a', 0), 4.0, 5e9, 2048, 20, groups=1,
             traits=frozenset({names.CAPABILITY_TRAITS['MEM_BW_MIN']})), found)
 
@@ -106,16 +106,16 @@ class NodeTest(base.TestCase):
                                 guests, 30, True)
 
     def test_the_others_use_what_guests_do_not(self):
-        one = rebalance.Guest('u', Spot('a', 0), 3.0, 2e9)
+        one = move_plan.Guest('u', Spot('a', 0), 3.0, 2e9)
         found = self.of(one, cpus=8, cpu_load=0.5, bandwidth=5e9,
                         capacity=1e10, memory_free=9,
                         bottlenecks=('io_wait',))
-        self.assertEqual(rebalance.Node(
+        self.assertEqual(move_plan.Node(
             Spot('a', 0), 8, 1.0, 1e10, 3e9, 9, 30, True), found)
 
     @given(st.floats(0, 1), st.floats(0, 64))
     def test_nobody_uses_less_than_nothing(self, busy, wanted):
-        found = self.of(rebalance.Guest('u', Spot('a', 0), wanted),
+        found = self.of(move_plan.Guest('u', Spot('a', 0), wanted),
                         cpus=8, cpu_load=busy)
         self.assertGreaterEqual(found.cpu, 0)
 
@@ -226,11 +226,11 @@ class ReadTest(base.TestCase):
             one('live-migration', updated_at='1970-01-01T00:01:00.000000',
                 dest_node=None)])
         self.assertEqual(
-            (rebalance.Moved('u', 10.0, frozenset('ab')),
-             rebalance.Moved('u', 60.0, frozenset('a'))), found)
+            (move_plan.Moved('u', 10.0, frozenset('ab')),
+             move_plan.Moved('u', 60.0, frozenset('a'))), found)
 
 
-MOVE = rebalance.Move('u', Spot('a', 0), Spot('b', 1), 'why', 100.0, 2.0)
+MOVE = move_plan.Move('u', Spot('a', 0), Spot('b', 1), 'why', 100.0, 2.0)
 
 
 class CommandTest(base.TestCase):
@@ -307,7 +307,7 @@ class CommandTest(base.TestCase):
         self.assertTrue(found.unchanged)
 
     def test_inside_a_host_nova_api_moves_it(self):
-        inside = rebalance.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
+        inside = move_plan.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
         cloud = mock.Mock()
         self.assertEqual(command.Outcome(), command.inside(cloud, inside))
         cloud.move_nodes.assert_called_once_with('u', {0: 1}, dry_run=False)
@@ -323,7 +323,7 @@ class ApplyTest(base.TestCase):
     """Moves are decided again after one that was refused."""
 
     def way(self, guest, origin=0, destination=1):
-        return rebalance.Move(guest, Spot('a', origin), Spot('a', destination),
+        return move_plan.Move(guest, Spot('a', origin), Spot('a', destination),
                               'why', 100.0, 2.0)
 
     def apply(self, plans, outcomes):
@@ -398,9 +398,9 @@ class RoomTest(base.TestCase):
             memory=9999)
             for host in hosts.values()
             for node in measured._nodes(host, None, (), True, True)]
-        settings = rebalance.Settings()
-        return [bool(rebalance.Affinity().plan(command.restricted(
-            rebalance.Cloud(tuple(nodes), (found,)), only), settings))
+        settings = move_plan.Settings()
+        return [bool(move_plan.Affinity().plan(command.restricted(
+            move_plan.Cloud(tuple(nodes), (found,)), only), settings))
             for only in ('inside', 'between')]
 
     def test_class_without_room_on_any_other_node_keeps_a_guest(self):
@@ -428,7 +428,7 @@ class RoomTest(base.TestCase):
                 node, cpus=4, cpu=2.0 if node.spot == found.spot else 0.0,
                 memory=9999) for host in hosts
                 for node in measured._nodes(host, None, (), True, True)]
-            self.assertEqual(expected, bool(rebalance.Affinity().plan(
-                command.restricted(rebalance.Cloud(
+            self.assertEqual(expected, bool(move_plan.Affinity().plan(
+                command.restricted(move_plan.Cloud(
                     tuple(nodes), (found,)), 'between'),
-                rebalance.Settings())))
+                move_plan.Settings())))

@@ -21,11 +21,10 @@ from unittest import mock
 
 from cliff import lister
 
-from ghsched_nova.cmd import osc
 from ghsched_nova.lab.planner import osc as density
-from ghsched_nova.live import server_move
-from ghsched_nova.live import server_set
 from ghsched_nova.tests.fixtures import plans
+from ghsched_placement import change_report
+from ghsched_placement import move_report
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
@@ -34,6 +33,7 @@ from ghsched_placement.osc import host
 from ghsched_placement.osc import leftovers
 from ghsched_placement.osc import rebalance
 from ghsched_placement.osc import server
+from ghsched_placement.osc import server_change
 from ghsched_placement.tests import base
 
 UUID = plans.UUID
@@ -48,9 +48,9 @@ class SetServerTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.set_bandwidth.return_value = server_set.document(
+        self.client.set_bandwidth.return_value = change_report.document(
             plans.plan(), False)
-        self.command = osc.SetServer(self.app, None)
+        self.command = server_change.SetServer(self.app, None)
 
     def call(self, *arguments):
         parser = self.command.get_parser('openstack ghsched server set')
@@ -78,9 +78,9 @@ class MoveServerNodesTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.move_nodes.return_value = server_move.document(
+        self.client.move_nodes.return_value = move_report.document(
             plans.MOVE, True)
-        self.command = osc.MoveServerNodes(self.app, None)
+        self.command = server_change.MoveServerNodes(self.app, None)
 
     def call(self, *arguments):
         parser = self.command.get_parser('openstack ghsched server move-node')
@@ -114,8 +114,8 @@ class WidthTest(base.TestCase):
         flavor.CheckFlavor: flavor.COLUMNS,
         host.ListHosts: host.LIST,
         leftovers.ListLeftovers: leftovers.COLUMNS,
-        osc.MoveServerNodes: server_move.HEADER,
-        osc.SetServer: server_set.HEADER,
+        server_change.MoveServerNodes: move_report.HEADER,
+        server_change.SetServer: change_report.HEADER,
         rebalance.ApplyRebalance: rebalance.RESULT,
         rebalance.PlanRebalance: rebalance.COLUMNS,
         server.ListServers: server.LIST,

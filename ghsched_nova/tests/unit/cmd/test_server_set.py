@@ -26,6 +26,7 @@ from ghsched_nova.live import errors
 from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import change as changes
+from ghsched_placement import change_arguments
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
 
@@ -144,7 +145,7 @@ class CommandTest(base.TestCase):
         parsed = main.parser().parse_args(['server', 'set', plans.UUID,
                                            *arguments])
         try:
-            wish = server_set.wish(parsed)
+            wish = change_arguments.wish(parsed)
         except policies.PolicyError as error:
             self.assertTrue(error.key.startswith('ghsched:mem_bw_max'))
             return

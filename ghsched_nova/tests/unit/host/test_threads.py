@@ -31,7 +31,6 @@ from ghsched_nova.host import notices
 from ghsched_nova.host import readings
 from ghsched_nova.host import scheduling
 from ghsched_nova.host import traffic
-from ghsched_nova.icon import traffic as sources
 from ghsched_nova.live import move_messages
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
@@ -40,6 +39,7 @@ from ghsched_nova.tests.fixtures import moving_host
 from ghsched_nova.tests.unit.host import engine_base
 from ghsched_nova.tests.unit.host import test_burst_use
 from ghsched_nova.tests.unit.host import test_moving
+from ghsched_nova.traffic import flow_source as sources
 from ghsched_nova.virt import rpc
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads

@@ -19,9 +19,9 @@ from nova.virt.libvirt import config
 
 from ghsched_nova.guest import addresses
 from ghsched_nova.host import traffic as virt_traffic
-from ghsched_nova.icon import conntrack
-from ghsched_nova.icon import conntrack_table
-from ghsched_nova.icon import privileged
+from ghsched_nova.traffic import conntrack
+from ghsched_nova.traffic import conntrack_table
+from ghsched_nova.traffic import privileged
 from ghsched_placement.tests import base
 from ghsched_placement import traffic
 

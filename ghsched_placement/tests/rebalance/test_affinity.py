@@ -16,9 +16,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement import affinity
-from ghsched_placement.affinity import Level
-from ghsched_placement.affinity import Member
+from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance.affinity import Level
+from ghsched_placement.rebalance.affinity import Member
 from ghsched_placement.tests import base
 
 SETTINGS = affinity.Settings(half_life=60, least=1, delay=120)

@@ -17,8 +17,8 @@ from unittest import mock
 import uuid
 
 
-from ghsched_placement import rebalance
-from ghsched_placement.rebalance import Spot
+from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement.tests import base
 
 try:
@@ -26,7 +26,7 @@ try:
     from watcher.decision_engine.model import element
     from watcher.decision_engine.model import model_root
 
-    from ghsched_nova.icon import watcher as ours
+    from ghsched_placement.rebalance import watcher as ours
 except ImportError as error:
     raise unittest.SkipTest(
         f'Watcher is not installed (python-watcher): {error}') from error
@@ -58,10 +58,10 @@ def model(hosts=('a', 'b'), **of_guests):
 
 def cloud():
     """One where either of two servers should leave the host a."""
-    nodes = [rebalance.Node(Spot(host, 0), 8, 0.0, memory=32768)
+    nodes = [move_plan.Node(Spot(host, 0), 8, 0.0, memory=32768)
              for host in HOSTS]
-    return rebalance.Cloud(tuple(nodes), tuple(
-        rebalance.Guest(name, Spot('a', 0), 4.0, memory=2048)
+    return move_plan.Cloud(tuple(nodes), tuple(
+        move_plan.Guest(name, Spot('a', 0), 4.0, memory=2048)
         for name in GUESTS))
 
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 import msgpack
 from oslo_utils import importutils
 
-from ghsched_nova.icon import conntrack
-from ghsched_nova.icon import conntrack_table
-from ghsched_nova.icon import privileged
-from ghsched_nova.icon import traffic
-from ghsched_nova.icon.traffic import Flow
 from ghsched_nova import privsep
-from ghsched_placement import affinity
+from ghsched_nova.traffic import conntrack
+from ghsched_nova.traffic import conntrack_table
+from ghsched_nova.traffic import flow_source
+from ghsched_nova.traffic.flow_source import Flow
+from ghsched_nova.traffic import privileged
+from ghsched_placement.rebalance import affinity
 from ghsched_placement.tests import base
 
 #: Of Linux 6.18 with nf_conntrack_acct=1: 100000 bytes of TCP, 1000 of UDP,
@@ -145,7 +145,7 @@ class ConntrackTest(base.TestCase):
                 (privsep.HelperTimeout('late'), 'late'),
                 (conntrack_table.Selection((), False, True),
                  'nf_conntrack_acct')):
-            with self.assertRaisesRegex(traffic.SourceError, words):
+            with self.assertRaisesRegex(flow_source.SourceError, words):
                 self.flows(answer)
 
     def test_flows_of_a_table_that_is_too_long_are_logged_once(self):
@@ -169,7 +169,7 @@ class ConntrackTest(base.TestCase):
         return msgpack.unpackb(msgpack.packb(found), use_list=False)
 
 
-class Fake(traffic.Source):
+class Fake(flow_source.Source):
     """Counts as a kernel does."""
 
     def __init__(self):
@@ -188,7 +188,7 @@ class MeterTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.source = Fake()
-        self.meter = traffic.Meter(self.source, affinity.Settings(
+        self.meter = flow_source.Meter(self.source, affinity.Settings(
             half_life=0.001, least=1, delay=60))
         self.all = frozenset('ab')
 
@@ -230,15 +230,15 @@ class MeterTest(base.TestCase):
 
     def test_look_at_many_peers_keeps_the_strongest(self):
         for look in range(1, 4):
-            for number in range(3 * traffic.MAX_PEERS):
+            for number in range(3 * flow_source.MAX_PEERS):
                 self.source.counts['a', f'peer {number}'] = (
                     10 ** 6 * look * (number + 1))
             self.meter.look(frozenset('a'), look)
         pairs = self.meter.ties.by_pair
-        self.assertEqual(traffic.MAX_PEERS, len(pairs))
+        self.assertEqual(flow_source.MAX_PEERS, len(pairs))
         self.assertEqual(
-            {f'peer {number}' for number in range(2 * traffic.MAX_PEERS,
-                                                  3 * traffic.MAX_PEERS)},
+            {f'peer {number}' for number in range(2 * flow_source.MAX_PEERS,
+                                                  3 * flow_source.MAX_PEERS)},
             {other for _own, other in pairs})
 
     @given(st.lists(st.integers(0, 10 ** 12), min_size=1))
@@ -246,6 +246,6 @@ class MeterTest(base.TestCase):
         before, total = {}, 0
         for count in sorted(counts):
             flow = Flow('k', 'a', 'b', count)
-            total += sum(traffic.sent(before, [flow], {}).values())
+            total += sum(flow_source.sent(before, [flow], {}).values())
             before = {'k': flow}
         self.assertEqual(max(counts), total)

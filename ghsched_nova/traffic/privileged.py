@@ -19,9 +19,9 @@ import time
 from typing import Annotated
 
 from ghsched_nova import bounds
-from ghsched_nova.icon import conntrack_table
-from ghsched_nova.icon.traffic import Flow
 from ghsched_nova import privsep
+from ghsched_nova.traffic import conntrack_table
+from ghsched_nova.traffic.flow_source import Flow
 
 #: proc(5); mode 0440, owned by root.
 TABLE = '/proc/net/nf_conntrack'

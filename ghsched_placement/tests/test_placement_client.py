@@ -14,7 +14,7 @@ import types
 
 from keystoneauth1 import exceptions
 
-from ghsched_nova import placement_client
+from ghsched_placement import placement_client
 from ghsched_placement.tests import base
 
 

@@ -29,11 +29,11 @@ from watcher.decision_engine.goal import base as goals
 from watcher.decision_engine.goal.efficacy import specs
 from watcher.decision_engine.strategy.strategies import base
 
-from ghsched_placement import affinity
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
-from ghsched_placement import rebalance
+from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import move_plan
 
 NAME = 'ghsched_numa'
 _TITLE = 'NUMA nodes without bottlenecks'
@@ -86,7 +86,7 @@ class NumaStrategy(base.BaseStrategy):
 
     @classmethod
     def get_schema(cls) -> dict[str, Any]:
-        defaults = rebalance.Settings()
+        defaults = move_plan.Settings()
         return {'properties': {
             'policy': {
                 'description': 'Entry point of ghsched.rebalance_policies.',
@@ -101,7 +101,7 @@ class NumaStrategy(base.BaseStrategy):
         self._pre_execute()
 
     def do_execute(self, audit: Any = None) -> None:
-        chosen = dataclasses.replace(rebalance.Settings(), **{
+        chosen = dataclasses.replace(move_plan.Settings(), **{
             name: self.input_parameters[name] for name in command.OPTIONS})
         client = self._client()
         now = time.time()
@@ -127,8 +127,8 @@ class NumaStrategy(base.BaseStrategy):
             connection.Connection(session=self.osc.session), workers=1)
 
 
-def scoped(cloud: rebalance.Cloud, model: Any,
-           uuids: Mapping[str, str]) -> rebalance.Cloud:
+def scoped(cloud: move_plan.Cloud, model: Any,
+           uuids: Mapping[str, str]) -> move_plan.Cloud:
     """What an audit is for: guests that may leave their host (pure).
 
     A host that is not in the scope takes nobody; a server that is not in it,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from dataclasses import field
 import ipaddress
 
-from ghsched_nova.icon.traffic import Flow
+from ghsched_nova.traffic.flow_source import Flow
 
 #: Flows of all addresses, and of one address: those with the most bytes.
 MAX_FLOWS = 65536

@@ -37,7 +37,7 @@ import itertools
 import math
 from typing import NamedTuple
 
-from ghsched_placement import affinity
+from ghsched_placement.rebalance import affinity
 
 #: Entry points of policies.
 POLICIES = 'ghsched.rebalance_policies'

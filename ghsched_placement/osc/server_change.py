@@ -10,17 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack ghsched server set``: :mod:`ghsched_nova.cmd.server_set`.
-
-A command of python-openstackclient (the extra ``osc``). It asks nova-api, with
-the token of the user; nothing of Nova is needed here.
-"""
+"""``openstack ghsched server set`` and ``server move-node``."""
 
 import argparse
 
-from ghsched_nova.cmd import server_set as arguments
-from ghsched_nova.live import server_move
-from ghsched_nova.live import server_set
+from ghsched_placement import change_arguments
+from ghsched_placement import change_report
+from ghsched_placement import move_report
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement import policy as policies
@@ -35,21 +31,21 @@ class SetServer(base.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        arguments.add_arguments(parser, 'name or UUID')
+        change_arguments.add_arguments(parser, 'name or UUID')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         client = clients.of(self.app)
         try:
-            asked = arguments.wish(parsed_args)
+            asked = change_arguments.wish(parsed_args)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: {error}') from error
         shown = client.set_bandwidth(
             str(client.find_server(parsed_args.server)['id']), asked,
             parsed_args.dry_run)
-        self.log.warning(server_set.summary(shown))
-        return server_set.HEADER, list(server_set.rows(shown))
+        self.log.warning(change_report.summary(shown))
+        return change_report.HEADER, list(change_report.rows(shown))
 
 
 class MoveServerNodes(base.Lister):
@@ -77,12 +73,12 @@ class MoveServerNodes(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         try:
-            nodes = server_move.wish(parsed_args.node)
+            nodes = move_report.wish(parsed_args.node)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: --node: {error.reason}') from error
         client = clients.of(self.app)
         shown = client.move_nodes(
             str(client.find_server(parsed_args.server)['id']), nodes,
             parsed_args.dry_run)
-        self.log.warning(server_move.summary(shown))
-        return server_move.HEADER, list(server_move.rows(shown))
+        self.log.warning(move_report.summary(shown))
+        return move_report.HEADER, list(move_report.rows(shown))

@@ -22,11 +22,11 @@ from collections.abc import Iterable
 import logging
 import math
 
-from ghsched_nova.icon import privileged
-from ghsched_nova.icon.traffic import Flow
-from ghsched_nova.icon.traffic import Source
-from ghsched_nova.icon.traffic import SourceError
 from ghsched_nova import privsep
+from ghsched_nova.traffic.flow_source import Flow
+from ghsched_nova.traffic.flow_source import Source
+from ghsched_nova.traffic.flow_source import SourceError
+from ghsched_nova.traffic import privileged
 
 LOG = logging.getLogger(__name__)
 

@@ -19,18 +19,18 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from ghsched_placement import affinity
-from ghsched_placement import rebalance
-from ghsched_placement.rebalance import Cloud
-from ghsched_placement.rebalance import Guest
-from ghsched_placement.rebalance import Moved
-from ghsched_placement.rebalance import Node
-from ghsched_placement.rebalance import Spot
-from ghsched_placement import rebalance_reasons
+from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance.move_plan import Cloud
+from ghsched_placement.rebalance.move_plan import Guest
+from ghsched_placement.rebalance.move_plan import Moved
+from ghsched_placement.rebalance.move_plan import Node
+from ghsched_placement.rebalance.move_plan import Spot
+from ghsched_placement.rebalance import no_move_reasons
 from ghsched_placement.tests import base
 
-SETTINGS = rebalance.Settings()
-POLICY = rebalance.Affinity()
+SETTINGS = move_plan.Settings()
+POLICY = move_plan.Affinity()
 A0, A1, B0, B1 = (Spot(host, node) for host in 'ab' for node in (0, 1))
 _RARELY = st.sampled_from([False, False, False, True])
 
@@ -99,7 +99,7 @@ class RulesTest(base.TestCase):
 
     @given(clouds())
     def test_every_move_is_allowed_and_pays(self, cloud):
-        state = rebalance.State(cloud, SETTINGS)
+        state = move_plan.State(cloud, SETTINGS)
         for move in POLICY.plan(cloud, SETTINGS):
             guest = state.guests[move.guest]
             node = state.nodes[move.destination]
@@ -160,7 +160,7 @@ class RulesTest(base.TestCase):
             moves = POLICY.plan(cloud, settings)
             if not moves:
                 return
-            state = rebalance.State(cloud, settings)
+            state = move_plan.State(cloud, settings)
             for move in moves:
                 state.apply(move)
                 self.assertNotIn((move.guest, move.destination), left)
@@ -285,7 +285,7 @@ class NothingToMoveTest(base.TestCase):
         cloud = made(nodes, guests)
         history = more.pop('history', ())
         self.assertEqual((), POLICY.plan(cloud, SETTINGS, history, 1000.0))
-        self.assertIn(expected, rebalance_reasons.nothing_to_move(
+        self.assertIn(expected, no_move_reasons.nothing_to_move(
             cloud, SETTINGS, history, 1000.0))
 
     def test_calm_cloud_has_no_bottleneck(self):
@@ -325,7 +325,7 @@ class NothingToMoveTest(base.TestCase):
     def test_reason_never_says_that_a_move_would_pay(self, cloud):
         """The policy itself judges: it would have made the move."""
         if not POLICY.plan(cloud, SETTINGS):
-            found = rebalance_reasons.nothing_to_move(cloud, SETTINGS)
-            self.assertNotIn(rebalance_reasons.LIMITED, found)
+            found = no_move_reasons.nothing_to_move(cloud, SETTINGS)
+            self.assertNotIn(no_move_reasons.LIMITED, found)
             self.assertTrue(found.startswith('Nothing to move, because '))
             self.assertTrue(found.endswith('.'))

@@ -15,12 +15,12 @@
 from collections.abc import Iterable
 from collections import Counter
 
-from ghsched_placement.rebalance import Cloud
-from ghsched_placement.rebalance import Guest
-from ghsched_placement.rebalance import Moved
-from ghsched_placement.rebalance import Settings
-from ghsched_placement.rebalance import Spot
-from ghsched_placement.rebalance import State
+from ghsched_placement.rebalance.move_plan import Cloud
+from ghsched_placement.rebalance.move_plan import Guest
+from ghsched_placement.rebalance.move_plan import Moved
+from ghsched_placement.rebalance.move_plan import Settings
+from ghsched_placement.rebalance.move_plan import Spot
+from ghsched_placement.rebalance.move_plan import State
 
 #: Reasons for which a server on a bottleneck stays there.
 RESTING = 'it was moved within the cool-down'
@@ -34,7 +34,7 @@ def nothing_to_move(cloud: Cloud, settings: Settings,
                     history: Iterable[Moved] = (), now: float = 0.0) -> str:
     """Return why a plan for a cloud has no moves.
 
-    :param history: as for :meth:`ghsched_placement.rebalance.Policy.plan`.
+    :param history: see :meth:`.move_plan.Policy.plan`.
     :param now: seconds, of the clock of the history.
     """
     moved = list(history)

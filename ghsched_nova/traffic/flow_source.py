@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ghsched_placement import affinity
+from ghsched_placement.rebalance import affinity
 
 #: Entry points of sources, loaded by the name in [ghsched]affinity_source.
 SOURCES = 'ghsched.affinity_sources'

@@ -1,0 +1,72 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Arguments of the commands that change a server's bandwidth policy."""
+
+import argparse
+from collections.abc import Iterator
+
+from ghsched_placement import change as changes
+from ghsched_placement import policy as policies
+
+
+def add_arguments(parser: argparse.ArgumentParser, server: str) -> None:
+    """Add the arguments of a change of a bandwidth policy to a parser.
+
+    :param server: kind of identifier that names the server.
+    """
+    parser.add_argument('server', metavar='SERVER',
+                        help=f'{server} of the server')
+    for key in changes.CHANGEABLE:
+        parser.add_argument(
+            '--' + key.name.replace('_', '-'), dest=key.name,
+            action='append', default=[], metavar='[N=]VALUE', help=(
+                f'{key.summary} With N= for guest NUMA node N alone; may be '
+                'given again'))
+    parser.add_argument(
+        '--unset', action='append', default=[], metavar='KEY[.N]',
+        help='take a key away, for example mem_bw_priority or mem_bw_max.0; '
+             'the default holds then, or what is set for all guest NUMA '
+             'nodes')
+    parser.add_argument('--dry-run', action='store_true',
+                        help='find out whether it could be done, and change '
+                             'nothing')
+
+
+def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
+    """Return the extra specs that the command line names.
+
+    :raises PolicyError: for a key that cannot be changed, a value outside its
+        range, or a key that is named twice.
+    """
+    found: dict[str, str | None] = {}
+    for name, text in _named(arguments):
+        extra_spec = changes.extra_spec(name)
+        if extra_spec in found:
+            raise policies.PolicyError(extra_spec, 'is given twice')
+        found[extra_spec] = text
+    if not found:
+        raise policies.PolicyError(
+            'server set', 'nothing to change is given, see --help')
+    # The values alone, without the guest.
+    changes.merge({}, found)
+    return found
+
+
+def _named(arguments: argparse.Namespace
+           ) -> Iterator[tuple[str, str | None]]:
+    for key in changes.CHANGEABLE:
+        for text in getattr(arguments, key.name):
+            node, equals, value = text.rpartition('=')
+            yield key.name + ('.' + node if equals else ''), value
+    for name in arguments.unset:
+        yield name, None
