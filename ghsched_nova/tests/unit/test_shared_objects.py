@@ -41,12 +41,12 @@ CHANGES = frozenset({
 _MADE = frozenset({'__init__', '__new__', '__post_init__', '__setattr__'})
 
 _UNIT = 'ghsched_nova.tests.unit.'
-_VIRT = _UNIT + 'virt.test_threads.'
+_HOST = _UNIT + 'host.test_threads.'
 _SCHEDULER = _UNIT + 'scheduler.test_threads.'
 _STATE = _UNIT + 'scheduler.test_shared_state.'
 _CLAIMS = (_STATE + 'ClaimsStressTest'
            '.test_requests_under_native_threads_release_only_their_claims')
-_REPORT = _VIRT + 'ReportStressTest.'
+_REPORT = _HOST + 'ReportStressTest.'
 _INDEX = (_SCHEDULER + 'IndexStressTest'
           '.test_index_after_10000_concurrent_steps_equals_a_fresh_one')
 _SCRAPES = (_UNIT + 'cmd.test_exporter.BoundsTest'
@@ -99,7 +99,7 @@ STRESSED = {
     'ghsched_nova.host.burst_use.BurstUse':
         _REPORT + 'test_burst_use_under_native_threads_counts_every_period',
     'ghsched_nova.host.engine.HostEngine':
-        _VIRT + 'EngineStressTest'
+        _HOST + 'EngineStressTest'
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
@@ -107,15 +107,15 @@ STRESSED = {
     'ghsched_nova.host.load_use.LoadUse':
         _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
     'ghsched_nova.host.moving.Mover':
-        _VIRT + 'MoverStressTest'
+        _HOST + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
     'ghsched_nova.host.notices.Notices':
         _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
     'ghsched_nova.host.readings.Readings':
-        _VIRT + 'ReadingsStressTest'
+        _HOST + 'ReadingsStressTest'
         '.test_readings_under_native_threads_are_measured_once',
     'ghsched_nova.virt.rpc.PolicyEndpoint':
-        _VIRT + 'EndpointStressTest'
+        _HOST + 'EndpointStressTest'
         '.test_void_calls_under_native_threads_are_refused',
     'ghsched_nova.host.scheduling.ThreadKeeper':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
