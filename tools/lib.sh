@@ -320,7 +320,8 @@ _install_project() {
 
 # _install_tree OPTION...: a wheel of the tree that comes as a tar archive;
 # the options are those of "pip install". TREE_VERSION is the version of a tree
-# whose setup.cfg has none.
+# that is none of this project; this one's is the last tag of git, which a copy
+# of the tree need not have.
 _install_tree() {
     local work version rc=0
     work=$(mktemp -d) || return
@@ -328,7 +329,8 @@ _install_tree() {
     # pbr takes the files that are not Python from the index of git.
     [ -z "${TREE_VERSION:-}" ] ||
         { git -C "$work" init -q && git -C "$work" add -A -f; } || return
-    version=${TREE_VERSION:-$(sed -n 's/^version = //p' "$work/setup.cfg")}
+    version=${TREE_VERSION:-$(git -C "$GHSCHED_TOP" describe --tags \
+        --abbrev=0 2> /dev/null || echo 0.1.0)}
     PBR_VERSION=$version "$VENV/bin/pip" wheel -q --no-deps \
         --no-build-isolation -w "$work/dist" "$work" &&
         "$VENV/bin/pip" install -q --no-deps "$@" "$work"/dist/*.whl || rc=$?

@@ -12,7 +12,8 @@
 
 """Configuration of the manual."""
 
-import configparser
+from importlib import metadata
+from importlib import util
 import pathlib
 import sys
 
@@ -28,6 +29,9 @@ extensions = [
     'ghsched_keys',
     'ghsched_metrics',
 ]
+# Pictures of a PDF (tox -e pdf-docs); pages of HTML have them as they are.
+if util.find_spec('sphinxcontrib.rsvgconverter'):
+    extensions.append('sphinxcontrib.rsvgconverter')
 
 project = 'ghsched'
 copyright = 'ghsched contributors'
@@ -43,9 +47,7 @@ openstackdocs_use_storyboard = False
 openstackdocs_auto_name = False
 # Without a tag of git the theme would show 0.0.1.
 openstackdocs_auto_version = False
-_setup = configparser.ConfigParser(interpolation=None)
-_setup.read(_DOC.parent / 'setup.cfg')
-version = release = _setup['metadata']['version']
+version = release = metadata.version('ghsched')
 
 # What every command of cliff takes; its own manual explains it.
 autoprogram_cliff_application = 'openstack'
