@@ -228,7 +228,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         listening = server(
-            top_source.source(arguments), arguments.address, arguments.port,
+            top_source.make_source(
+                arguments), arguments.address, arguments.port,
             arguments.bursts, arguments.repairs)
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '

@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if not arguments.node_bandwidth:
         arguments.node_bandwidth = configured.node_bandwidth()
-    source = top_source.source(arguments)
+    source = top_source.make_source(arguments)
     top = top_screen.Top(source, arguments.order, arguments.reverse,
                          arguments.json, arguments.guest, arguments.load)
     batch = arguments.batch or arguments.json or not (
@@ -185,7 +185,8 @@ def _show(top: top_screen.Top, problem: str, write: Callable[[str], None],
         if sys.stdin in ready:
             typed = os.read(sys.stdin.fileno(), 64).decode(errors='replace')
             # No key at all: the terminal is gone.
-            if not typed or not all(map(top.key, top_screen.keys(typed))):
+            if not typed or not all(map(top.handle_key,
+                                        top_screen.parse_keys(typed))):
                 return False
 
 

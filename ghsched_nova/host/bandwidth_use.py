@@ -68,7 +68,7 @@ class BandwidthUse:
 
     def _measure(self, guests: Sequence[view.Guest]) -> dict[str, str]:
         self.last = self.snapshot(guests)
-        return stats.write(self.last, time.time())
+        return stats.to_stats(self.last, time.time())
 
     def snapshot(self, guests: Sequence[view.Guest] = ()) -> view.Snapshot:
         """Bandwidth since the time before.
@@ -81,4 +81,4 @@ class BandwidthUse:
                     Path(self._section.resctrl_path),
                     Path(self._section.sysfs_path),
                     conf.by_node(self._section, 'node_bandwidth'))
-        return view.snapshot(self._reader.usage(), guests)
+        return view.make_snapshot(self._reader.usage(), guests)

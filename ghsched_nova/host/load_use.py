@@ -92,7 +92,7 @@ class LoadUse:
                 conf.bottleneck_limits(section), section.load_period,
                 section.load_smoothing)
         changes = self._meter.measure(list(known(running)),
-                                      load_rates.bandwidth(snapshot))
+                                      load_rates.extract_bandwidth(snapshot))
         for change in changes:
             LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck by '
                      '%(resource)s, which is %(value).2f',
@@ -105,14 +105,14 @@ class LoadUse:
 
 
 def known(running: Iterable[desired.Running]
-          ) -> Iterator[load_reader.Known]:
+          ) -> Iterator[load_reader.RunningGuest]:
     """The guests that can be measured."""
     for one in running:
         if one.domain.id < 0 or not one.xml:
             continue
         try:
-            yield load_reader.Known(one.domain.uuid, one.domain.id,
-                                    one.domain.name, cells.of(one.root))
+            yield load_reader.RunningGuest(one.domain.uuid, one.domain.id,
+                                           one.domain.name, cells.of(one.root))
         except (ValueError, etree.XMLSyntaxError) as error:
             LOG.debug('ghsched: the NUMA nodes of %(name)s are not known: '
                       '%(error)s',

@@ -47,7 +47,7 @@ class Repairs:
         try:
             with self._adding:
                 text = self._path.read_text() if self._path.exists() else ''
-                atomic_file.replace(self._path, repair_metrics.write(
-                    Counter(repair_metrics.read(text)) + done))
+                atomic_file.replace(self._path, repair_metrics.to_json(
+                    Counter(repair_metrics.from_json(text)) + done))
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning('ghsched: repairs cannot be counted: %s', error)

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-compute knows of bursts, for Prometheus.
+"""Burst statistics of nova-compute as Prometheus metrics.
 
-It measures them itself, and keeps what it knows in a file
-(:mod:`ghsched_placement.burst_record`).
+nova-compute measures bursts and writes the statistics to a file
+(:mod:`ghsched_placement.burst_record`); this collector reads it.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from prometheus_client import registry
 
 from ghsched_placement import burst_record
 
-#: Name, what it is, and the figure; all by host NUMA node.
+#: Name, help and value of each metric; all are by host NUMA node.
 _METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
                                          float | None]], ...] = (
     ('pool_percent', 'Share of a node that is there for bursts of guests.',
@@ -47,13 +47,19 @@ _METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
 
 
 class Collector(registry.Collector):
-    """Reads the file at each scrape; without one there are no samples."""
+    """Prometheus collector of burst statistics, read from a file at each
+    scrape.
+
+    Without the file there are no samples.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """A gauge for each figure."""
+        """Yield one gauge per burst statistic, with a sample per host NUMA
+        node.
+        """
         records = burst_record.of_file(self._path)
         for name, text, figure in _METRICS:
             family = core.GaugeMetricFamily(f'ghsched_bursts_{name}', text,

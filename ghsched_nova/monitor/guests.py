@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""The running guests, from libvirt where there is one.
+"""Running guests of this host, read from libvirt.
 
-libvirt-python is looked for when it is needed. Without it, or where libvirtd
-does not answer, guests are known by their groups alone.
+libvirt-python is imported when guests are first read. Without it, or while
+libvirtd does not answer, the callers know guests only by their resctrl groups.
 """
 
 from collections.abc import Callable
@@ -30,27 +30,27 @@ from ghsched_nova.guest import pci_topology
 from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import view
 
-#: A policy may be changed while the guest runs, so it is read again after so
-#: many seconds.
+#: Seconds after which the policy of a guest is read again: it may be changed
+#: while the guest runs.
 FRESH = 30.0
 
-#: Of Nova's part of the metadata, since its version 24 (nova/virt/libvirt/
-#: config.py, LibvirtConfigGuestMetaNovaInstance).
+#: XML namespace of Nova's own metadata element since Nova 24
+#: (nova/virt/libvirt/config.py, LibvirtConfigGuestMetaNovaInstance).
 NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
-#: Seconds that libvirt has to list and describe the guests; its own calls
-#: wait for ever.
+#: Seconds within which libvirt has to list and describe the guests; calls of
+#: libvirt-python have no time-out.
 TIMEOUT = 5.0
 
 Clock = Callable[[], float]
 
 
 class Libvirt:
-    """Reads guests over a connection that is read-only.
+    """Reader of the running guests over a read-only libvirt connection.
 
-    :param uri: of libvirt.
-    :param module: libvirt-python; None: import it.
-    :param clock: seconds; must never go back.
+    :param uri: URI of libvirt.
+    :param module: the libvirt-python module; None imports it.
+    :param clock: monotonic clock in seconds.
     """
 
     def __init__(self, uri: str = 'qemu:///system', module: Any = None,
@@ -60,12 +60,16 @@ class Libvirt:
         self._clock = clock
         self._connection: Any = None
         self._known: dict[tuple[str, int], tuple[float, view.Guest]] = {}
-        #: Why there are no guests; empty when libvirt answered.
+        #: Cause why guests could not be read; empty if libvirt answered.
         self.problem = ''
         self._asked = shared_work.SharedWork(self._ask, TIMEOUT)
 
     def guests(self) -> tuple[view.Guest, ...]:
-        """Return all running guests; none when libvirt cannot be asked."""
+        """Return the running guests; an empty tuple if libvirt does not
+        answer.
+
+        :attr:`problem` then holds the cause.
+        """
         try:
             return self._asked.result()
         except shared_work.NoAnswer as error:
@@ -88,8 +92,8 @@ class Libvirt:
     def _load(self) -> None:
         if self._module is None:
             import libvirt
-            # It writes each error to stderr, which is a terminal that shows
-            # something else.
+            # libvirt prints each error to stderr otherwise, into the screen of
+            # ghsched-top.
             libvirt.registerErrorHandler(lambda _context, _error: None, None)
             self._module = libvirt
 
@@ -100,7 +104,7 @@ class Libvirt:
             self._module.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
         found = {}
         for domain in domains:
-            if domain.ID() >= 0:        # -1: it has ended meanwhile
+            if domain.ID() >= 0:        # -1: the guest has ended
                 key = domain.UUIDString(), domain.ID()
                 found[key] = self._fresh(key, domain)
         self._known = found
@@ -115,10 +119,13 @@ class Libvirt:
         policy, problem = self._policy(domain)
         return self._clock(), view.Guest(
             domain.name(), *key, policy, problem,
-            server=self._server(domain), **self._hardware(domain))
+            server=self._server_name(domain), **self._hardware(domain))
 
     def _hardware(self, domain: Any) -> dict[str, Any]:
-        """NUMA nodes and devices; what makes no sense is not measured."""
+        """Return the NUMA cells and PCI devices of a domain, as Guest fields.
+
+        Fields that cannot be parsed from the domain XML are left out.
+        """
         found: dict[str, Any] = {}
         try:
             root = document.parse_element(domain.XMLDesc(0))
@@ -129,8 +136,10 @@ class Libvirt:
             pass
         return found
 
-    def _server(self, domain: Any) -> str:
-        """The name of the server; empty where Nova has not started it."""
+    def _server_name(self, domain: Any) -> str:
+        """Return the name of the Nova server; empty if Nova did not start the
+        domain.
+        """
         text = self._metadata(domain, NOVA)
         try:
             root = document.parse_element(text) if text else None
@@ -139,7 +148,9 @@ class Libvirt:
         return '' if root is None else root.findtext('{*}name', '').strip()
 
     def _metadata(self, domain: Any, namespace: str) -> str | None:
-        """An element of a domain's metadata; None without it."""
+        """Return the metadata element of an XML namespace; None if the domain
+        has none.
+        """
         try:
             return str(domain.metadata(
                 self._module.VIR_DOMAIN_METADATA_ELEMENT, namespace,
@@ -158,15 +169,16 @@ class Libvirt:
         if element is None:
             return None, ''
         try:
-            return metadata.read(_domain(element)), ''
+            return metadata.read(_wrap_in_domain(element)), ''
         except (metadata.MetadataError, etree.XMLSyntaxError) as error:
             return None, str(error)
 
 
-def _domain(element: str) -> str:
-    """An element of metadata, as it is in the XML of the domain.
+def _wrap_in_domain(element: str) -> str:
+    """Return a domain document that contains one metadata element.
 
-    libvirt takes its namespace out (virXMLExtractNamespaceXML).
+    libvirt strips the namespace of the element (virXMLExtractNamespaceXML);
+    the reader of policies needs it, so it is added again.
     """
     root = etree.Element('domain')
     policy = document.parse_element(element)

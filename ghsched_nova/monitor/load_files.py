@@ -11,10 +11,9 @@
 # under the License.
 
 
-"""What files of the kernel say of load and waiting (pure).
+"""Parsers of kernel files about load and pressure (pure).
 
-A text that makes no sense, or a line of it, says nothing: the figure is not
-known then. None of these functions raises.
+None of the functions raises: a malformed text or line counts as unknown.
 """
 
 from collections.abc import Mapping
@@ -29,37 +28,39 @@ _PAGE = re.compile(r'\bkernelpagesize_kB=([0-9]{1,9})\b')
 _MEMORY = re.compile(
     r'^Node [0-9]+ (MemTotal|MemFree):\s*([0-9]{1,15}) kB$', re.MULTILINE)
 
-#: Fields of memory.numa_stat that are memory of a process.
+#: Fields of memory.numa_stat that count memory of processes.
 _OF_PROCESS = ('anon', 'file')
 
 
 class Times(NamedTuple):
-    """Of a CPU: clock ticks, of which it was busy for some."""
+    """Clock ticks of a CPU: busy ones and all."""
 
     busy: int
     total: int
 
 
 class Run(NamedTuple):
-    """Of a thread: nanoseconds on a CPU, and ready but not on one."""
+    """Nanoseconds of a thread on a CPU, and runnable while waiting for one."""
 
     running: int
     waiting: int
 
 
 class Device(NamedTuple):
-    """Of a block device: milliseconds with a request under way, and the sum
-    over all requests of those that they were.
+    """Milliseconds of a block device.
+
+    :param busy: time with at least one request in progress.
+    :param queued: sum of the times of all requests.
     """
 
     busy: int
     queued: int
 
 
-def cpu_times(text: str) -> dict[int, Times]:
-    """``/proc/stat``, by CPU; proc_stat(5).
+def parse_cpu_times(text: str) -> dict[int, Times]:
+    """Return busy and total ticks by CPU, from the text of ``/proc/stat``.
 
-    Time of guests is in that of users already. Waiting for I/O is idle.
+    proc_stat(5): guest time is part of user time already. I/O wait is idle.
     """
     found = {}
     for match in _CPU.finditer(text):
@@ -70,10 +71,11 @@ def cpu_times(text: str) -> dict[int, Times]:
     return found
 
 
-def run_times(text: str) -> Run | None:
-    """``/proc/PID/task/TID/schedstat``: run time, run_delay, slices.
+def parse_run_times(text: str) -> Run | None:
+    """Return run and wait time of a thread, from
+    ``/proc/PID/task/TID/schedstat``.
 
-    Documentation/scheduler/sched-stats.rst.
+    Documentation/scheduler/sched-stats.rst; None if the text is malformed.
     """
     words = text.split()
     if len(words) != 3 or not all(map(_is_number, words)):
@@ -81,37 +83,47 @@ def run_times(text: str) -> Run | None:
     return Run(int(words[0]), int(words[1]))
 
 
-def last_cpu(text: str) -> int | None:
-    """The CPU in ``/proc/PID/task/TID/stat``, field 39 of proc_pid_stat(5).
+def parse_last_cpu(text: str) -> int | None:
+    """Return the CPU on which a thread ran last, from
+    ``/proc/PID/task/TID/stat``.
+
+    Field 39 of proc_pid_stat(5); None if the text is malformed.
     """
-    # The name is in parentheses, and may have some itself.
+    # The command name is in parentheses and may contain parentheses.
     words = text.rpartition(')')[2].split()
     return (int(words[36]) if len(words) > 36 and _is_number(words[36])
             else None)
 
 
-def stalled(text: str) -> int | None:
-    """Microseconds that some task waited: ``memory.pressure`` and the like.
+def parse_stall_time(text: str) -> int | None:
+    """Return microseconds in which some task stalled, from a pressure file.
 
-    Documentation/accounting/psi.rst.
+    ``memory.pressure``, ``/proc/pressure/memory`` and the like
+    (Documentation/accounting/psi.rst); None if the text is malformed.
     """
     match = _SOME.search(text)
     return int(match[1]) if match else None
 
 
-def counts(text: str) -> dict[str, int]:
-    """``vmstat`` of a NUMA node: a name and a number on each line."""
+def parse_vmstat(text: str) -> dict[str, int]:
+    """Return the counters by name, from the ``vmstat`` file of a NUMA node."""
     return {match[1]: int(match[2]) for match in _COUNT.finditer(text)}
 
 
-def refaults(vmstat: Mapping[str, int]) -> int | None:
-    """Pages that were read again; one counter of both kinds until 5.9."""
+def count_refaults(vmstat: Mapping[str, int]) -> int | None:
+    """Return the number of evicted pages that were read in again.
+
+    One counter for anonymous memory and files until Linux 5.9, two since then.
+    """
     return _sum(vmstat, ('workingset_refault_anon',
                          'workingset_refault_file', 'workingset_refault'))
 
 
-def reclaimed(vmstat: Mapping[str, int]) -> int | None:
-    """Pages that were taken back; counted by node in newer kernels only."""
+def count_reclaimed(vmstat: Mapping[str, int]) -> int | None:
+    """Return the number of pages that the kernel reclaimed on a NUMA node.
+
+    None with older kernels: they do not count by node.
+    """
     return _sum(vmstat, ('pgsteal_kswapd', 'pgsteal_direct',
                          'pgsteal_khugepaged', 'pgsteal_proactive'))
 
@@ -121,8 +133,11 @@ def _sum(vmstat: Mapping[str, int], names: tuple[str, ...]) -> int | None:
     return sum(found) if found else None
 
 
-def devices(text: str) -> dict[str, Device]:
-    """``/proc/diskstats`` by name; Documentation/admin-guide/iostats.rst."""
+def parse_diskstats(text: str) -> dict[str, Device]:
+    """Return busy and queue time by block device, from ``/proc/diskstats``.
+
+    Documentation/admin-guide/iostats.rst.
+    """
     found = {}
     for line in text.splitlines():
         words = line.split()
@@ -131,20 +146,21 @@ def devices(text: str) -> dict[str, Device]:
     return found
 
 
-def node_memory(text: str) -> tuple[int, int] | None:
-    """KiB in all and free: ``meminfo`` of a NUMA node."""
+def parse_node_meminfo(text: str) -> tuple[int, int] | None:
+    """Return total and free KiB of a NUMA node, from its ``meminfo``."""
     found = dict(_MEMORY.findall(text))
     if len(found) != 2:
         return None
     return int(found['MemTotal']), int(found['MemFree'])
 
 
-def group_memory(text: str) -> dict[int, int] | None:
-    """Bytes by NUMA node: ``memory.numa_stat`` of a control group, v2.
+def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
+    """Return bytes by NUMA node, from ``memory.numa_stat`` of a control group.
 
-    Huge pages of hugetlbfs are not in it. ``shmem`` is part of ``file``.
+    Control groups version 2. hugetlbfs pages are not counted; ``shmem`` is
+    part of ``file``.
 
-    :returns: None when it is none.
+    :returns: None if the text has no such counter.
     """
     found: dict[int, int] = {}
     known = False
@@ -157,8 +173,11 @@ def group_memory(text: str) -> dict[int, int] | None:
     return found if known else None
 
 
-def mapped_memory(text: str) -> dict[int, int]:
-    """Bytes by NUMA node: ``/proc/PID/numa_maps``, proc_pid_numa_maps(5)."""
+def parse_numa_maps(text: str) -> dict[int, int]:
+    """Return mapped bytes by NUMA node, from ``/proc/PID/numa_maps``.
+
+    The format is that of proc_pid_numa_maps(5).
+    """
     found: dict[int, int] = {}
     for line in text.splitlines():
         page = _PAGE.search(line)
@@ -170,11 +189,13 @@ def mapped_memory(text: str) -> dict[int, int]:
     return found
 
 
-def group_of(text: str) -> str | None:
-    """The path in the unified hierarchy: ``/proc/PID/cgroup``, cgroups(7).
+def parse_machine_group(text: str) -> str | None:
+    """Return the control group of a machine, from ``/proc/PID/cgroup`` of
+    QEMU.
 
-    libvirt puts threads into groups below that of the machine; what is read
-    is the machine's.
+    libvirt puts threads into child groups; the result is the group of the
+    whole machine (cgroups(7), unified hierarchy). None without a unified
+    hierarchy.
     """
     for line in text.splitlines():
         if line.startswith('0::/'):

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Measures a host from time to time, and remembers what came of it."""
+"""Periodic measurement of the load of a host."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -26,12 +26,14 @@ Wall = Callable[[], float]
 
 
 class LoadMeter:
-    """Samples, smooths and judges; not safe for several threads.
+    """Measures the load of a host and marks its bottlenecks.
 
-    :param period: seconds that a measurement lasts at least; who asks before
-        that gets the one before.
-    :param smoothing: seconds, see :func:`load_rates.smooth`.
-    :param wall: seconds since 1970.
+    Not safe for use from several threads.
+
+    :param period: minimum length of a measurement in seconds; a call before
+        its end keeps the last measurement.
+    :param smoothing: time constant in seconds, see :func:`load_rates.smooth`.
+    :param wall: clock in seconds since 1970.
     """
 
     def __init__(self, reader: load_reader.LoadReader,
@@ -43,16 +45,17 @@ class LoadMeter:
         self._smoothing = smoothing
         self._wall = wall
         self._sample: load_rates.Sample | None = None
-        #: The last measurement; None until there are two samples.
+        #: Last measurement; None before the second sample.
         self.load: Load | None = None
 
-    def measure(self, guests: Iterable[load_reader.Known],
+    def measure(self, guests: Iterable[load_reader.RunningGuest],
                 bandwidth: load_rates.Bandwidth | None = None
                 ) -> tuple[bottleneck.Change, ...]:
-        """Bring :attr:`load` up to date.
+        """Update :attr:`load` from the host and return changes of bottlenecks.
 
-        :param bandwidth: over the same time, about.
-        :returns: nodes that have become bottlenecks, or are none any more.
+        :param bandwidth: measured over about the same time.
+        :returns: nodes that became bottlenecks, or are no bottlenecks any
+            more.
         """
         if (self._sample is not None and self._reader.now
                 - self._sample.when < self._period):
@@ -61,7 +64,8 @@ class LoadMeter:
         if self._sample is None:
             self._sample = now
             return ()
-        found = load_rates.load(self._sample, now, self._wall(), bandwidth)
+        found = load_rates.measure_load(
+            self._sample, now, self._wall(), bandwidth)
         if found is None:
             return ()
         before, self._sample = self.load, now

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Load and waiting of NUMA nodes as Prometheus has them (pure).
+"""Load and wait time of NUMA nodes as Prometheus metrics (pure).
 
-They are shares over the time between two scrapes. What is not known has no
-sample. Where several scrape, each sees the time since the last of them.
+The values are ratios over the time between two scrapes; with several scrapers,
+over the time since the last scrape of any. Unknown values have no sample.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ from ghsched_placement import load
 _NODE = ('node', 'resource')
 _GUEST = ('guest_node', 'node', 'guest_uuid', 'guest_name')
 
-#: Field, name of the metric, help.
+#: Field of the record, name of the metric, help.
 _OF_NODE = (
     ('reclaim', 'ghsched_node_reclaimed_pages_per_second',
      'Pages that the kernel took back on a host NUMA node.'),
@@ -49,9 +49,9 @@ _OF_GUEST = (
      'Part of the memory of a guest that is not where its vCPUs run.'))
 
 
-def of(found: load.Load | None,
-       guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
-    """All metrics of a record; none without one."""
+def to_metrics(found: load.Load | None,
+               guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    """Yield the metrics of a load record; none if the record is None."""
     if found is None:
         return
     for kind, text in (

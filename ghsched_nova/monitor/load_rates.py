@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Load and waiting between two samples of a host (pure).
+"""Load and wait time of a host between two samples (pure).
 
-A figure needs what it is made of in both samples. A counter that went back
-has begun again, so its figure is not known this time.
+A figure needs its counters in both samples. A counter that decreased was
+reset, so its figure is unknown for that period.
 """
 
 from collections.abc import Iterable
@@ -40,9 +40,9 @@ _Node = TypeVar('_Node', bound=HostNode | GuestNode)
 
 @dataclass(frozen=True)
 class Node:
-    """A host NUMA node as it is.
+    """Counters of a host NUMA node at the time of a sample.
 
-    :param memory: KiB in all and free.
+    :param memory: total and free KiB.
     :param vmstat: counters by name.
     """
 
@@ -53,9 +53,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Thread:
-    """A vCPU thread.
+    """Counters of a vCPU thread.
 
-    :param cpu: that it ran on last.
+    :param cpu: host CPU on which the thread ran last.
     """
 
     times: load_files.Run
@@ -64,12 +64,12 @@ class Thread:
 
 @dataclass(frozen=True)
 class Guest:
-    """A running guest.
+    """Counters of a running guest.
 
-    :param id: libvirt's number; a new one with each start.
-    :param threads: by vCPU.
-    :param memory: bytes by host NUMA node; None when not known.
-    :param stalled: microseconds that some thread waited for memory.
+    :param id: libvirt's domain ID; each start of the guest gets a new one.
+    :param threads: counters by vCPU.
+    :param memory: bytes by host NUMA node; None if unknown.
+    :param stalled: microseconds in which some thread waited for memory.
     """
 
     uuid: str
@@ -82,13 +82,13 @@ class Guest:
 
 @dataclass(frozen=True)
 class Sample:
-    """A host at one moment.
+    """Counters of a host at one moment.
 
-    :param when: seconds of a clock that never goes back.
+    :param when: seconds of a monotonic clock.
     :param cpus: times by CPU.
-    :param disks: block devices by name; those of which the node is known.
-    :param disk_node: host NUMA node by name.
-    :param stalled: microseconds that some task of the host waited for
+    :param disks: counters by name of the block devices whose node is known.
+    :param disk_node: host NUMA node by name of the block device.
+    :param stalled: microseconds in which some task of the host waited for
         memory.
     """
 
@@ -103,11 +103,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """What resctrl measured; only what is known in full.
+    """Memory bandwidth measured with resctrl; only complete figures.
 
     :param used: bytes per second by host NUMA node.
     :param capacity: bytes per second by host NUMA node.
-    :param guests: bytes per second by UUID and host NUMA node.
+    :param guests: bytes per second by guest UUID and host NUMA node.
     """
 
     used: Mapping[int, float] = field(default_factory=dict)
@@ -117,7 +117,12 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class _Demand:
-    """What a vCPU did between the samples, seconds, and where."""
+    """CPU demand of a vCPU between two samples.
+
+    :param node: host NUMA node on which the vCPU ran.
+    :param running: seconds on a CPU.
+    :param waiting: seconds in which the vCPU was runnable but had no CPU.
+    """
 
     node: int | None
     running: float
@@ -126,9 +131,11 @@ class _Demand:
 
 @dataclass(frozen=True)
 class _Between:
-    """What a guest did between the samples.
+    """Load of a guest between two samples.
 
-    :param on: host NUMA nodes on which its vCPUs ran.
+    :param demands: CPU demand by vCPU.
+    :param on: host NUMA nodes on which the vCPUs ran.
+    :param stalled: share of the time in which some thread waited for memory.
     """
 
     guest: Guest
@@ -138,7 +145,8 @@ class _Between:
 
     @property
     def memory(self) -> tuple[int, int] | None:
-        """Bytes in all, and off the nodes on which it ran."""
+        """Bytes of the guest in total, and outside the nodes on which it ran.
+        """
         found = self.guest.memory
         if not found or not self.on:
             return None
@@ -146,12 +154,12 @@ class _Between:
             amount for node, amount in found.items() if node not in self.on)
 
 
-def load(before: Sample, now: Sample, wall: float,
-         bandwidth: Bandwidth | None = None) -> Load | None:
-    """What a host did between two samples.
+def measure_load(before: Sample, now: Sample, wall: float,
+                 bandwidth: Bandwidth | None = None) -> Load | None:
+    """Return the load of a host between two samples.
 
-    :param wall: seconds since 1970 at the later of the two.
-    :returns: None when no time has gone by.
+    :param wall: seconds since 1970 at the second sample.
+    :returns: None if no time lies between the samples.
     """
     period = now.when - before.when
     if period <= 0:
@@ -165,8 +173,11 @@ def load(before: Sample, now: Sample, wall: float,
         for one in guests for cell in one.guest.cells))
 
 
-def bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
-    """What resctrl has measured in full, of one host NUMA node each."""
+def extract_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
+    """Return the complete bandwidth figures of single host NUMA nodes.
+
+    Figures of several nodes together, or measured in part only, are left out.
+    """
     if snapshot is None:
         return Bandwidth()
     nodes = [node for node in snapshot.nodes if len(node.nodes) == 1]
@@ -220,16 +231,16 @@ def _demand(old: Guest | None, vcpu: int, thread: Thread,
     running = thread.times.running - then.times.running
     waiting = thread.times.waiting - then.times.waiting
     if running < 0 or waiting < 0:
-        return None     # another thread has the vCPU now
+        return None     # another thread runs the vCPU now
     return _Demand(node, running / 1e9, waiting / 1e9)
 
 
 def _waiting(demands: Iterable[_Demand], period: float) -> float | None:
-    """The mean of vCPUs, each counted by how long it wanted to run.
+    """Return the mean wait ratio of vCPUs, weighted by their CPU demand.
 
-    A mean of all alike would hide two that fight for a CPU among many that
-    sleep; the part of what was wanted alone would show a bottleneck where
-    next to nothing ran.
+    An unweighted mean would hide two vCPUs that compete for a CPU among many
+    idle ones; the ratio of wait to demand alone would report a bottleneck
+    where almost nothing ran.
     """
     wanted = waited = 0.0
     known = False
@@ -291,10 +302,10 @@ def _host_node(number: int, before: Sample, now: Sample,
         memory_load=used / capacity if used is not None and capacity
         else None,
         memory_wait=_stalled(here, before, now),
-        reclaim=_rate(load_files.reclaimed(old.vmstat),
-                      load_files.reclaimed(node.vmstat), period),
-        refaults=_rate(load_files.refaults(old.vmstat),
-                       load_files.refaults(node.vmstat), period),
+        reclaim=_rate(load_files.count_reclaimed(old.vmstat),
+                      load_files.count_reclaimed(node.vmstat), period),
+        refaults=_rate(load_files.count_refaults(old.vmstat),
+                       load_files.count_refaults(node.vmstat), period),
         remote=_remote(here), io_load=io_load, io_wait=io_wait)
 
 
@@ -307,7 +318,7 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
     busy = total = 0
     for cpu in cpus:
         then, since = before.cpus.get(cpu), now.cpus.get(cpu)
-        # A CPU that was offline meanwhile begins again.
+        # The counters of a CPU restart when it comes online.
         if then and since and since.total > then.total:
             busy += max(0, since.busy - then.busy)
             total += since.total - then.total
@@ -316,10 +327,10 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 
 def _stalled(here: Iterable[_Between], before: Sample,
              now: Sample) -> float | None:
-    """The guest that waited longest.
+    """Return the largest memory stall ratio of the guests on a node.
 
-    What the kernel counts of the host is of no node; where nobody waited,
-    though, nobody did so on this one.
+    Without figures of guests, the ratio of the host is used if it is 0 or if
+    the host has one node: the kernel does not count stalls by node.
     """
     known = [one.stalled for one in here if one.stalled is not None]
     if known:
@@ -331,7 +342,10 @@ def _stalled(here: Iterable[_Between], before: Sample,
 
 def _io(number: int, before: Sample,
         now: Sample) -> tuple[float | None, float | None]:
-    """The busiest device, and the longest queue behind what it served."""
+    """Return the load of the busiest disk and the longest queue on a node.
+
+    The queue length is the mean number of requests that wait.
+    """
     period = (now.when - before.when) * 1e3
     found = []
     for name, since in now.disks.items():
@@ -356,18 +370,18 @@ def _rate(then: int | None, now: int | None, period: float) -> float | None:
 
 # -- smoothing ----------------------------------------------------------------
 
-#: Figures that are no rates, and are shown as they are.
+#: Constant fields, which are not smoothed.
 _AS_IS = frozenset({'capacity'})
 
 
 def smooth(before: Load | None, now: Load, seconds: float) -> Load:
-    """Figures in which what was before counts less with each second.
+    """Return the measurement, exponentially smoothed with the one before.
 
-    An exponential mean: after ``seconds`` the old counts for 1/e. It goes by
-    the time, so that an irregular period makes no difference. What is not
-    known stays so; what was not known before begins with what it is now.
+    After ``seconds`` the earlier values weigh 1/e, whatever the period of the
+    measurements is. Unknown values stay unknown; values that were unknown
+    before are not smoothed.
 
-    :param seconds: 0 smooths nothing.
+    :param seconds: time constant; 0 disables smoothing.
     """
     if before is None or seconds <= 0:
         return now
@@ -385,7 +399,7 @@ def smooth(before: Load | None, now: Load, seconds: float) -> Load:
 def _mean(before: _Node | None, now: _Node, part: float) -> _Node:
     if before is None or (getattr(now, 'host_node', None)
                           != getattr(before, 'host_node', None)):
-        return now      # a guest that was moved begins again
+        return now      # values of a moved guest are not smoothed
     values: dict[str, Any] = {}
     for one in dataclasses.fields(now):
         old, new = getattr(before, one.name), getattr(now, one.name)

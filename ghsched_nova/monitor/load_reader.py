@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Reading samples of a host from procfs, sysfs and control groups.
+"""Samples of the load of a host, read from procfs, sysfs and control groups.
 
-Without a privilege: all but ``numa_maps`` is there for everybody to read.
-What cannot be read is not known. Nothing is written.
+Only ``numa_maps`` needs a privilege to be read. A file that cannot be read
+leaves its figure unknown. Nothing is written.
 """
 
 from collections.abc import Callable
@@ -34,22 +34,22 @@ from ghsched_nova import qemu
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_nova.threads import survey
 
-#: Seconds after which the memory of a guest is looked for again: numa_maps
-#: walks its page tables, and nobody moves memory about by the second.
+#: Seconds after which the memory of a guest is read again: reading numa_maps
+#: walks its page tables, and the placement of memory changes slowly.
 MEMORY_FRESH = 600.0
-#: Guests whose memory is looked for in one sample, at most.
+#: Maximum number of guests whose memory is read in one sample.
 MEMORY_MOST = 64
-#: Seconds after which devices and NUMA nodes are looked for again.
+#: Seconds after which devices and NUMA nodes are listed again.
 HOST_FRESH = 60.0
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Known:
-    """A guest that runs, as libvirt has it.
+class RunningGuest:
+    """A running guest of libvirt whose load is to be sampled.
 
-    :param id: libvirt's number; a new one with each start.
+    :param id: libvirt's domain ID; each start of the guest gets a new one.
     """
 
     uuid: str
@@ -60,7 +60,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Paths:
-    """Where the kernel and libvirt have their files."""
+    """Directories in which the kernel and libvirt keep their files."""
 
     sysfs: Path = Path('/sys')
     proc: Path = Path('/proc')
@@ -70,10 +70,10 @@ class Paths:
 
 @dataclass
 class _Process:
-    """What stays the same while a guest runs.
+    """QEMU process of a guest: facts that are constant while it runs.
 
-    :param threads: id by vCPU.
-    :param looked: when its memory was looked for.
+    :param threads: thread ID by vCPU.
+    :param looked: time at which its memory was last read.
     """
 
     number: int
@@ -85,9 +85,9 @@ class _Process:
 
 @dataclass
 class _Host:
-    """What changes when hardware is plugged in.
+    """NUMA nodes and disks of the host; they change only by hotplug.
 
-    :param cpus: by host NUMA node.
+    :param cpus: CPUs by host NUMA node.
     :param disk_node: host NUMA node by name of a block device.
     """
 
@@ -97,9 +97,9 @@ class _Host:
 
 
 class LoadReader:
-    """Reads samples.
+    """Reads samples of the load of a host.
 
-    :param clock: seconds; must never go back.
+    :param clock: monotonic clock in seconds.
     """
 
     def __init__(self, paths: Paths | None = None,
@@ -108,18 +108,21 @@ class LoadReader:
         self._clock = clock
         self._host = _Host()
         self._processes: dict[tuple[str, int], _Process] = {}
-        self._looks = 0
+        self._memory_reads = 0
 
     @property
     def now(self) -> float:
-        """Seconds, as a sample has them."""
+        """Current time in seconds, on the clock of the samples."""
         return self._clock()
 
-    def sample(self, guests: Iterable[Known]) -> load_rates.Sample:
-        """The host and these guests now; what cannot be read is left out."""
+    def sample(self, guests: Iterable[RunningGuest]) -> load_rates.Sample:
+        """Return the load counters of the host and of these guests.
+
+        Counters that cannot be read are left out.
+        """
         now = self._clock()
-        self._looks = MEMORY_MOST
-        self._look(now)
+        self._memory_reads = MEMORY_MOST
+        self._refresh_host(now)
         proc = self._paths.proc
         found = tuple(self._guest(guest, now) for guest in guests)
         keys = {(guest.uuid, guest.id) for guest in found}
@@ -127,16 +130,17 @@ class LoadReader:
                            in self._processes.items() if key in keys}
         return load_rates.Sample(
             self._clock(), dict(self._nodes()),
-            load_files.cpu_times(_text(f'{proc}/stat')),
-            {name: device for name, device in load_files.devices(
-                _text(f'{proc}/diskstats')).items()
+            load_files.parse_cpu_times(_read_file(f'{proc}/stat')),
+            {name: device for name, device in load_files.parse_diskstats(
+                _read_file(f'{proc}/diskstats')).items()
              if name in self._host.disk_node},
             self._host.disk_node,
-            load_files.stalled(_text(f'{proc}/pressure/memory')), found)
+            load_files.parse_stall_time(
+                _read_file(f'{proc}/pressure/memory')), found)
 
     # -- the host -------------------------------------------------------------
 
-    def _look(self, now: float) -> None:
+    def _refresh_host(self, now: float) -> None:
         if now - self._host.looked < HOST_FRESH:
             return
         sysfs = self._paths.sysfs
@@ -149,35 +153,41 @@ class LoadReader:
         for node, cpus in self._host.cpus.items():
             path = sysfs_files.node_path(self._paths.sysfs, node)
             yield node, load_rates.Node(
-                cpus, load_files.node_memory(_text(f'{path}/meminfo')),
-                load_files.counts(_text(f'{path}/vmstat')))
+                cpus, load_files.parse_node_meminfo(
+                    _read_file(f'{path}/meminfo')),
+                load_files.parse_vmstat(_read_file(f'{path}/vmstat')))
 
     # -- guests ---------------------------------------------------------------
 
-    def _guest(self, known: Known, now: float) -> load_rates.Guest:
+    def _guest(self, known: RunningGuest, now: float) -> load_rates.Guest:
         process = self._process(known)
         if process is None:
             return load_rates.Guest(known.uuid, known.id, known.cells)
         threads = {}
         top = f'{self._paths.proc}/{process.number}/task'
-        # Where a thread ran matters only where nothing binds it.
+        # The last CPU of a thread matters only if nothing pins the thread.
         bound = {vcpu for cell in known.cells
                  if cell.host_node is not None for vcpu in cell.vcpus}
         for vcpu, tid in process.threads.items():
-            times = load_files.run_times(_text(f'{top}/{tid}/schedstat'))
+            times = load_files.parse_run_times(
+                _read_file(f'{top}/{tid}/schedstat'))
             if times is not None:
                 threads[vcpu] = load_rates.Thread(
-                    times, None if vcpu in bound else load_files.last_cpu(
-                        _text(f'{top}/{tid}/stat')))
+                    times, None if vcpu in bound
+                    else load_files.parse_last_cpu(
+                        _read_file(f'{top}/{tid}/stat')))
         if len(threads) < len(process.threads):
             self._processes.pop((known.uuid, known.id), None)
         return load_rates.Guest(
             known.uuid, known.id, known.cells, threads,
-            self._memory(process, now), load_files.stalled(
-                _text(f'{process.group}/memory.pressure')))
+            self._memory(process, now), load_files.parse_stall_time(
+                _read_file(f'{process.group}/memory.pressure')))
 
-    def _process(self, known: Known) -> _Process | None:
-        """Looked for once, and again when a thread has gone or come."""
+    def _process(self, known: RunningGuest) -> _Process | None:
+        """Return the QEMU process of a guest; None if it is not found.
+
+        The result is cached until the number of vCPU threads changes.
+        """
         key = known.uuid, known.id
         process = self._processes.get(key)
         wanted = sum(len(cell.vcpus) for cell in known.cells)
@@ -188,8 +198,8 @@ class LoadReader:
             return None
         threads = {role.number: thread.tid for role, thread in survey.threads(
             number, self._paths.proc).items() if role.kind == 'vcpu'}
-        group = load_files.group_of(
-            _text(f'{self._paths.proc}/{number}/cgroup'))
+        group = load_files.parse_machine_group(
+            _read_file(f'{self._paths.proc}/{number}/cgroup'))
         process = _Process(
             number, threads,
             f'{self._paths.control_groups}{group}' if group else '')
@@ -198,21 +208,25 @@ class LoadReader:
 
     def _memory(self, process: _Process,
                 now: float) -> Mapping[int, int] | None:
-        """The control group says it for little; huge pages are not in it."""
-        if now - process.looked >= MEMORY_FRESH and self._looks:
-            self._looks -= 1
+        """Return bytes of memory of a guest by host NUMA node; None if
+        unknown.
+
+        ``numa_maps`` is preferred: control group statistics lack huge pages.
+        """
+        if now - process.looked >= MEMORY_FRESH and self._memory_reads:
+            self._memory_reads -= 1
             process.looked = now
-            maps = _text(f'{self._paths.proc}/{process.number}/numa_maps')
-            process.memory = load_files.mapped_memory(maps) or (
-                load_files.group_memory(
-                    _text(f'{process.group}/memory.numa_stat')))
+            maps = _read_file(f'{self._paths.proc}/{process.number}/numa_maps')
+            process.memory = load_files.parse_numa_maps(maps) or (
+                load_files.parse_memory_numa_stat(
+                    _read_file(f'{process.group}/memory.numa_stat')))
         return process.memory
 
 
 def _disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
-    """Whole block devices of which the NUMA node is known.
+    """Yield name and host NUMA node of each block device whose node is known.
 
-    A disk tells nothing itself; the PCI function that it hangs on does.
+    A disk has no ``numa_node`` file; the PCI function above it has one.
     """
     top = sysfs.resolve()
     for entry in sysfs_files.entries(sysfs / 'block'):
@@ -225,10 +239,10 @@ def _disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
             path = path.parent
 
 
-def _text(path: str) -> str:
-    """A file of the kernel; empty when it cannot be read.
+def _read_file(path: str) -> str:
+    """Return the content of a kernel file; empty if it cannot be read.
 
-    os.read instead of a file object: thousands are read each time.
+    os.read() in place of a file object, because a sample reads thousands.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

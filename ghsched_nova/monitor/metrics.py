@@ -11,16 +11,16 @@
 # under the License.
 
 
-"""What ``ghsched-exporter`` tells Prometheus.
+"""Metrics of ``ghsched-exporter`` for Prometheus.
 
-Counters stay counters: Prometheus makes rates of them with its own clock, and
-sees when one begins again. openEuler's rates are gauges. A figure that is not
-a number has no sample, for 0 would be wrong, and is counted by its state.
+Counters of the kernel are exported as counters: Prometheus computes the rates
+and detects resets. openEuler's rates are gauges. A figure without a number has
+no sample, since 0 would be wrong, and is counted by its state.
 
-A sum over ``kind="control"`` is all that a node is used: the figure of a
-control group has in it those of its monitoring groups. A sum over a guest's
-samples is the guest's: its monitoring groups inside its own control groups
-are left out. What a shared group holds has a sample for each of its guests.
+The sum over ``kind="control"`` is the total use of a node, since a control
+group includes its monitoring groups. The sum over the samples of a guest is
+the use of the guest: monitoring groups inside its own control groups are left
+out. Limits of a shared group have a sample for each guest of the group.
 """
 
 import collections
@@ -44,7 +44,8 @@ from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import naming
 from ghsched_placement import cpulist
 
-#: Seconds in which a host is read; Prometheus waits for 10 by default.
+#: Seconds within which the host has to be read; the default scrape_timeout of
+#: Prometheus is 10.
 TIMEOUT = 9.0
 
 _GUEST = ('guest_uuid', 'guest_name')
@@ -55,11 +56,11 @@ _ASKED = ('node', *_GUEST)
 
 @dataclass(frozen=True)
 class Described:
-    """What is the same of a metric in every scrape.
+    """Name, help and labels of a metric.
 
-    :param name: without the ``_total`` that a counter gets when it is sent.
-    :param text: Prometheus shows it.
-    :param details: of the manual alone.
+    :param name: name without the ``_total`` suffix of counters.
+    :param text: help text, shown by Prometheus.
+    :param details: more text for the manual.
     """
 
     name: str
@@ -70,11 +71,12 @@ class Described:
 
     @property
     def sent(self) -> str:
-        """The name that Prometheus gets."""
+        """Name of the metric as it is exported, with the suffix of counters.
+        """
         return self.name + '_total' if self.counter else self.name
 
 
-#: All metrics, as the manual shows them.
+#: All metrics, in the order of the manual.
 METRICS = (
     Described(
         'ghsched_memory_bytes',
@@ -148,7 +150,7 @@ METRICS = (
 )
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
-#: The states that a figure can have when it is read.
+#: States of a figure that has no number.
 _NO_NUMBER = tuple(state for state in rates.State
                    if state not in (rates.State.OK, rates.State.FIRST))
 
@@ -156,25 +158,26 @@ Owned = list[tuple[view.Group, view.Guest | None]]
 
 
 class Collector(registry.Collector):
-    """Reads the host at each scrape, once for all that come meanwhile.
+    """Prometheus collector that reads the host once for concurrent scrapes.
 
-    :param source: of the figures.
+    :param source: source of the figures.
     """
 
     def __init__(self, source: top_source.Source) -> None:
         self._source = source
         self._errors = {'resctrl': 0, 'libvirt': 0}
-        # Scrapes come in threads of their own.
+        # Each scrape runs in a thread of its own.
         self._collected = shared_work.SharedWork(self._collect, TIMEOUT)
 
     def describe(self) -> list[core.Metric]:
-        """Nothing: registering must not read the host."""
+        """Return no metrics, so that registration does not read the host."""
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return all metrics; without those that cannot be read.
+        """Return all metrics of the host; those that cannot be read are left
+        out.
 
-        :raises NoAnswer: when the host is not read in time.
+        :raises NoAnswer: if the host is not read in time.
         """
         return self._collected.result()
 
@@ -185,7 +188,7 @@ class Collector(registry.Collector):
             *found,
             _single('ghsched_scrape_duration_seconds',
                     time.monotonic() - begin),
-            family('ghsched_scrape_errors', [
+            make_metric('ghsched_scrape_errors', [
                 ((what,), count) for what, count in self._errors.items()])]
 
     def _host_metrics(self) -> Iterator[core.Metric]:
@@ -204,31 +207,34 @@ class Collector(registry.Collector):
             yield _single('ghsched_libvirt_up', not problem)
         yield _vfio(self._source.vfio_interrupts(), guests)
         if found is not None:
-            yield from _all(found, guests)
-        yield from load_metrics.of(self._source.load(
-            guests, view.snapshot(usage, guests) if usage else None), guests)
+            yield from _resctrl_metrics(found, guests)
+        yield from load_metrics.to_metrics(self._source.load(
+            guests, view.make_snapshot(usage, guests) if usage else None),
+            guests)
 
 
-def _all(found: reader.Round,
-         guests: Sequence[view.Guest]) -> Iterator[core.Metric]:
-    find = view.owners(guests)
-    owned = [(group, find.of(group) if group.name else None)
+def _resctrl_metrics(found: reader.Round,
+                     guests: Sequence[view.Guest]) -> Iterator[core.Metric]:
+    find = view.index_owners(guests)
+    owned = [(group, find.find_guest(group) if group.name else None)
              for group in found.groups]
-    yield family('ghsched_host_info', [
+    yield make_metric('ghsched_host_info', [
         ((found.host.title, found.host.monitor.unit), 1)])
-    yield family('ghsched_node_capacity_bytes_per_second', [
+    yield make_metric('ghsched_node_capacity_bytes_per_second', [
         ((str(node),), rate)
         for node, rate in sorted(found.host.capacity.items())])
-    yield from _figures(found, _measured(owned))
-    yield _occupancy(found, _measured(owned))
+    yield from _figures(found, _without_nested(owned))
+    yield _occupancy(found, _without_nested(owned))
     sharers = _sharers(owned, guests)
-    yield from _held(found.host, owned, sharers)
-    yield from _asked(guests)
-    yield from _not_protected(owned, sharers, guests)
+    yield from _effective_limits(found.host, owned, sharers)
+    yield from _requested_limits(guests)
+    yield from _unprotected_guests(owned, sharers, guests)
 
 
-def _measured(owned: Owned) -> Owned:
-    """Without the monitoring groups inside a group of the same guest."""
+def _without_nested(owned: Owned) -> Owned:
+    """Return the groups without monitoring groups inside a group of the same
+    guest.
+    """
     of = {group.name: guest for group, guest in owned if group.control}
     return [(group, guest) for group, guest in owned
             if group.control or guest is None
@@ -251,10 +257,10 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
             else:
                 unread[reading.state] += 1
     if found.host.monitor.unit == 'rate_mb':
-        yield family('ghsched_memory_bytes_per_second', samples)
+        yield make_metric('ghsched_memory_bytes_per_second', samples)
     else:
-        yield family('ghsched_memory_bytes', samples)
-    yield family('ghsched_unread_figures', [
+        yield make_metric('ghsched_memory_bytes', samples)
+    yield make_metric('ghsched_unread_figures', [
         ((state.word,), unread[state]) for state in _NO_NUMBER])
 
 
@@ -269,12 +275,12 @@ def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
                 (name or '/', 'control' if group.control else 'monitor',
                  cache.domain, cpulist.render(cache.nodes),
                  *_labels(guest)), reading.value))
-    return family('ghsched_cache_occupancy_bytes', samples)
+    return make_metric('ghsched_cache_occupancy_bytes', samples)
 
 
 def _sharers(owned: Owned, guests: Iterable[view.Guest]
              ) -> dict[str, list[view.Guest]]:
-    """Guests by the control group that they have together."""
+    """Return the guests of each shared control group, by name of the group."""
     groups: dict[view.Guest, list[view.Group]] = {
         guest: [] for guest in guests}
     for group, guest in owned:
@@ -290,13 +296,13 @@ def _sharers(owned: Owned, guests: Iterable[view.Guest]
     return found
 
 
-def _held(host: topology.Host, owned: Owned,
-          sharers: Mapping[str, Sequence[view.Guest | None]]
-          ) -> Iterator[core.Metric]:
-    """What the control groups of guests hold, whether shared or not.
+def _effective_limits(host: topology.Host, owned: Owned,
+                      sharers: Mapping[str, Sequence[view.Guest | None]]
+                      ) -> Iterator[core.Metric]:
+    """Yield the metrics of limits in force, by control group and NUMA node.
 
-    :param sharers: guests by the control group that they have together; one
-        of which nobody is known has a sample of no guest.
+    :param sharers: guests by name of their shared control group; a shared
+        group without known guests has one sample without a guest.
     """
     rows = []
     for group, guest in owned:
@@ -314,36 +320,41 @@ def _held(host: topology.Host, owned: Owned,
             ('min_percent', [held.minimum for _labels_, held in rows]),
             ('max_percent', [held.maximum for _labels_, held in rows]),
             ('max_bytes_per_second', [held.rate for _labels_, held in rows])):
-        yield family(f'ghsched_effective_{name}', [
+        yield make_metric(f'ghsched_effective_{name}', [
             (labels, value) for (labels, _held_), value
             in zip(rows, values, strict=True) if value is not None])
 
 
-def _asked(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
-    """What flavors ask for."""
+def _requested_limits(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    """Yield the metrics of limits that flavors request, by guest and NUMA
+    node.
+    """
     rows = [((str(node), *_labels(guest)), asked)
             for guest in guests if guest.policy is not None
             for node, asked in zip(guest.policy.host_nodes,
                                    guest.policy.policy.nodes, strict=False)]
-    yield family('ghsched_asked_min_percent', [
+    yield make_metric('ghsched_asked_min_percent', [
         (labels, asked.minimum) for labels, asked in rows])
-    yield family('ghsched_asked_max_percent', [
+    yield make_metric('ghsched_asked_max_percent', [
         (labels, asked.maximum) for labels, asked in rows])
 
 
-def _not_protected(owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
-                   guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
-    """Guests whose policy needs a control group, and who have none."""
+def _unprotected_guests(owned: Owned,
+                        sharers: Mapping[str, Sequence[view.Guest]],
+                        guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    """Yield the metric of guests whose policy needs a control group but has
+    none.
+    """
     inside = {guest for group, guest in owned if group.control}
     inside |= {guest for together in sharers.values() for guest in together}
-    yield family('ghsched_guest_not_protected', [
+    yield make_metric('ghsched_guest_not_protected', [
         (_labels(guest), guest not in inside) for guest in guests
         if guest.policy is not None and guest.policy.policy.controlled])
 
 
 def _vfio(handled: Mapping[str, int],
           guests: Iterable[view.Guest]) -> core.Metric:
-    return family('ghsched_guest_vfio_interrupts', [
+    return make_metric('ghsched_guest_vfio_interrupts', [
         ((device, *_labels(guest)), handled[device])
         for guest in guests for device in guest.devices
         if device in handled])
@@ -354,12 +365,13 @@ def _labels(guest: view.Guest | None) -> tuple[str, str]:
 
 
 def _single(name: str, value: float) -> core.Metric:
-    return family(name, [((), value)])
+    return make_metric(name, [((), value)])
 
 
-def family(name: str, samples: Iterable[tuple[Sequence[str], float]]
-           ) -> core.Metric:
-    """A metric of :data:`METRICS` with its samples of this scrape."""
+def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
+                ) -> core.Metric:
+    """Return the metric of :data:`METRICS` with this name and these samples.
+    """
     described = _BY_NAME[name]
     kind = (core.CounterMetricFamily if described.counter
             else core.GaugeMetricFamily)
@@ -372,6 +384,8 @@ def family(name: str, samples: Iterable[tuple[Sequence[str], float]]
 
 
 def _text(label: str) -> str:
-    """A label that can be sent, whatever the name of a directory has in it.
+    """Return a label that is valid UTF-8; other bytes are escaped.
+
+    Names of directories may contain any byte.
     """
     return label.encode(errors='backslashreplace').decode()

@@ -11,18 +11,18 @@
 # under the License.
 
 
-"""What a monitor file says, and the bandwidth that follows (pure).
+"""Parser of resctrl monitor files, and the bandwidth computed from them
+(pure).
 
-Two kinds of figures have the same file name. A counter grows by the bytes
-that went through, and the reader makes a rate of two readings and its own
-clock. openEuler's kernels give the rate itself, in MB/s at this moment
-(Documentation/arch/arm64/mpam.md of OLK-6.6).
+Two kinds of figures share a file name. A counter is the number of bytes
+transferred; its rate needs two readings and the reader's clock. openEuler's
+kernels report the current rate in MB/s (Documentation/arch/arm64/mpam.md of
+OLK-6.6).
 
-In place of a figure the kernel writes a word
+In place of a figure the kernel may write a word
 (Documentation/filesystems/resctrl.rst, fs/resctrl/ctrlmondata.c):
-``Unavailable`` where the hardware does not count the group now,
-``Unassigned`` where no counter is assigned to it, and ``Error``. None of
-them is 0.
+``Unavailable`` if the hardware does not count the group now, ``Unassigned`` if
+no counter is assigned to the group, and ``Error``. None of them means 0.
 """
 
 from collections.abc import Hashable
@@ -37,34 +37,34 @@ from typing import TypeVar
 Unit = Literal['rate_mb', 'counter_bytes']
 _Key = TypeVar('_Key', bound=Hashable)
 
-#: Bytes of the MB of openEuler's monitors.
+#: Bytes per MB in openEuler's monitor files.
 MB = 10 ** 6
 
-#: Counters are 64 bits wide in the kernel, whatever the hardware has.
+#: The kernel extends hardware counters to 64 bits.
 WRAP = 2 ** 64
 
-#: No host NUMA node moves more bytes per second; a counter that says so has
-#: begun again.
+#: Upper limit of a plausible rate of a host NUMA node in bytes per second; a
+#: higher one means that the counter was reset.
 LIMIT = 10 ** 13
 
 _NUMBER = re.compile(rb'[0-9]{1,20}')
 
 
 class State(enum.IntEnum):
-    """What became of a figure; the worst of several is the highest."""
+    """State of a figure; the worst state of several is the highest."""
 
     OK = 0
-    #: A counter was read once, or began again: there is no rate yet.
+    #: Only one reading of the counter since its start or reset: no rate yet.
     FIRST = 1
     UNASSIGNED = 2
     UNAVAILABLE = 3
-    #: The file, or the group, is not there (any more).
+    #: The file or the group does not exist.
     MISSING = 4
     ERROR = 5
 
     @property
     def word(self) -> str:
-        """As it is shown."""
+        """Name of the state in output and labels."""
         return self.name.lower()
 
 
@@ -73,11 +73,11 @@ _WORDS = {b'Unavailable': State.UNAVAILABLE, b'Unassigned': State.UNASSIGNED,
 
 
 class Reading(NamedTuple):
-    """A monitor file at one moment.
+    """Content of a monitor file at one moment.
 
-    :param state: OK with a value, else why there is none.
-    :param value: the number in the file.
-    :param when: seconds of a clock that never goes back.
+    :param state: OK with a value, else the reason why the value is missing.
+    :param value: number in the file.
+    :param when: seconds of a monotonic clock.
     """
 
     state: State
@@ -86,11 +86,11 @@ class Reading(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A bandwidth.
+    """Bandwidth with its state.
 
-    :param state: OK when all of it is known.
-    :param rate: bytes per second; of a sum, what is known of it. None when
-        nothing is.
+    :param state: OK if the rate is complete.
+    :param rate: bytes per second; a sum of the known parts, None if no part is
+        known.
     """
 
     state: State
@@ -101,10 +101,11 @@ NOTHING = Figure(State.MISSING, None)
 ZERO = Figure(State.OK, 0.0)
 
 
-def parse(text: bytes, when: float) -> Reading:
-    """What a monitor file says; never raises.
+def parse_reading(text: bytes, when: float) -> Reading:
+    """Return the reading from the content of a monitor file; never raise.
 
-    :param text: the whole file.
+    :param text: complete content of the file.
+    :param when: time of the reading in seconds.
     """
     text = text.strip()
     if _NUMBER.fullmatch(text):
@@ -114,11 +115,13 @@ def parse(text: bytes, when: float) -> Reading:
     return Reading(_WORDS.get(text, State.ERROR), 0, when)
 
 
-def figures(before: Mapping[_Key, Reading], now: Mapping[_Key, Reading],
-            unit: Unit) -> dict[_Key, Figure]:
-    """The bandwidth behind each reading.
+def compute_bandwidths(before: Mapping[_Key, Reading],
+                       now: Mapping[_Key, Reading],
+                       unit: Unit) -> dict[_Key, Figure]:
+    """Return the bandwidth of each current reading.
 
-    :param before: the readings of the time before; only counters need them.
+    :param before: previous readings; needed for counters only.
+    :param unit: unit of the monitor files: rate or counter.
     """
     if unit == 'rate_mb':
         return {key: _of_rate(reading) for key, reading in now.items()}
@@ -135,7 +138,7 @@ def _of_rate(reading: Reading) -> Figure:
 def _of_counter(before: Reading | None, now: Reading) -> Figure:
     if now.state is not State.OK:
         return Figure(now.state, None)
-    # After a word the counter may have begun again, without being lower.
+    # After a word the counter may have been reset without being lower.
     if before is None or before.state is not State.OK:
         return _FIRST
     elapsed = now.when - before.when
@@ -151,10 +154,10 @@ def _of_counter(before: Reading | None, now: Reading) -> Figure:
 _FIRST = Figure(State.FIRST, None)
 
 
-def total(parts: Iterable[Figure]) -> Figure:
-    """The sum of some bandwidths; NOTHING of none.
+def sum_figures(parts: Iterable[Figure]) -> Figure:
+    """Return the sum of bandwidth figures; NOTHING if there are none.
 
-    Where a part is not known, the sum is of the others, and its state tells.
+    Unknown figures are left out of the sum, and its state is the worst one.
     """
     known = list(parts)
     if len(known) == 1:     # as a rule
@@ -168,12 +171,13 @@ def total(parts: Iterable[Figure]) -> Figure:
     return NOTHING if state is None else Figure(state, rate)
 
 
-def without(whole: Figure, parts: Iterable[Figure]) -> Figure:
-    """What is left of a bandwidth; never below 0.
+def subtract_parts(whole: Figure, parts: Iterable[Figure]) -> Figure:
+    """Return a bandwidth minus some of its parts; at least 0.
 
-    The parts are read a moment later than the whole, and can be more.
+    The parts are read a moment later than the whole, so that their sum may be
+    larger.
     """
     if whole.rate is None:
         return whole
-    taken = total(parts).rate or 0.0
+    taken = sum_figures(parts).rate or 0.0
     return Figure(whole.state, max(0.0, whole.rate - taken))

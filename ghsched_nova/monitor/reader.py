@@ -11,13 +11,14 @@
 # under the License.
 
 
-"""Reading the monitors of all groups, without a write.
+"""Reader of the resctrl monitor files of all groups.
 
-One round opens each figure once, in the order of the groups. A group that
-goes away meanwhile is left out, and a figure that cannot be read is told
-apart from 0. Nothing is locked: libvirt and nova-compute go on; but while one
-of them has the lock no round begins, so that the kernel's words on a refused
-write are there for the writer, see :func:`fs.wait_for_writer`.
+One round reads each file once, group by group. A group that is removed
+meanwhile is left out; a figure that cannot be read has a state other than OK,
+never the value 0. No lock is taken, so libvirt and nova-compute are not
+delayed. A round waits while one of them holds the resctrl lock, so that the
+kernel's error text of a refused write (info/last_cmd_status) reaches the
+writer, see :func:`fs.wait_for_writer`.
 """
 
 from collections.abc import Callable
@@ -38,29 +39,30 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 
-#: No figure and no word in place of one is longer.
+#: Maximum length in bytes of a figure, or of the word in its place.
 _LONGEST = 64
 _SCHEMATA_LONGEST = 65536
-#: Seconds after which the facts of the host are read again: one mount can be
-#: followed by another of the same numbers.
+#: Seconds after which the facts of the host are read again: a new mount can
+#: have the device and inode numbers of an earlier one.
 FRESH = 60.0
 
 Clock = Callable[[], float]
-#: A group, told apart from an earlier one of its name, and a domain.
+#: Name and inode number of a group (an earlier group of the same name had
+#: another number), and a domain.
 Key = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
 class Round:
-    """All figures at one time.
+    """Readings of all groups at one time.
 
-    :param host: what they were read with.
-    :param places: the domains.
-    :param groups: the root group first; a monitoring group after the control
-        group that it is in.
-    :param readings: by group and domain.
-    :param occupancy: bytes in an L3 cache, by group and cache; empty where
-        they are not wanted, or not told.
+    :param host: facts of the host with which they were read.
+    :param places: domains that were read.
+    :param groups: root group first; a monitoring group follows its control
+        group.
+    :param readings: readings by group and domain.
+    :param occupancy: bytes in an L3 cache by group and cache; empty if not
+        requested or not reported by the kernel.
     """
 
     host: topology.Host
@@ -72,25 +74,25 @@ class Round:
 
 
 class Reader:
-    """Reads rounds, and computes bandwidths from two of them.
+    """Reads rounds and computes bandwidths from two of them.
 
-    Safe for threads: one round is read at a time.
+    Safe for use from several threads: rounds are read one at a time.
 
-    :param resctrl: where resctrl is mounted.
-    :param sysfs: where sysfs is mounted.
-    :param told: MB/s that host NUMA nodes can deliver, see
+    :param resctrl: mount point of resctrl.
+    :param sysfs: mount point of sysfs.
+    :param configured: MB/s that host NUMA nodes can deliver, see
         topology.read_host.
-    :param clock: seconds; must never go back.
-    :param occupancy: whether to read how much of the caches groups fill.
+    :param clock: monotonic clock in seconds.
+    :param occupancy: whether to read the L3 cache occupancy of groups, too.
     """
 
     def __init__(self, resctrl: Path, sysfs: Path,
-                 told: Mapping[int, int] | None = None,
+                 configured: Mapping[int, int] | None = None,
                  clock: Clock = time.monotonic, *,
                  occupancy: bool = False) -> None:
         self._resctrl = resctrl
         self._sysfs = sysfs
-        self._told = told or {}
+        self._configured = configured or {}
         self._clock = clock
         self._occupancy = occupancy
         self._lock = threading.RLock()
@@ -101,11 +103,12 @@ class Reader:
 
     @property
     def last(self) -> Round | None:
-        """What :meth:`usage` has read."""
+        """Last round that :meth:`usage` read; None before the first."""
         return self._last
 
     def host(self) -> topology.Host:
-        """Return the facts of the host, which a new mount may change.
+        """Return the facts of the host, read again after a new mount of
+        resctrl.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -116,7 +119,8 @@ class Reader:
                     and now - self._looked < FRESH):
                 return self._host
             before, self._host = self._host, None
-            host = topology.read_host(self._resctrl, self._sysfs, self._told)
+            host = topology.read_host(
+                self._resctrl, self._sysfs, self._configured)
             if (before is None or mount != self._mount
                     or before.monitor != host.monitor):
                 self._last = None
@@ -124,27 +128,27 @@ class Reader:
             return host
 
     def read(self) -> Round:
-        """One round.
+        """Return the readings of all groups, from one pass over their files.
 
-        :raises MonitorUnavailable: when the host reports no bandwidth (any
+        :raises MonitorUnavailable: if the host reports no bandwidth (any
             more).
         """
         host = self.host()
         fs.wait_for_writer(self._resctrl)
-        places = topology.places(self._resctrl, host)
-        caches = (topology.places(self._resctrl, host, host.occupancy)
+        places = topology.find_places(self._resctrl, host)
+        caches = (topology.find_places(self._resctrl, host, host.occupancy)
                   if self._occupancy and host.occupancy else ())
         occupancy: dict[tuple[str, int, topology.Place], rates.Reading] = {}
         groups = []
         readings: dict[Key, rates.Reading] = {}
-        for group, path in _groups(str(self._resctrl)):
+        for group, path in _list_groups(str(self._resctrl)):
             found = {(group.name, group.number, place.domain):
                      _reading(f'{path}/{place.path}', self._clock)
                      for place in places}
             if group.name and found and all(
                     reading.state is rates.State.MISSING
                     for reading in found.values()):
-                continue        # it went away
+                continue        # the group was removed
             groups.append(group)
             readings |= found
             occupancy |= {(group.name, group.number, cache):
@@ -153,30 +157,32 @@ class Reader:
         return Round(host, places, tuple(groups), readings, occupancy)
 
     def usage(self) -> view.Usage:
-        """Return the bandwidths since the round before.
+        """Return the bandwidth of all groups since the previous round.
 
-        The first round has no rate of a counter; its state is FIRST.
+        After the first round, counters have no rate; their state is FIRST.
 
         :raises MonitorUnavailable: as :meth:`read`.
         """
         with self._lock:
             now = self.read()
             before, self._last = self._last, now
-        figures = rates.figures(before.readings if before else {},
-                                now.readings, now.host.monitor.unit)
-        cached = _cached(now.occupancy)
+        figures = rates.compute_bandwidths(before.readings if before else {},
+                                           now.readings, now.host.monitor.unit)
+        cached = _cache_bytes(now.occupancy)
         return view.Usage(
             now.host,
             tuple(view.GroupUsage(group,
-                                  _by_nodes(group, now.places, figures),
+                                  _sum_by_nodes(group, now.places, figures),
                                   cached.get((group.name, group.number), {}))
                   for group in now.groups))
 
 
-def _cached(occupancy: Mapping[tuple[str, int, topology.Place],
-                               rates.Reading],
-            ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
-    """Bytes by group and nodes, where all caches of the nodes are known."""
+def _cache_bytes(occupancy: Mapping[tuple[str, int, topology.Place],
+                                    rates.Reading],
+                 ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
+    """Return L3 cache bytes by group and NUMA nodes, if all caches of the
+    nodes are known.
+    """
     found: dict[tuple[str, int], dict[topology.Nodes, int]] = {}
     unknown = set()
     for (name, number, cache), reading in occupancy.items():
@@ -189,22 +195,24 @@ def _cached(occupancy: Mapping[tuple[str, int, topology.Place],
     return found
 
 
-def _by_nodes(group: view.Group, places: Sequence[topology.Place],
-              figures: Mapping[Key, rates.Figure],
-              ) -> dict[topology.Nodes, rates.Figure]:
-    """The figures of a group, summed over the domains of each node."""
+def _sum_by_nodes(group: view.Group, places: Sequence[topology.Place],
+                  figures: Mapping[Key, rates.Figure],
+                  ) -> dict[topology.Nodes, rates.Figure]:
+    """Return the bandwidth of a group by NUMA nodes, summed over their
+    domains.
+    """
     found: dict[topology.Nodes, list[rates.Figure]] = {}
     for place in places:
         figure = figures.get((group.name, group.number, place.domain))
         found.setdefault(place.nodes, []).append(figure or rates.NOTHING)
-    return {nodes: rates.total(parts) for nodes, parts in found.items()}
+    return {nodes: rates.sum_figures(parts) for nodes, parts in found.items()}
 
 
 # -- files --------------------------------------------------------------------
 
 
-def _groups(root: str) -> list[tuple[view.Group, str]]:
-    """All groups with their directories."""
+def _list_groups(root: str) -> list[tuple[view.Group, str]]:
+    """Return all groups with their directories."""
     found = _with_monitors(view.Group('', 0, True, '', _lines(root)), root)
     for name, number in _directories(root):
         if name not in naming.NOT_GROUPS:
@@ -236,14 +244,16 @@ def _directories(path: str) -> list[tuple[str, int]]:
 
 def _lines(path: str) -> schemata.Schemata | None:
     try:
-        return _schemata(_content(f'{path}/schemata', _SCHEMATA_LONGEST))
+        return _parse_schemata(_content(f'{path}/schemata', _SCHEMATA_LONGEST))
     except (OSError, schemata.SchemataError):
         return None
 
 
 @functools.lru_cache(maxsize=1024)
-def _schemata(text: bytes) -> schemata.Schemata:
-    """Groups rarely change, and many have the same lines."""
+def _parse_schemata(text: bytes) -> schemata.Schemata:
+    """Return the parsed schemata; cached, since many groups have the same
+    lines.
+    """
     return schemata.read(text.decode(errors='replace'))
 
 
@@ -254,11 +264,11 @@ def _reading(path: str, clock: Clock) -> rates.Reading:
         return rates.Reading(rates.State.MISSING, 0, clock())
     except OSError:
         return rates.Reading(rates.State.ERROR, 0, clock())
-    return rates.parse(text, clock())
+    return rates.parse_reading(text, clock())
 
 
 def _content(path: str, longest: int) -> bytes:
-    # Path.read_bytes() costs several times as much.
+    # Path.read_bytes() takes several times as long.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(handle, longest)
@@ -271,5 +281,5 @@ def _identity(path: Path) -> tuple[int, ...]:
         found = os.stat(path)
     except OSError:
         return ()
-    # Not its times: they are those of the inode in memory.
+    # The times are left out: they change whenever the inode is loaded again.
     return found.st_dev, found.st_ino

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-compute has repaired, for Prometheus.
+"""Number of repairs of nova-compute as a Prometheus counter.
 
-nova-compute repairs with its reports, and counts in a file that outlives it,
-so that the counter does not begin again.
+nova-compute adds its repairs to a file, so that the counter survives a
+restart.
 """
 
 from collections.abc import Iterator
@@ -26,19 +26,19 @@ from prometheus_client import registry
 
 from ghsched_nova.monitor import metrics
 
-#: In nova's state_path.
+#: Name of the file in nova's state_path.
 FILE = 'ghsched-repairs.json'
 VERSION = 1
 
 
-def write(counts: Mapping[str, int]) -> str:
-    """The file: repairs by kind, ``write line`` for example."""
+def to_json(counts: Mapping[str, int]) -> str:
+    """Return the JSON text of the file from the number of repairs by kind."""
     return json.dumps({'version': VERSION, 'repairs': dict(counts)},
                       sort_keys=True)
 
 
-def read(text: str) -> dict[str, int]:
-    """The reverse of :func:`write`; empty where that makes no sense."""
+def from_json(text: str) -> dict[str, int]:
+    """Return the number of repairs by kind; empty if the text is malformed."""
     try:
         found = json.loads(text)
         if found['version'] != VERSION:
@@ -51,16 +51,19 @@ def read(text: str) -> dict[str, int]:
 
 
 class Collector(registry.Collector):
-    """Reads the file at each scrape; without one there are no samples."""
+    """Prometheus collector of repairs, read from a file at each scrape.
+
+    Without the file there are no samples.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """One counter."""
+        """Yield the counter of repairs, with a sample per kind."""
         try:
-            counts = read(self._path.read_text())
+            counts = from_json(self._path.read_text())
         except (OSError, UnicodeDecodeError):
             counts = {}
-        yield metrics.family('ghsched_repairs', [
+        yield metrics.make_metric('ghsched_repairs', [
             ((kind,), count) for kind, count in sorted(counts.items())])

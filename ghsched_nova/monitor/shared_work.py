@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Work whose result several callers wait for, each for a bounded time."""
+"""A function call that several threads share, each waiting for a limited time.
+"""
 
 from collections.abc import Callable
 from concurrent import futures
@@ -24,14 +25,18 @@ _Result = TypeVar('_Result')
 
 
 class NoAnswer(Exception):  # noqa: N818
-    """Work that has not ended in time; it goes on."""
+    """The work has not finished within the time-out; it keeps running."""
 
 
 class SharedWork(Generic[_Result]):
-    """Runs a function in one thread at a time, whoever asks for its result.
+    """Runs a function in a thread of its own and shares the result of each
+    run.
+
+    A caller that arrives while the function runs waits for that run.
 
     :param work: the function.
-    :param timeout: seconds after its begin until which callers wait.
+    :param timeout: seconds after the start of a run until callers stop
+        waiting.
     """
 
     def __init__(self, work: Callable[[], _Result], timeout: float) -> None:
@@ -42,10 +47,11 @@ class SharedWork(Generic[_Result]):
         self._begun = 0.0
 
     def result(self) -> _Result:
-        """Return the result of the work that runs, or that is begun now.
+        """Return the result of the current run; start one if none is in
+        progress.
 
-        :raises NoAnswer: when it does not end in time.
-        :raises Exception: of any kind, that the work raises.
+        :raises NoAnswer: if the run does not finish in time.
+        :raises Exception: any exception of the function.
         """
         with self._guard:
             if self._running is None:

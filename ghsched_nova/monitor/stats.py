@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""The use of bandwidth as a compute host reports it to the scheduler (pure).
+"""Bandwidth report of a compute host in the stats of its compute node (pure).
 
-Nova keeps a text for each key in the stats of a compute node. Ours is JSON:
-when it was measured, and for each host NUMA node what was used and what the
-node can deliver, in bytes per second, or null. ``parts`` names the nodes of
-which not all that is used is known.
+Nova stores a text for each key of the stats. The text is JSON: time of the
+measurement and, by host NUMA node, used bandwidth and capacity in bytes per
+second, or null. ``parts`` lists the nodes whose use is known in part only.
 """
 
 from collections.abc import Mapping
@@ -37,30 +36,33 @@ KEY = 'ghsched_bandwidth'
 
 @dataclass(frozen=True)
 class Measured:
-    """What a host has reported.
+    """Bandwidth report of a host, as the scheduler reads it.
 
-    :param age: seconds since then; less than 0 where its clock is ahead.
-    :param share: how much of what a host NUMA node can deliver was used,
-        from 0 on; only nodes of which both are known.
-    :param parts: nodes of which that is not all, but the sum of what could
-        be measured.
+    :param age: seconds since the measurement; negative if the host's clock is
+        ahead.
+    :param share: used share of the capacity by host NUMA node, from 0 on; only
+        nodes whose use and capacity are known.
+    :param parts: nodes whose use was measured in part only, so that the true
+        share may be higher.
     """
 
     age: float
     share: Mapping[int, float]
     parts: frozenset[int] = frozenset()
 
-    def known(self, enough: float) -> dict[int, float]:
-        """The shares that can be relied on.
+    def reliable_shares(self, enough: float) -> dict[int, float]:
+        """Return the shares that are reliable, by host NUMA node.
 
-        :param enough: a part counts from here on, because all is no less.
+        :param enough: a share measured in part counts only from this value on,
+            because the true share is at least that high.
         """
         return {node: share for node, share in self.share.items()
                 if node not in self.parts or share >= enough}
 
 
-def write(snapshot: 'view.Snapshot', now: float) -> dict[str, str]:
-    """The stats to report; none as long as nothing is known.
+def to_stats(snapshot: 'view.Snapshot', now: float) -> dict[str, str]:
+    """Return the stats with the bandwidth report; empty if nothing was
+    measured.
 
     :param now: seconds since 1970.
     """
@@ -77,8 +79,9 @@ def write(snapshot: 'view.Snapshot', now: float) -> dict[str, str]:
                              **({'parts': parts} if parts else {})})}
 
 
-def read(stats: Mapping[str, str | None], now: float) -> Measured | None:
-    """What a host has reported; None where that makes no sense.
+def from_stats(stats: Mapping[str, str | None], now: float) -> Measured | None:
+    """Return the bandwidth report of a host; None if it is missing or
+    malformed.
 
     :param now: seconds since 1970.
     """

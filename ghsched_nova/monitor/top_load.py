@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Load and waiting in ``ghsched-top``; what is not known is ``-``."""
+"""Load columns of ``ghsched-top``; unknown values are shown as ``-``."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -25,13 +25,15 @@ NODE_TITLES = ('NODE', 'CPU %', 'WAIT %', 'MEM %', 'STALL %', 'REMOTE %',
 GUEST_TITLES = ('CPU %', 'WAIT %')
 
 
-def record(measured: load.Load | None) -> Any:
-    """What nova-compute would report, as it is printed with ``--json``."""
+def load_document(measured: load.Load | None) -> Any:
+    """Return the load of the host as JSON data, as nova-compute reports it."""
     return None if measured is None else json.loads(load.to_json(measured))
 
 
-def node_rows(measured: load.Load) -> list[list[str]]:
-    """A row for each node of the host, see :data:`NODE_TITLES`."""
+def format_node_rows(measured: load.Load) -> list[list[str]]:
+    """Return a table row per host NUMA node, with the columns
+    :data:`NODE_TITLES`.
+    """
     return [[str(node.node), *map(_percent, (
         node.cpu_load, node.cpu_wait, node.memory_load, node.memory_wait,
         node.remote, node.io_load)),
@@ -39,9 +41,11 @@ def node_rows(measured: load.Load) -> list[list[str]]:
         ' '.join(node.bottlenecks or ()) or '-'] for node in measured.nodes]
 
 
-def guest_words(measured: load.Load | None, uuid: str,
-                nodes: topology.Nodes) -> list[str]:
-    """Of what a guest has on some host nodes, see :data:`GUEST_TITLES`."""
+def format_guest_cells(measured: load.Load | None, uuid: str,
+                       nodes: topology.Nodes) -> list[str]:
+    """Return the load of a guest on some host NUMA nodes, see
+    :data:`GUEST_TITLES`.
+    """
     here = [one for one in (measured.guests if measured else ())
             if uuid and one.guest == uuid and one.host_node in nodes]
     return [_percent(_mean(here, [one.cpu_load for one in here])),
@@ -50,7 +54,7 @@ def guest_words(measured: load.Load | None, uuid: str,
 
 def _mean(here: Iterable[load.GuestNode],
           values: Sequence[float | None]) -> float | None:
-    """By vCPUs; nothing where a part of it is not known."""
+    """Return the mean weighted by vCPUs; None if a value is unknown."""
     found = [(one.vcpus or 0, value)
              for one, value in zip(here, values, strict=True)
              if value is not None]

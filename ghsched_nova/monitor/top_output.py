@@ -11,44 +11,43 @@
 # under the License.
 
 
-"""The two ways in which ``ghsched-top`` prints (pure).
+"""Text and JSON output of ``ghsched-top`` (pure).
 
 The keys of the JSON are stable: none is renamed or removed. A bandwidth is an
-object with ``bytes_per_second`` and ``state``. The number is null when
-nothing is known. The state is ``ok`` when all of it is known; else it is
-``first`` (a counter needs two readings), ``unassigned``, ``unavailable``,
-``missing`` or ``error``, and the number is that of the other parts.
+object with ``bytes_per_second`` (null if unknown) and ``state``. The state is
+``ok`` if the bandwidth is complete. Otherwise it is ``first`` (a counter needs
+two readings), ``unassigned``, ``unavailable``, ``missing`` or ``error``, and
+the number is the sum of the known parts.
 
 time
     Seconds since 1970.
 dialect, unit
     Kind of resctrl; ``counter_bytes`` or ``rate_mb`` as the kernel reports.
 problem
-    Why guests are known by their groups alone; null when libvirt answered.
+    Why guests are known only by their groups; null if libvirt answered.
 used
-    All of the host.
+    Bandwidth of the whole host.
 nodes
-    ``nodes`` (numbers of host NUMA nodes; several where the kernel has one
+    ``nodes`` (numbers of host NUMA nodes; several if the kernel reports one
     figure for them), ``used``, and its parts ``default`` (group), ``guests``
-    and ``others``; ``capacity`` in bytes per second, null when not known;
-    ``guaranteed``, percent that is promised to guests; ``short_chance``, with
-    ``--bursts``, how likely bursts of the node are short, 0 to 1 (null when
-    not known).
+    and ``others``; ``capacity`` in bytes per second, null if unknown;
+    ``guaranteed``, percent of the node promised to guests; ``short_chance``,
+    with ``--bursts``, probability that bursts do not get their bandwidth, 0 to
+    1 (null if unknown).
 guests
-    ``name`` (libvirt's), ``server`` (Nova's, null when not known), ``uuid``
-    and ``domain_id`` (null when not known), ``groups``,
-    ``problem``, ``used``, and ``nodes`` with ``nodes``, ``asked`` and
-    ``effective`` (null without a policy; both with ``min``, ``max``,
-    ``hardlimit`` and ``priority``, the second with ``bytes_per_second``, the
-    cap), ``used``, and ``cached_bytes``, what it fills of the L3 caches (null
-    when not known).
+    ``name`` (libvirt's), ``server`` (Nova's, null if unknown), ``uuid`` and
+    ``domain_id`` (null if unknown), ``groups``, ``problem``, ``used``, and
+    ``nodes`` with ``nodes``, ``asked`` and ``effective`` (null without a
+    policy; both with ``min``, ``max``, ``hardlimit`` and ``priority``, the
+    second also with ``bytes_per_second``, the cap), ``used``, and
+    ``cached_bytes``, bytes of the guest in the L3 caches (null if unknown).
 others
-    Groups of nobody's guest: ``group``, ``control``, and ``nodes`` with
+    Groups that belong to no guest: ``group``, ``control``, and ``nodes`` with
     ``nodes``, ``used`` and ``cached_bytes``.
 load
-    With ``--load``, load and waiting of NUMA nodes and guests as nova-compute
-    reports them; null without that, and until there are two measurements. A
-    figure that is not known is left out.
+    With ``--load``, load and wait time of NUMA nodes and guests as
+    nova-compute reports them; null without the option and before the second
+    measurement. Unknown figures are left out.
 """
 
 from collections.abc import Callable
@@ -79,9 +78,11 @@ Row = list[str]
 # -- JSON ---------------------------------------------------------------------
 
 
-def document(snapshot: view.Snapshot, when: float, problem: str = '',
-             measured: load.Load | None = None) -> dict[str, Any]:
-    """All that is known, as numbers and words."""
+def make_document(snapshot: view.Snapshot, when: float, problem: str = '',
+                  measured: load.Load | None = None) -> dict[str, Any]:
+    """Return the snapshot of a host as JSON data, with numbers in full
+    precision.
+    """
     return {
         'time': when, 'dialect': snapshot.title, 'unit': snapshot.unit,
         'problem': problem or None, 'used': _json_figure(snapshot.used),
@@ -92,7 +93,7 @@ def document(snapshot: view.Snapshot, when: float, problem: str = '',
             'guests': _json_figure(node.guests),
             'others': _json_figure(node.others),
             'capacity': node.capacity, 'guaranteed': node.guaranteed,
-            'short_chance': snapshot.short_of(node.nodes),
+            'short_chance': snapshot.short_chance(node.nodes),
         } for node in snapshot.nodes],
         'guests': [_json_guest(guest) for guest in snapshot.guests],
         'others': [{
@@ -101,14 +102,14 @@ def document(snapshot: view.Snapshot, when: float, problem: str = '',
                        'cached_bytes': one.cached.get(nodes)}
                       for nodes, figure in sorted(one.used.items())],
         } for one in snapshot.others],
-        'load': top_load.record(measured),
+        'load': top_load.load_document(measured),
     }
 
 
 def as_json(snapshot: view.Snapshot, when: float, problem: str = '',
             measured: load.Load | None = None) -> str:
-    """One line."""
-    return json.dumps(document(snapshot, when, problem, measured))
+    """Return the snapshot of a host as one line of JSON."""
+    return json.dumps(make_document(snapshot, when, problem, measured))
 
 
 def _json_figure(figure: rates.Figure) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _held_cap(usage: view.GuestUsage) -> float:
                if row.effective)
 
 
-#: By name of the order: what is compared, and whether the most comes first.
+#: Sort key and whether the order is descending, by name of the order.
 ORDERS: dict[str, tuple[Callable[[view.GuestUsage], Any], bool]] = {
     'used': (_used, True),
     'name': (lambda usage: usage.guest.title, False),
@@ -163,9 +164,11 @@ ORDERS: dict[str, tuple[Callable[[view.GuestUsage], Any], bool]] = {
 }
 
 
-def ordered(guests: Sequence[view.GuestUsage], order: str = 'used',
-            reverse: bool = False) -> list[view.GuestUsage]:
-    """Guests in an order; those that are equal by name."""
+def sort_guests(guests: Sequence[view.GuestUsage], order: str = 'used',
+                reverse: bool = False) -> list[view.GuestUsage]:
+    """Return the guests in an order; guests that compare equal are sorted by
+    name.
+    """
     key, most_first = ORDERS[order]
     by_name = sorted(guests, key=lambda usage: (usage.guest.title,
                                                 usage.guest.uuid))
@@ -176,23 +179,23 @@ def ordered(guests: Sequence[view.GuestUsage], order: str = 'used',
 
 _NODE_TITLES = ('NODE', 'USED MB/s', '%', 'DEFAULT', 'GUESTS', 'OTHERS',
                 'PROMISED %')
-#: Beside them where nova-compute has measured bursts.
+#: Title of one more column if nova-compute has measured bursts.
 _SHORT_TITLE = 'SHORT %'
-#: What is used comes first: a narrow terminal cuts off the end.
+#: Used bandwidth comes first, because a narrow terminal cuts off the end.
 _GUEST_TITLES = ('GUEST', 'NODE', 'USED MB/s', '%', 'MIN', 'EMIN', 'MAX',
                  'EMAX', 'CAP MB/s', 'HARD', 'EHARD', 'PRIO', 'EPRIO')
-#: Where bytes of the L3 caches are, and their title.
+#: Position and title of the column of L3 cache bytes.
 _CACHED = 4
 _CACHED_TITLE = 'L3 MB'
-#: Narrower than this the columns never are, so that they stay while rows are
+#: Minimum widths of the first columns, which keep them in place while rows are
 #: scrolled.
 _LEAST = (18, 4, 9, 5)
 
 
 class Line(NamedTuple):
-    """A line of a table.
+    """Line of a table.
 
-    :param alarm: whether a guest is held to less than it was promised.
+    :param alarm: whether a guest is limited to less than its policy promises.
     """
 
     text: str
@@ -200,7 +203,7 @@ class Line(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A row that is not text yet: of a guest, or of a group of others."""
+    """Data of a table row: a guest, or a group that belongs to no guest."""
 
     name: str
     nodes: topology.Nodes
@@ -213,11 +216,11 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """All that is to be shown, of which little may be made into text.
+    """Content of a frame; only the lines on the screen are formatted.
 
     :param head: lines above the rows of guests.
-    :param cached: whether there is a column for the L3 caches.
-    :param loaded: whether there are columns for CPUs and waiting.
+    :param cached: whether the table has a column for the L3 caches.
+    :param loaded: whether the table has columns for CPU load and wait time.
     """
 
     head: tuple[str, ...]
@@ -230,9 +233,10 @@ class Page:
         return len(self.head) + 1 + len(self.entries)
 
     def lines(self, first: int = 0, count: int | None = None) -> list[Line]:
-        """Some lines.
+        """Return some lines of the page as text.
 
-        :param count: None for all.
+        :param first: index of the first line.
+        :param count: number of lines; None for all.
         """
         above = len(self.head) + 1
         end = len(self) if count is None else first + count
@@ -247,40 +251,41 @@ class Page:
             columns[_CACHED:_CACHED] = top_load.GUEST_TITLES
             for row, entry in zip(cells, shown, strict=True):
                 row[_CACHED:_CACHED] = entry.load
-        titles, *rows = _grid(columns, cells, 2, _LEAST)
+        titles, *rows = _align_columns(columns, cells, 2, _LEAST)
         lines = [*map(Line, (*self.head, titles))][first:end]
         return lines + [Line(text, _is_below(entry.row)) for text, entry
                         in zip(rows, shown, strict=True)]
 
 
-def page(snapshot: view.Snapshot, when: str, problem: str = '',
-         order: str = 'used', reverse: bool = False,
-         match: str = '', loaded: bool = False,
-         measured: load.Load | None = None) -> Page:
-    """For people.
+def make_page(snapshot: view.Snapshot, when: str, problem: str = '',
+              order: str = 'used', reverse: bool = False,
+              match: str = '', loaded: bool = False,
+              measured: load.Load | None = None) -> Page:
+    """Return the page that shows a snapshot as tables.
 
-    :param when: the time, as it is shown.
-    :param match: only guests and groups in whose names it is.
-    :param loaded: whether load and waiting are shown.
-    :param measured: what is known of them.
+    :param when: time of the snapshot, as it is shown.
+    :param problem: cause why libvirt did not answer.
+    :param match: text that names of shown guests and groups contain.
+    :param loaded: whether load and wait time are shown.
+    :param measured: load and wait time; None if unknown.
     """
     lines = [f'ghsched-top {when}  {snapshot.title}, '
              f'{_UNITS[snapshot.unit]}; {len(snapshot.guests)} guests, '
              f'{len(snapshot.others)} other groups']
     if match:
-        lines.append(printable(f'only names with: {match}'))
+        lines.append(to_printable(f'only names with: {match}'))
     if problem:
-        lines.append(printable(f'without libvirt: {problem}'))
-    lines += [printable(f'{usage.guest.title}: {usage.guest.problem}')
+        lines.append(to_printable(f'without libvirt: {problem}'))
+    lines += [to_printable(f'{usage.guest.title}: {usage.guest.problem}')
               for usage in snapshot.guests if usage.guest.problem]
     lines += ['', *_node_lines(snapshot), '']
     if loaded and measured:
-        lines += [*_grid(top_load.NODE_TITLES, top_load.node_rows(measured),
-                         1), '']
+        lines += [*_align_columns(top_load.NODE_TITLES,
+                                  top_load.format_node_rows(measured), 1), '']
     guests = [usage for usage in snapshot.guests if _matches(usage, match)]
-    entries = [entry._replace(load=top_load.guest_words(
+    entries = [entry._replace(load=top_load.format_guest_cells(
         measured, usage.guest.uuid, entry.nodes))
-        for usage in ordered(guests, order, reverse)
+        for usage in sort_guests(guests, order, reverse)
         for entry in _guest_entries(usage)]
     entries += [_Entry(f'({one.group.name})', nodes, figure,
                        cached=one.cached.get(nodes))
@@ -298,9 +303,10 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
 
 
 def _is_below(row: view.GuestNode | None) -> bool:
-    """Whether a guest is held to less than it was promised.
+    """Return True if a guest is limited to less than its policy promises.
 
-    openEuler's 6.6 kernel may show two percent less than was written.
+    A difference of two percent is allowed: openEuler's 6.6 kernel may show
+    that much less than was written.
     """
     if row is None or row.asked is None or row.effective is None:
         return False
@@ -310,17 +316,19 @@ def _is_below(row: view.GuestNode | None) -> bool:
 
 
 def _node_lines(snapshot: view.Snapshot) -> list[str]:
-    """A line for each node; where there are several, also one for all."""
+    """Return a table line per NUMA node, and their sum if there are several.
+    """
     titles = list(_NODE_TITLES)
     rows = [_node_row(node) for node in snapshot.nodes]
     if len(rows) > 1:
         rows.append(_total_row(snapshot))
     if snapshot.short:
         titles.append(_SHORT_TITLE)
-        chances = [snapshot.short_of(node.nodes) for node in snapshot.nodes]
+        chances = [snapshot.short_chance(node.nodes)
+                   for node in snapshot.nodes]
         for row, chance in itertools.zip_longest(rows, chances):
             row.append('-' if chance is None else f'{100 * chance:.2g}')
-    return _grid(titles, rows, 1)
+    return _align_columns(titles, rows, 1)
 
 
 def _total_row(snapshot: view.Snapshot) -> Row:
@@ -329,7 +337,7 @@ def _total_row(snapshot: view.Snapshot) -> Row:
     return ['all', _figure(snapshot.used),
             _percent(snapshot.used, sum(capacities)
                      if len(capacities) == len(nodes) else None),
-            *(_figure(rates.total(parts)) for parts in (
+            *(_figure(rates.sum_figures(parts)) for parts in (
                 [node.default for node in nodes],
                 [node.guests for node in nodes],
                 [node.others for node in nodes])), '-']
@@ -343,8 +351,9 @@ def _node_row(node: view.NodeUsage) -> Row:
 
 
 def _guest_entries(usage: view.GuestUsage) -> list[_Entry]:
-    """A row for each node; of a guest without a policy, where it does
-    something or something holds it.
+    """Return the table rows of a guest, one per NUMA node.
+
+    For a guest without a policy, only nodes with traffic or limits.
     """
     if not usage.nodes:
         return [_Entry(usage.guest.title, (), rates.NOTHING,
@@ -370,7 +379,7 @@ def _row(entry: _Entry, capacity: dict[topology.Nodes, int | None]) -> Row:
     held = _effective(entry.row.effective if entry.row else None)
     minimum, maximum, hard, priority = asked
     held_minimum, held_maximum, cap, held_hard, held_priority = held
-    return [printable(entry.name), _nodes(entry.nodes) if entry.nodes or not
+    return [to_printable(entry.name), _nodes(entry.nodes) if entry.nodes or not
             entry.word else '-', entry.word or _figure(entry.figure),
             _percent(entry.figure, capacity.get(entry.nodes)),
             minimum, held_minimum, maximum, held_maximum, cap, hard,
@@ -402,7 +411,7 @@ def _nodes(nodes: topology.Nodes) -> str:
 
 
 def _figure(figure: rates.Figure) -> str:
-    """MB/s; ``+`` says that there is more that is not known."""
+    """Return a bandwidth in MB/s; ``+`` marks the sum of known parts only."""
     if figure.rate is None:
         return ('-' if figure.state is rates.State.MISSING
                 else figure.state.word)
@@ -420,19 +429,23 @@ def _percent(figure: rates.Figure, capacity: int | None) -> str:
     return f'{100 * figure.rate / capacity:.1f}'
 
 
-def printable(text: str) -> str:
-    """Without what a terminal would take for a command."""
+def to_printable(text: str) -> str:
+    """Return the text with ``?`` for each character that a terminal may
+    interpret.
+    """
     return ''.join(letter if letter.isprintable() else '?'
                    for letter in text)
 
 
-def width(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+def display_width(text: str) -> int:
+    """Return the number of terminal columns of a text."""
     return len(text) if text.isascii() else max(0, wcwidth.wcswidth(text))
 
 
-def clip(text: str, first: int, columns: int) -> str:
-    """Some columns of a text; a wide letter that is cut is left out."""
+def clip_columns(text: str, first: int, columns: int) -> str:
+    """Return a range of terminal columns of a text; a cut wide character is
+    left out.
+    """
     if text.isascii():
         return text[first:first + columns]
     found, place = [], 0
@@ -444,17 +457,19 @@ def clip(text: str, first: int, columns: int) -> str:
     return ''.join(found)
 
 
-def _grid(titles: Sequence[str], rows: Sequence[Row], left: int,
-          least: Sequence[int] = ()) -> list[str]:
-    """Columns; the first ones to the left, numbers to the right.
+def _align_columns(titles: Sequence[str], rows: Sequence[Row], left: int,
+                   least: Sequence[int] = ()) -> list[str]:
+    """Return the rows of a table as aligned text, titles first.
 
-    :param least: how wide the first columns are at least.
+    :param left: number of columns aligned to the left; the others to the
+        right.
+    :param least: minimum widths of the first columns.
     """
-    widths = [max(map(width, column)) for column
+    widths = [max(map(display_width, column)) for column
               in zip(titles, *rows, strict=True)]
     widths[:len(least)] = map(max, widths, least)
     return ['  '.join(
-        word + ' ' * (wide - width(word)) if place < left
-        else ' ' * (wide - width(word)) + word
+        word + ' ' * (wide - display_width(word)) if place < left
+        else ' ' * (wide - display_width(word)) + word
         for place, (word, wide) in enumerate(zip(row, widths, strict=True))
     ).rstrip() for row in (titles, *rows)]

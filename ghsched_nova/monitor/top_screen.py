@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ghsched-top shows on a terminal, and what its keys do (pure)."""
+"""Screen of ghsched-top and the actions of its keys (pure)."""
 
 from collections.abc import Sequence
 import re
@@ -21,8 +21,8 @@ from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import view
 from ghsched_placement import load
 
-#: Home, and what is left of a line and of the screen cleared behind the text:
-#: nothing is blank for a moment, so nothing flickers.
+#: Cursor home, and erase to the end of the line and of the screen: the screen
+#: is overwritten, not cleared, so that it does not flicker.
 _HOME, _END_OF_LINE, _END_OF_SCREEN = '\x1b[H', '\x1b[K', '\x1b[J'
 _RED, _PLAIN = '\x1b[31m', '\x1b[0m'
 
@@ -31,7 +31,7 @@ _ORDERS = {'u': 'used', 'n': 'name', 'd': 'node', 'i': 'min', 'a': 'max',
 _UP, _DOWN, _LEFT, _RIGHT = 'up', 'down', 'left', 'right'
 _PAGE_UP, _PAGE_DOWN, _TOP, _BOTTOM = 'page up', 'page down', 'top', 'bottom'
 _ESCAPE = '\x1b'
-#: As terminals send them (terminfo(5), xterm).
+#: Escape sequences of keys (terminfo(5), xterm).
 _SEQUENCES = {'[A': _UP, '[B': _DOWN, '[C': _RIGHT, '[D': _LEFT, 'OA': _UP,
               'OB': _DOWN, 'OC': _RIGHT, 'OD': _LEFT, '[5~': _PAGE_UP,
               '[6~': _PAGE_DOWN, '[H': _TOP, '[F': _BOTTOM, '[1~': _TOP,
@@ -39,9 +39,9 @@ _SEQUENCES = {'[A': _UP, '[B': _DOWN, '[C': _RIGHT, '[D': _LEFT, 'OA': _UP,
 _SEQUENCE = re.compile(r'\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])?|[^\x1b]', re.S)
 _MOVES = {'j': _DOWN, 'k': _UP, 'h': _LEFT, 'l': _RIGHT, ' ': _PAGE_DOWN,
           'g': _TOP, 'G': _BOTTOM}
-#: Columns of one step to the side.
+#: Columns by which one step scrolls to the side.
 _SIDE = 8
-#: The line of keys, from the longest; the first that fits is shown.
+#: Help line, longest first; the first one that fits is shown.
 HELPS = (
     'q quit  / filter  r reverse  arrows scroll  order: u used n name d node '
     'i min a max e effective',
@@ -52,13 +52,13 @@ HELPS = (
 
 
 class Top:
-    """What is shown, and how.
+    """State of ghsched-top: figures, order, filter and scroll position.
 
-    :param source: of the figures.
+    :param source: source of the figures.
     :param order: a key of top_output.ORDERS.
     :param as_json: whether a frame is a line of JSON.
-    :param match: only guests in whose names it is.
-    :param loaded: whether load and waiting are measured and shown.
+    :param match: text that names of shown guests contain.
+    :param loaded: whether load and wait time are measured and shown.
     """
 
     def __init__(self, source: top_source.Source, order: str = 'used',
@@ -78,9 +78,9 @@ class Top:
         self._when = 0.0
 
     def read(self) -> None:
-        """Take the figures of the next frame.
+        """Read the figures of the next frame.
 
-        :raises MonitorUnavailable: when the host reports no bandwidth.
+        :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         self._snapshot = self._source.snapshot()
         if self.loaded:
@@ -90,7 +90,7 @@ class Top:
         self._when = time.time()
 
     def text(self) -> str:
-        """The frame, without a newline at its end."""
+        """Return the frame as text, without a newline at its end."""
         if self._snapshot is None:
             return ''
         if self.as_json:
@@ -100,9 +100,9 @@ class Top:
 
     def screen(self, columns: int, lines: int, colour: bool = False,
                problem: str = '') -> str:
-        """A frame for a terminal, to be written at once.
+        """Return the terminal output of a frame.
 
-        :param problem: shown in place of the figures.
+        :param problem: message shown in place of the figures.
         """
         self._room = max(1, lines - 1)
         if problem or self._snapshot is None:
@@ -111,28 +111,28 @@ class Top:
             page = self._page()
             self.skip = max(0, min(self.skip, len(page) - self._room))
             rows = page.lines(self.skip, self._room)
-        rows = [line._replace(text=top_output.clip(
+        rows = [line._replace(text=top_output.clip_columns(
             line.text, self.shift, columns)) for line in rows[:lines - 1]]
         last = f'/{self._asking}'
         if self._asking is None:
             last = next((one for one in HELPS if len(one) <= columns),
                         HELPS[-1])
-        return screen([*rows, top_output.Line(
-            top_output.clip(last, 0, columns))], colour)
+        return render_screen([*rows, top_output.Line(
+            top_output.clip_columns(last, 0, columns))], colour)
 
     def _page(self) -> top_output.Page:
         if self._snapshot is None:
             raise ValueError('nothing has been read')
-        return top_output.page(
+        return top_output.make_page(
             self._snapshot,
             time.strftime('%H:%M:%S', time.localtime(self._when)),
             self._source.problem, self.order, self.reverse, self.match,
             self.loaded, self._load)
 
-    def key(self, key: str) -> bool:
-        """Do as a key says; False for the one that ends it."""
+    def handle_key(self, key: str) -> bool:
+        """Carry out the action of a key; return False if the key quits."""
         if self._asking is not None:
-            self._ask(key)
+            self._edit_filter(key)
             return True
         if key == '/':
             self._asking = ''
@@ -153,8 +153,8 @@ class Top:
         side = {_LEFT: -_SIDE, _RIGHT: _SIDE}.get(where, 0)
         self.shift = max(0, self.shift + side)
 
-    def _ask(self, key: str) -> None:
-        """A key while the text to look for is typed."""
+    def _edit_filter(self, key: str) -> None:
+        """Apply a key to the filter text that is being typed."""
         typed = self._asking or ''
         if key in ('\r', '\n'):
             self.match, self._asking, self.skip = typed, None, 0
@@ -166,8 +166,10 @@ class Top:
             self._asking = typed + key
 
 
-def keys(text: str) -> list[str]:
-    """What a terminal has sent, key by key; unknown ones are left out."""
+def parse_keys(text: str) -> list[str]:
+    """Return the keys in terminal input; unknown escape sequences are left
+    out.
+    """
     found = []
     for match in _SEQUENCE.finditer(text):
         if match[1] is None:
@@ -177,8 +179,9 @@ def keys(text: str) -> list[str]:
     return found
 
 
-def screen(lines: Sequence[top_output.Line], colour: bool = False) -> str:
-    """Lines that fit a terminal, as it is to be written."""
+def render_screen(lines: Sequence[top_output.Line],
+                  colour: bool = False) -> str:
+    """Return the terminal output that shows these lines."""
     return _HOME + '\n'.join(
         (f'{_RED}{line.text}{_PLAIN}' if colour and line.alarm
          else line.text) + _END_OF_LINE for line in lines) + _END_OF_SCREEN

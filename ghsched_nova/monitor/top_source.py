@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Where ``ghsched-top`` and ``ghsched-exporter`` get their figures."""
+"""Source of the figures of ``ghsched-top`` and ``ghsched-exporter``."""
 
 import argparse
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ from ghsched_placement import bottleneck
 from ghsched_placement import burst_record
 from ghsched_placement import load
 
-#: Seconds over which load is measured at least; several scrapers may come.
+#: Minimum seconds of a load measurement, since several scrapers may poll.
 LOAD_PERIOD = 1.0
 
 _BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
@@ -40,12 +40,12 @@ _BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
 
 @dataclass(frozen=True)
 class Source:
-    """The figures of this host.
+    """Reader of bandwidth, guests and load of this host.
 
-    :param libvirt: None where it is not to be asked.
-    :param meter: measures load and waiting; None where nobody does.
-    :param proc: where procfs is mounted.
-    :param bursts: the file with what nova-compute knows of them.
+    :param libvirt: reader of guests; None with ``--no-libvirt``.
+    :param meter: meter of load and wait time; None if not measured.
+    :param proc: mount point of procfs.
+    :param bursts: file with the burst statistics of nova-compute.
     """
 
     reader: reader.Reader
@@ -55,13 +55,14 @@ class Source:
     bursts: Path | None = None
 
     def snapshot(self) -> view.Snapshot:
-        """Bandwidth since the time before, with the guests of now.
+        """Return the bandwidth since the previous call, by node and running
+        guest.
 
-        :raises MonitorUnavailable: when the host reports none.
+        :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         usage = self.reader.usage()
         return dataclasses.replace(
-            view.snapshot(usage, self.guests()), short={
+            view.make_snapshot(usage, self.guests()), short={
                 node: record.chance for node, record in
                 burst_record.of_file(self.bursts).items()
                 if record.chance is not None and record.promised})
@@ -71,21 +72,24 @@ class Source:
 
     def load(self, guests: Iterable[view.Guest],
              snapshot: view.Snapshot | None) -> load.Load | None:
-        """Load and waiting of NUMA nodes; None until they are known.
+        """Return load and wait time of NUMA nodes; None before two samples
+        exist.
 
-        :param snapshot: what resctrl has measured, where it does.
+        :param snapshot: bandwidth measured with resctrl; None without resctrl.
         """
         if self.meter is None:
             return None
         self.meter.measure([
-            load_reader.Known(guest.uuid, guest.domain_id, guest.name,
-                              guest.cells)
+            load_reader.RunningGuest(guest.uuid, guest.domain_id, guest.name,
+                                     guest.cells)
             for guest in guests if guest.domain_id is not None],
-            load_rates.bandwidth(snapshot))
+            load_rates.extract_bandwidth(snapshot))
         return self.meter.load
 
     def vfio_interrupts(self) -> Mapping[str, int]:
-        """Interrupts of passthrough devices that the host has handled."""
+        """Return the number of VFIO interrupts the host has handled, by PCI
+        address.
+        """
         try:
             text = (self.proc / 'interrupts').read_text(errors='replace')
         except OSError:
@@ -94,7 +98,7 @@ class Source:
 
     @property
     def problem(self) -> str:
-        """Why guests are known by their groups alone; or empty."""
+        """Cause why libvirt did not answer; empty if it did."""
         return self.libvirt.problem if self.libvirt else ''
 
 
@@ -112,7 +116,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         '--no-libvirt', action='store_true',
         help='do not ask libvirt; guests are shown by their groups')
     parser.add_argument(
-        '--node-bandwidth', type=node_bandwidth, default={},
+        '--node-bandwidth', type=parse_node_bandwidth, default={},
         metavar='NODE:MB,...',
         help='what host NUMA nodes can deliver, in MB/s (10^6 bytes per '
              'second); takes precedence over the table of the firmware')
@@ -127,10 +131,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
              'read')
 
 
-def node_bandwidth(text: str) -> dict[int, int]:
-    """MB/s by host NUMA node, as in ``[ghsched]node_bandwidth``.
+def parse_node_bandwidth(text: str) -> dict[int, int]:
+    """Return MB/s by host NUMA node, from text like
+    ``[ghsched]node_bandwidth``.
 
-    :raises argparse.ArgumentTypeError: when it is none.
+    :raises argparse.ArgumentTypeError: if the text is malformed.
     """
     found = {}
     for item in text.split(','):
@@ -142,8 +147,8 @@ def node_bandwidth(text: str) -> dict[int, int]:
     return found
 
 
-def source(arguments: argparse.Namespace) -> Source:
-    """The figures that the options name."""
+def make_source(arguments: argparse.Namespace) -> Source:
+    """Return the source of figures for the command line options."""
     return Source(
         reader.Reader(arguments.resctrl, arguments.sysfs,
                       arguments.node_bandwidth,

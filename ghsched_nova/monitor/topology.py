@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""Which host NUMA nodes a figure belongs to, from resctrl and sysfs.
+"""Host NUMA nodes of the resctrl monitor files, from resctrl and sysfs.
 
-A directory ``mon_L3_NN`` is an L3 cache, ``mon_MB_NN`` a NUMA node. A node
-can have several L3 caches, and their figures are summed. Where an L3 cache
-spans several nodes (Intel's sub-NUMA clusters), the kernel has a directory
-``mon_sub_L3_NN`` for each node since Linux 6.11; before, the figure belongs
-to all of them together (Documentation/filesystems/resctrl.rst).
+A directory ``mon_L3_NN`` is an L3 cache, ``mon_MB_NN`` a NUMA node. A node can
+have several L3 caches, whose figures are summed. Where an L3 cache spans
+several nodes (Intel's sub-NUMA clusters), the kernel has a directory
+``mon_sub_L3_NN`` for each node since Linux 6.11; in earlier kernels the figure
+is the sum of all these nodes (Documentation/filesystems/resctrl.rst).
 """
 
 from collections.abc import Iterator
@@ -35,27 +35,29 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 
 _NUMBER = re.compile(r'[0-9]{1,9}')
 
-#: Host NUMA nodes, ascending; more than one where a figure is of all of them
-#: together, none where they are not known.
+#: Host NUMA nodes of a figure, ascending: several if it is their sum, none if
+#: they are unknown.
 Nodes = tuple[int, ...]
 
 
-#: Bytes of which no rate is made (Documentation/filesystems/resctrl.rst,
-#: "llc_occupancy").
+#: Monitor of L3 cache occupancy in bytes
+#: (Documentation/filesystems/resctrl.rst, "llc_occupancy").
 _OCCUPANCY = dialects.Monitor('L3_MON', 'mon_L3_', 'llc_occupancy',
                               'counter_bytes')
 
 
 class MonitorUnavailable(Exception):  # noqa: N818
-    """This host reports no memory bandwidth; says why."""
+    """The host does not report memory bandwidth, for the reason in the
+    message.
+    """
 
 
 class Place(NamedTuple):
-    """Where the figure of one domain is.
+    """Monitor file of a domain.
 
-    :param domain: the number in the name of its directory, without zeros;
-        with the number of the node where the domain is divided (``0/1``).
-    :param path: its file, below a group's directory.
+    :param domain: number in the name of its directory, without leading zeros;
+        followed by the number of the node if the domain is divided (``0/1``).
+    :param path: path of the file below the directory of a group.
     :param nodes: host NUMA nodes of the domain.
     """
 
@@ -66,19 +68,19 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Host:
-    """What is read once of a host.
+    """Facts of a host that are constant while resctrl stays mounted.
 
-    :param title: name of the dialect for people.
-    :param dialect: None where the host controls no bandwidth, or where its
-        lines are not known; it can be measured all the same.
-    :param monitor: where bandwidth is reported.
+    :param title: name of the dialect in output.
+    :param dialect: None if the host does not control bandwidth or its schemata
+        are unknown; bandwidth can be measured all the same.
+    :param monitor: files in which bandwidth is reported.
     :param l3: L3 caches by host NUMA node.
-    :param capacity: bytes per second that a host NUMA node can deliver, where
+    :param capacity: bytes per second that a host NUMA node can deliver, if
         known.
     :param control: domains of the MB line by host NUMA node.
-    :param no_cap: the cap that is none.
-    :param occupancy: where it is told how many bytes of an L3 cache a group
-        fills; None where it is not.
+    :param no_cap: value of the MB line that means no cap.
+    :param occupancy: files in which L3 cache occupancy is reported; None if it
+        is not.
     """
 
     title: str
@@ -92,14 +94,14 @@ class Host:
 
 
 def read_host(resctrl: Path, sysfs: Path,
-              told: Mapping[int, int] | None = None) -> Host:
-    """Find out where a host reports bandwidth.
+              configured: Mapping[int, int] | None = None) -> Host:
+    """Return the facts of a host that reports bandwidth.
 
-    :param told: MB/s (10^6 bytes per second) that host NUMA nodes can
-        deliver, by an admin; takes precedence over what the firmware says.
-    :raises MonitorUnavailable: when it reports none.
+    :param configured: MB/s (10^6 bytes per second) that host NUMA nodes can
+        deliver, from the administrator; overrides the firmware's table.
+    :raises MonitorUnavailable: if the host reports no bandwidth.
     """
-    told = told or {}
+    configured = configured or {}
     info = _read_info(resctrl)
     dialect = _dialect(resctrl, info)
     monitor = _monitor(dialect, info)
@@ -110,10 +112,10 @@ def read_host(resctrl: Path, sysfs: Path,
     nodes = dict(sysfs_files.nodes(sysfs))
     cpus = {node: sysfs_files.cpus_of(path) for node, path in nodes.items()}
     l3 = {node: _l3_caches(sysfs, of) for node, of in cpus.items() if of}
-    capacity = {node: told[node] * resctrl_host.TOLD_UNIT if node in told
-                else sysfs_files.rated_bandwidth(path)
+    capacity = {node: configured[node] * resctrl_host.TOLD_UNIT
+                if node in configured else sysfs_files.rated_bandwidth(path)
                 for node, path in nodes.items()}
-    control, no_cap = _control(resctrl, sysfs, told, dialect, l3)
+    control, no_cap = _control(resctrl, sysfs, configured, dialect, l3)
     return Host(
         title=dialect.title if dialect else 'an unknown kind of resctrl',
         dialect=dialect, monitor=monitor, l3=l3,
@@ -122,13 +124,14 @@ def read_host(resctrl: Path, sysfs: Path,
         occupancy=_OCCUPANCY if _OCCUPANCY.announced(info) else None)
 
 
-def places(resctrl: Path, host: Host,
-           monitor: dialects.Monitor | None = None) -> tuple[Place, ...]:
-    """The domains that are there now, as the root group shows them.
+def find_places(resctrl: Path, host: Host,
+                monitor: dialects.Monitor | None = None) -> tuple[Place, ...]:
+    """Return the monitor files of all domains, as in the root group.
 
-    All groups have the same; CPUs that go offline can take one away.
+    All groups have the same files; a domain whose CPUs are all offline has
+    none.
 
-    :param monitor: one of the host's; that of bandwidth if not given.
+    :param monitor: kind of figure; memory bandwidth by default.
     """
     monitor = monitor or host.monitor
     found = []
@@ -138,10 +141,10 @@ def places(resctrl: Path, host: Host,
         if number == name or not _NUMBER.fullmatch(number):
             continue
         found += list(_places_of(top, name, int(number), host, monitor))
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=_sort_key))
 
 
-def _order(place: Place) -> tuple[Nodes, list[int]]:
+def _sort_key(place: Place) -> tuple[Nodes, list[int]]:
     return place.nodes, [int(part) for part in place.domain.split('/')]
 
 
@@ -182,9 +185,10 @@ def _dialect(resctrl: Path,
 
 def _monitor(dialect: dialects.Dialect | None,
              info: Mapping[str, str]) -> dialects.Monitor | None:
-    """Where the bandwidth is; counters at the L3 caches need no dialect.
+    """Return the monitor of bandwidth that the host offers; None without one.
 
-    What ``MB_MON`` counts cannot be told without one.
+    Byte counters at the L3 caches need no known dialect; the meaning of
+    ``MB_MON`` depends on the dialect.
     """
     choice = ((dialect.monitor, dialect.other_monitor) if dialect
               else (dialects.INTEL.monitor,))
@@ -193,18 +197,20 @@ def _monitor(dialect: dialects.Dialect | None,
 
 
 def _control(
-        resctrl: Path, sysfs: Path, told: Mapping[int, int],
+        resctrl: Path, sysfs: Path, configured: Mapping[int, int],
         dialect: dialects.Dialect | None,
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
-    """Domains of the MB line by node, and the cap that is none."""
+    """Return the domains of the MB line by NUMA node, and the value that means
+    no cap.
+    """
     if dialect is None:
         return {}, 100
     try:
         host = resctrl_host.read_host(
-            resctrl, sysfs, resctrl_host.Told(node_bandwidth=told))
+            resctrl, sysfs, resctrl_host.Told(node_bandwidth=configured))
     except resctrl_host.ResctrlUnavailable:
-        # It is not known what a node can deliver; caps are shown all the
-        # same.
+        # The capacity of the nodes is unknown; caps in percent are shown all
+        # the same.
         knob = dialect.knob('maximum')
         no_cap = knob.default if knob and knob.default else 100
         if dialect.domain_kind != 'l3':
@@ -222,7 +228,9 @@ def _read_info(resctrl: Path) -> dict[str, str]:
 
 
 def _l3_caches(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
-    """Ids of the L3 caches of some CPUs, as far as they are known."""
+    """Return the ids of the L3 caches of some CPUs; caches without an id are
+    left out.
+    """
     return frozenset(number for number in sysfs_files.l3_caches(sysfs, cpus)
                      if number is not None)
 

@@ -13,13 +13,12 @@
 
 """Bandwidth per guest and per host NUMA node (pure).
 
-A guest's groups are found by their names: ``qemu-<domain id>-...`` is made by
-libvirt, ``ghsched-<UUID>`` by nova-compute, as a control group or, inside of
-one that several guests share, as a monitoring group. The figure of a control
-group has in it those of the monitoring groups below it
-(Documentation/filesystems/resctrl.rst, "mon_data"), so that all control
-groups, with the default group, add up to what a node is used, and nothing is
-counted twice.
+Groups are assigned to guests by their names: libvirt creates ``qemu-<domain
+id>-...``, nova-compute ``ghsched-<UUID>``, as a control group or as a
+monitoring group inside a control group that several guests share. The figure
+of a control group includes its monitoring groups
+(Documentation/filesystems/resctrl.rst, "mon_data"). All control groups and the
+default group therefore sum up to the total use of a node.
 """
 
 from collections.abc import Collection
@@ -44,14 +43,14 @@ from ghsched_placement import policy as policies
 
 @dataclass(frozen=True)
 class Group:
-    """A group of resctrl.
+    """Group of resctrl.
 
-    :param name: its path below the root; empty for the root group.
-    :param number: tells it apart from an earlier group of the same name.
-    :param control: whether it is a control group, and no monitoring group.
-    :param parent: the control group that a monitoring group is in.
-    :param lines: what a control group holds, None where that cannot be
-        read.
+    :param name: path below the root; empty for the root group.
+    :param number: inode number, which distinguishes the group from an earlier
+        one of the same name.
+    :param control: True for a control group, False for a monitoring group.
+    :param parent: control group of a monitoring group.
+    :param lines: schemata of a control group; None if they cannot be read.
     """
 
     name: str
@@ -62,17 +61,17 @@ class Group:
 
     @property
     def last_name(self) -> str:
-        """The name of its directory."""
+        """Name of the directory of the group."""
         return self.name.rpartition('/')[2]
 
 
 @dataclass(frozen=True)
 class GroupUsage:
-    """What a group uses, by the host NUMA nodes of its domains.
+    """Bandwidth and cache occupancy of a group by host NUMA nodes.
 
     :param used: bandwidth.
-    :param cached: bytes that it fills of the L3 caches; of nodes left out
-        nothing is known.
+    :param cached: bytes in the L3 caches; nodes with unknown values are left
+        out.
     """
 
     group: Group
@@ -82,7 +81,7 @@ class GroupUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """The bandwidth of all groups of a host."""
+    """Bandwidth and cache occupancy of all groups of a host."""
 
     host: topology.Host
     groups: tuple[GroupUsage, ...]
@@ -90,18 +89,17 @@ class Usage:
 
 @dataclass(frozen=True)
 class Guest:
-    """A running guest.
+    """Running guest.
 
-    :param name: as libvirt has it.
-    :param uuid: empty where only the group shows the guest.
-    :param domain_id: libvirt's number, None where it is not known.
-    :param policy: what the guest was started with; None without one.
-    :param problem: why the policy cannot be read.
-    :param cells: its NUMA nodes; none where they are not known.
-    :param server: the name of the server in Nova; empty where it is not
-        known.
-    :param devices: PCI addresses of its passthrough devices on the host.
-    :param project: UUID of its project in Nova; empty where it is not known.
+    :param name: libvirt's name of the domain.
+    :param uuid: empty if the guest is known only by its group.
+    :param domain_id: libvirt's domain ID; None if unknown.
+    :param policy: bandwidth policy of the guest; None without one.
+    :param problem: cause why the policy cannot be read.
+    :param cells: guest NUMA cells; empty if unknown.
+    :param server: name of the server in Nova; empty if unknown.
+    :param devices: host PCI addresses of its passthrough devices.
+    :param project: UUID of its project in Nova; empty if unknown.
     """
 
     name: str
@@ -116,24 +114,25 @@ class Guest:
 
     @property
     def title(self) -> str:
-        """The name that people know it by."""
+        """Name of the guest in output: the Nova name if known, else libvirt's.
+        """
         return self.server or self.name
 
     @property
     def host_nodes(self) -> tuple[int, ...]:
-        """Host NUMA nodes of its policy; empty without one."""
+        """Host NUMA nodes of the bandwidth policy; empty without a policy."""
         return self.policy.host_nodes if self.policy else ()
 
 
 @dataclass(frozen=True)
 class Effective(bandwidth.Bandwidth):
-    """What the control group of a guest holds on a host NUMA node.
+    """Bandwidth limits in force for a guest on a host NUMA node.
 
-    A guarantee or a priority is None without such a line, the cap where it
-    is a bandwidth and it is not known what the node can deliver.
+    Guarantee and priority are None without such a schemata line. The cap in
+    percent is None if the cap is a bandwidth and the capacity is unknown.
 
-    :param rate: the cap in bytes per second; None where there is no cap, or
-        where it is a percentage of what nobody knows.
+    :param rate: cap in bytes per second; None without a cap, or if the cap is
+        a percentage of an unknown capacity.
     """
 
     rate: int | None = None
@@ -141,9 +140,9 @@ class Effective(bandwidth.Bandwidth):
 
 @dataclass(frozen=True)
 class GuestNode:
-    """A guest on a host NUMA node: asked, effective and used.
+    """Requested, effective and used bandwidth of a guest on a host NUMA node.
 
-    :param cached: bytes that it fills of the L3 caches; None when not known.
+    :param cached: bytes of the guest in the L3 caches; None if unknown.
     """
 
     nodes: topology.Nodes
@@ -155,13 +154,12 @@ class GuestNode:
 
 @dataclass(frozen=True)
 class GuestUsage:
-    """A guest.
+    """Bandwidth of a guest.
 
-    :param groups: names of its groups, one that it shares among them; empty
-        when it is in the default group with all others, and is not measured
-        by itself.
+    :param groups: names of its groups, including a shared one; empty if the
+        guest is in the default group and not measured separately.
     :param nodes: host NUMA nodes that it uses or has a policy for.
-    :param held: the control groups among them whose values hold for it.
+    :param held: its control groups, whose limits are in force.
     """
 
     guest: Guest
@@ -173,14 +171,15 @@ class GuestUsage:
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """A host NUMA node.
+    """Bandwidth of a host NUMA node.
 
-    :param used: of all groups.
-    :param default: of the default group, without the guests in it.
-    :param guests: of all guests that are measured by themselves.
-    :param others: of groups that are nobody's guest.
-    :param capacity: bytes per second that it can deliver, where known.
-    :param guaranteed: percent that its guests are promised in all.
+    :param used: all groups.
+    :param default: default group without the guests in it.
+    :param guests: all guests that are measured separately.
+    :param others: groups that belong to no guest.
+    :param capacity: bytes per second that the node can deliver; None if
+        unknown.
+    :param guaranteed: percent of the node promised to its guests.
     """
 
     nodes: topology.Nodes
@@ -194,12 +193,13 @@ class NodeUsage:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that is shown of a host.
+    """Bandwidth of a host, its nodes, guests and groups at one time.
 
-    :param unit: how the kernel reports bandwidth.
-    :param others: groups that are nobody's guest, without the root group.
-    :param cached: whether it was read how much of the caches groups fill.
-    :param short: by host NUMA node, the chance that bursts are short, 0 to 1.
+    :param unit: unit of the kernel's monitor files.
+    :param others: groups that belong to no guest, without the root group.
+    :param cached: whether L3 cache occupancy was read.
+    :param short: by host NUMA node, the probability from 0 to 1 that bursts do
+        not get their bandwidth.
     """
 
     title: str
@@ -211,8 +211,10 @@ class Snapshot:
     cached: bool = False
     short: Mapping[int, float] = field(default_factory=dict)
 
-    def short_of(self, nodes: topology.Nodes) -> float | None:
-        """The greatest chance of some nodes; None where none is known."""
+    def short_chance(self, nodes: topology.Nodes) -> float | None:
+        """Return the largest burst shortage probability of nodes; None if
+        unknown.
+        """
         return max((self.short[node] for node in nodes if node in self.short),
                    default=None)
 
@@ -222,17 +224,18 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Owners:
-    """Finds the guest of a group."""
+    """Index of the guests, which finds the guest of a resctrl group."""
 
     by_uuid: Mapping[str, Guest] = field(default_factory=dict)
     by_domain: Mapping[int, Guest] = field(default_factory=dict)
 
-    def of(self, group: Group) -> Guest | None:
-        """The guest of a group by its name; None for the groups of others.
+    def find_guest(self, group: Group) -> Guest | None:
+        """Return the guest of a group by the name of the group; None if it has
+        none.
 
-        A guest that nobody has reported is made up from the name. The number
-        of a domain is not enough: libvirt can begin to count again, and a
-        group may be left from before.
+        A guest that libvirt did not list is made up from the name. The domain
+        ID alone does not identify a guest: libvirt may restart its numbering,
+        and a group may outlive its guest.
         """
         uuid = naming.guest_of(group.last_name)
         if uuid is not None:
@@ -247,8 +250,8 @@ class Owners:
         return Guest(part or f'domain {number}', domain_id=number)
 
 
-def owners(guests: Iterable[Guest]) -> Owners:
-    """For guests that libvirt lists."""
+def index_owners(guests: Iterable[Guest]) -> Owners:
+    """Return the index of the guests that libvirt lists."""
     guests = tuple(guests)
     return Owners(
         {guest.uuid: guest for guest in guests},
@@ -259,17 +262,17 @@ def owners(guests: Iterable[Guest]) -> Owners:
 # -- all together -------------------------------------------------------------
 
 
-def snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
-    """Asked, effective and used bandwidth of a host.
+def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
+    """Return requested, effective and used bandwidth of a host.
 
-    :param guests: as libvirt has them; others are added for groups that tell
-        of them.
+    :param guests: running guests of libvirt; guests known only by their groups
+        are added.
     """
-    find = owners(guests)
+    find = index_owners(guests)
     by_guest: dict[Guest, list[GroupUsage]] = {guest: [] for guest in guests}
     others = []
     for one in usage.groups:
-        guest = find.of(one.group) if one.group.name else None
+        guest = find.find_guest(one.group) if one.group.name else None
         if guest is not None:
             by_guest.setdefault(guest, []).append(one)
         elif one.group.name:
@@ -283,13 +286,15 @@ def snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
     return Snapshot(
         usage.host.title, usage.host.monitor.unit,
         _nodes(usage, root, by_guest, others, rows), rows, tuple(others),
-        rates.total(figure for one in usage.groups if one.group.control
-                    for figure in one.used.values()),
+        rates.sum_figures(figure for one in usage.groups if one.group.control
+                          for figure in one.used.values()),
         any(one.cached for one in usage.groups))
 
 
-def _measured(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
-    """Those that are not part of another one in the list."""
+def _without_nested(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
+    """Return the groups without monitoring groups whose parent is in the list,
+    too.
+    """
     names = {one.group.name for one in groups if one.group.control}
     return [one for one in groups
             if one.group.control or one.group.parent not in names]
@@ -297,7 +302,8 @@ def _measured(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
 
 def _figure(groups: Iterable[GroupUsage],
             nodes: topology.Nodes) -> rates.Figure:
-    return rates.total(one.used[nodes] for one in groups if nodes in one.used)
+    return rates.sum_figures(one.used[nodes] for one in groups
+                             if nodes in one.used)
 
 
 def _cached(groups: Iterable[GroupUsage],
@@ -308,15 +314,15 @@ def _cached(groups: Iterable[GroupUsage],
 
 def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
            control: Mapping[str, GroupUsage]) -> GuestUsage:
-    """Asked, effective and used bandwidth of a guest.
+    """Return requested, effective and used bandwidth of a guest.
 
-    :param groups: those that are its own.
+    :param groups: groups of this guest alone.
     :param control: all control groups by name.
     """
     shared = [control[name] for name in shared_groups(
         guest, [one.group for one in groups]) if name in control]
     held = shared[:1] or groups
-    measured = _measured(groups)
+    measured = _without_nested(groups)
     asked = _asked(guest)
     every = sorted({nodes for one in measured for nodes in one.used}
                    | {(node,) for node in asked
@@ -327,24 +333,26 @@ def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
         wanted = [asked[node] for node in nodes if node in asked]
         row = GuestNode(
             nodes, wanted[0] if wanted else None,
-            _least([on.all(one.group.lines, nodes, asked)
-                    for one in held if one.group.lines is not None]),
+            _strictest([on.effective(one.group.lines, nodes, asked)
+                        for one in held if one.group.lines is not None]),
             _figure(measured, nodes), _cached(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
     return GuestUsage(
         guest, tuple(dict.fromkeys(
             one.group.name for one in (*held, *groups))), tuple(rows),
-        rates.total(figure for one in measured
-                    for figure in one.used.values()),
+        rates.sum_figures(figure for one in measured
+                          for figure in one.used.values()),
         tuple(one.group for one in held if one.group.lines is not None))
 
 
 def shared_groups(guest: Guest, groups: Iterable[Group]) -> tuple[str, ...]:
-    """The control groups that a guest has, or is to have, with others.
+    """Return the names of the shared control groups of a guest.
 
-    :param groups: those that are its own.
-    :returns: their names, that of its policy first; none as a rule.
+    The group of its policy comes first, whether it exists or not. Most guests
+    have none.
+
+    :param groups: groups of this guest alone.
     """
     found = []
     if guest.policy is not None and guest.policy.shared:
@@ -367,7 +375,7 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
            others: Sequence[GroupUsage],
            rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
     measured = [one for groups in by_guest.values()
-                for one in _measured(groups)]
+                for one in _without_nested(groups)]
     inside = [one for one in measured if not one.group.control]
     in_root = [one for one in inside if not one.group.parent]
     in_others = [one for one in inside if one.group.parent]
@@ -377,11 +385,12 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
     return tuple(
         NodeUsage(
             nodes, _figure(control, nodes),
-            rates.without(_figure(root, nodes),
-                          [_figure(in_root, nodes)]),
+            rates.subtract_parts(_figure(root, nodes),
+                                 [_figure(in_root, nodes)]),
             _figure(measured, nodes) if measured else rates.ZERO,
-            rates.without(_figure(foreign, nodes) if foreign else rates.ZERO,
-                          [_figure(in_others, nodes)]),
+            rates.subtract_parts(
+                _figure(foreign, nodes) if foreign else rates.ZERO,
+                [_figure(in_others, nodes)]),
             _capacity(usage.host, nodes),
             max((promised.get(node, 0) for node in nodes), default=0))
         for nodes in sorted({nodes for one in root for nodes in one.used}))
@@ -406,44 +415,48 @@ def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
 
 @dataclass(frozen=True)
 class _Held:
-    """What groups hold, found out once for all groups with the same lines."""
+    """Cache of the effective limits of groups, for groups with equal schemata.
+    """
 
     host: topology.Host
     _found: dict[tuple[int, topology.Nodes, tuple[int, ...]],
                  Effective | None] = field(default_factory=dict)
 
-    def all(self, lines: schemata.Schemata, nodes: topology.Nodes,
-            of: Collection[int]) -> Effective | None:
-        """See :func:`_on_all`."""
+    def effective(self, lines: schemata.Schemata, nodes: topology.Nodes,
+                  of: Collection[int]) -> Effective | None:
+        """Return the effective limits of a group, see
+        :func:`_effective_on_nodes`.
+        """
         key = id(lines), nodes, tuple(of)
         if key not in self._found:
-            self._found[key] = _on_all(self.host, lines, nodes, of)
+            self._found[key] = _effective_on_nodes(self.host, lines, nodes, of)
         return self._found[key]
 
 
-def _on_all(host: topology.Host, lines: schemata.Schemata,
-            nodes: topology.Nodes, of: Collection[int]) -> Effective | None:
-    """What a control group holds on the nodes of one figure, together."""
+def _effective_on_nodes(host: topology.Host, lines: schemata.Schemata,
+                        nodes: topology.Nodes,
+                        of: Collection[int]) -> Effective | None:
+    """Return the limits of a control group over the nodes of one figure."""
     held = [effective(host, lines, node, of) for node
             in [node for node in nodes if node in of] or nodes]
     parts = [one.rate for one in held if one and one.rate is not None]
-    least = _least(held)
+    least = _strictest(held)
     return least and replace(
         least, rate=sum(parts) if len(parts) == len(held) else None)
 
 
 def effective(host: topology.Host, lines: schemata.Schemata, node: int,
               of: Collection[int] = ()) -> Effective | None:
-    """What a control group holds on a host NUMA node.
+    """Return the limits of a control group on a host NUMA node.
 
-    Where the domains of the node differ, it is what holds on all of them.
-    Where a cap is a bandwidth, that of a domain which several nodes have
-    (sub-NUMA clusters) is divided among them.
+    If the domains of the node differ, the strictest values count. A cap in
+    bytes of a domain with several nodes (sub-NUMA clusters) is divided among
+    the nodes.
 
-    :param of: the nodes of the guest; empty when they are not known, and it
-        may be on all of them.
-    :returns: None where the node has no domain in the MB line, or where the
-        lines make no sense.
+    :param of: nodes of the guest; empty if unknown, so that any node may be
+        its.
+    :returns: None if the node has no domain in the MB line, or if the lines
+        are malformed.
     """
     domains = host.control.get(node)
     if host.dialect is None or not domains:
@@ -469,9 +482,9 @@ def effective(host: topology.Host, lines: schemata.Schemata, node: int,
 
 def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
          of: Collection[int]) -> tuple[float | None, int | None]:
-    """A cap in percent and in bytes per second.
+    """Return a cap in percent and in bytes per second.
 
-    :param caps: by domain.
+    :param caps: caps by domain.
     """
     capacity = host.capacity.get(node)
     if all(cap >= host.no_cap for cap in caps.values()):
@@ -480,20 +493,22 @@ def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
     if size is None:
         percent = min(caps.values())
         return percent, (capacity * percent // 100 if capacity else None)
-    rate = round(sum(cap * size * _part(host, domain, node, of)
+    rate = round(sum(cap * size * _node_share(host, domain, node, of)
                      for domain, cap in caps.items()))
     return (min(100, round(100 * rate / capacity, 2)) if capacity else None,
             rate)
 
 
-def _part(host: topology.Host, domain: int, node: int,
-          of: Collection[int]) -> Fraction:
-    """How much of the cap of a domain is that of a node, at most 1."""
+def _node_share(host: topology.Host, domain: int, node: int,
+                of: Collection[int]) -> Fraction:
+    """Return the share of the cap of a domain that counts for a node, at most
+    1.
+    """
     every = [other for other, domains in host.control.items()
              if domain in domains]
     nodes = [other for other in every if other in of] or every
     if node not in nodes:
-        return Fraction(1)      # all that its threads there would be held to
+        return Fraction(1)      # the limit of its threads on that node
     speeds = [host.capacity.get(other, 0) for other in nodes]
     if not all(speeds):
         return Fraction(1, len(nodes))
@@ -505,8 +520,8 @@ def _hardlimit(dialect: dialects.Dialect,
     return all(values) if values else dialect.hardlimit_fixed
 
 
-def _least(found: Iterable[Effective | None]) -> Effective | None:
-    """Of several groups of a guest, the one that holds it back most."""
+def _strictest(found: Iterable[Effective | None]) -> Effective | None:
+    """Return the limits with the lowest cap, of several groups of a guest."""
     held = [one for one in found if one is not None]
     if len(held) == 1:      # as a rule
         return held[0]

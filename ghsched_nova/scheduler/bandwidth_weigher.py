@@ -56,7 +56,7 @@ class GhschedBandwidthWeigher(option_weigher.OptionWeigher):
 
 def _weigh(state: Any, now: float) -> float:
     section = compat.config().ghsched
-    measured = stats.read(getattr(state, 'stats', None) or {}, now)
+    measured = stats.from_stats(getattr(state, 'stats', None) or {}, now)
     if measured is None:
         return 0.0
     # The clocks of two hosts differ, in both directions.
@@ -66,7 +66,7 @@ def _weigh(state: Any, now: float) -> float:
                   {'host': state.host, 'age': measured.age})
         return 0.0
     threshold = section.bandwidth_weight_threshold / 100
-    share = _share(state, measured.known(threshold))
+    share = _share(state, measured.reliable_shares(threshold))
     score = 0.0 - min(1.0, max(0.0, (share - threshold) / (1 - threshold)))
     LOG.debug('ghsched: %(host)s scores %(score).2f for bandwidth: %(share)'
               '.0f %% were used %(age).0f s ago',

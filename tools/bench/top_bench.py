@@ -95,10 +95,10 @@ def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
     arguments = top.parser().parse_args([
         '--resctrl', str(host.root), '--sysfs', str(host.top / 'sysfs'),
         '--no-libvirt'])
-    source = top_source.source(arguments)
+    source = top_source.make_source(arguments)
     shown = top_screen.Top(source)
     registry = prometheus_client.CollectorRegistry()
-    registry.register(metrics.Collector(top_source.source(arguments)))
+    registry.register(metrics.Collector(top_source.make_source(arguments)))
     monitors = [str(path) for path in host.root.glob('**/mon_data/*/*')]
     output = os.open(os.devnull, os.O_WRONLY)
     found: dict[str, list[float]] = {

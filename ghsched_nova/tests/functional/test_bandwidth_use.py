@@ -57,7 +57,7 @@ class BandwidthUseTest(nova_base.GhschedTestCase):
         self.start('host_a', 95, 20)
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
             nova_context.get_admin_context(), 'host_a')
-        measured = stats.read(node.stats, time.time())
+        measured = stats.from_stats(node.stats, time.time())
         self.assertEqual({0: 0.95, 1: 0.2}, measured.share)
         self.assertTrue(0 <= measured.age < 60, measured)
         self.assertIn('uptime', node.stats)

@@ -72,7 +72,7 @@ class BusyGuestTest(base.TestCase):
         source.usage()
         before = _cpu_seconds(process.pid), time.monotonic()
         time.sleep(1.0)
-        shown = view.snapshot(source.usage(), ())
+        shown = view.make_snapshot(source.usage(), ())
         busy = ((_cpu_seconds(process.pid) - before[0])
                 / (time.monotonic() - before[1]))
         return shown, busy

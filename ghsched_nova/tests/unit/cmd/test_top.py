@@ -51,7 +51,8 @@ OWN = f'ghsched-{trees.UUID}'
 
 def as_lines(*args, **kwargs):
     """The text of what is shown."""
-    return [line.text for line in top_output.page(*args, **kwargs).lines()]
+    page = top_output.make_page(*args, **kwargs)
+    return [line.text for line in page.lines()]
 
 
 class TopTestCase(base.TestCase):
@@ -228,7 +229,7 @@ class BatchTest(TopTestCase):
 
     def test_node_bandwidth(self):
         self.assertEqual({0: 5, 12: 70},
-                         top_source.node_bandwidth('0:5, 12:70'))
+                         top_source.parse_node_bandwidth('0:5, 12:70'))
         _status, text, _errors = self.run_top(
             self.tree, '-b', '-n', '1', '--node-bandwidth', '0:8000')
         self.assertRegex(text, r'(?m)^0 +4000\.0  50\.0 ')
@@ -411,18 +412,20 @@ class ScreenTest(base.TestCase):
 
     @given(st.text(), st.integers(0, 20), st.integers(0, 20))
     def test_clipped_text_fits(self, text, first, columns):
-        text = top_output.printable(text)
-        shown = top_output.clip(text, first, columns)
-        self.assertLessEqual(top_output.width(shown), columns)
+        text = top_output.to_printable(text)
+        shown = top_output.clip_columns(text, first, columns)
+        self.assertLessEqual(top_output.display_width(shown), columns)
         if text.isascii():
             self.assertEqual(text[first:first + columns], shown)
 
     def test_wide_letters_take_two_columns(self):
-        self.assertEqual('a\u4e2d', top_output.clip('a\u4e2d\u6587', 0, 4))
-        self.assertEqual('\u6587', top_output.clip('a\u4e2d\u6587', 2, 4))
-        rows = top_output._grid(('N', 'X'), [['\u4e2d\u6587', '1'],
-                                             ['abcd', '2']], 1)
-        self.assertEqual({7}, {top_output.width(row) for row in rows})
+        self.assertEqual(
+            'a\u4e2d', top_output.clip_columns('a\u4e2d\u6587', 0, 4))
+        self.assertEqual(
+            '\u6587', top_output.clip_columns('a\u4e2d\u6587', 2, 4))
+        rows = top_output._align_columns(('N', 'X'), [['\u4e2d\u6587', '1'],
+                                                      ['abcd', '2']], 1)
+        self.assertEqual({7}, {top_output.display_width(row) for row in rows})
 
     def test_line_of_keys_is_one_that_fits(self):
         shown = top_screen.Top(None)
@@ -436,26 +439,27 @@ class ScreenTest(base.TestCase):
     def test_only_an_alarm_is_red(self):
         lines = [top_output.Line('a'), top_output.Line('b', True)]
         self.assertEqual('\x1b[Ha\x1b[K\n\x1b[31mb\x1b[0m\x1b[K\x1b[J',
-                         top_screen.screen(lines, colour=True))
-        self.assertNotIn('\x1b[31m', top_screen.screen(lines))
+                         top_screen.render_screen(lines, colour=True))
+        self.assertNotIn('\x1b[31m', top_screen.render_screen(lines))
 
     @given(st.lists(st.sampled_from(
         ['a', '/', '\r', '\x1b[A', '\x1bOB', '\x1b[5~', '\x1b'])))
     def test_each_key_of_a_terminal_is_found(self, typed):
         known = {'\x1b[A': 'up', '\x1bOB': 'down', '\x1b[5~': 'page up'}
         expected = [known.get(one, one) for one in typed]
-        self.assertEqual(expected, top_screen.keys(''.join(typed)))
-        self.assertEqual([], top_screen.keys('\x1b[200~'))
+        self.assertEqual(expected, top_screen.parse_keys(''.join(typed)))
+        self.assertEqual([], top_screen.parse_keys('\x1b[200~'))
 
     def test_one_write_per_frame(self):
         with mock.patch.object(os, 'write',
                                side_effect=lambda _fd, data: len(data)
                                ) as write:
-            top._write(1, top_screen.screen([top_output.Line('a')] * 2))
+            top._write(1, top_screen.render_screen([top_output.Line('a')] * 2))
         self.assertEqual(1, write.call_count)
 
     def test_names_do_no_harm_to_the_terminal(self):
-        self.assertEqual('a?[2J??', top_output.printable('a\x1b[2J\x07\n'))
+        self.assertEqual(
+            'a?[2J??', top_output.to_printable('a\x1b[2J\x07\n'))
 
 
 class TotalsTest(base.TestCase):
@@ -465,7 +469,7 @@ class TotalsTest(base.TestCase):
         nodes = tuple(view.NodeUsage(
             (number,), _mb(3 + number), _mb(1), _mb(2), _mb(number),
             capacity, 30) for number, capacity in enumerate(capacities))
-        shown = view.Snapshot('x', 'rate_mb', nodes, (), (), rates.total(
+        shown = view.Snapshot('x', 'rate_mb', nodes, (), (), rates.sum_figures(
             node.used for node in nodes))
         return [line.split() for line in
                 as_lines(shown, 'now')[3:-2]]
@@ -507,10 +511,10 @@ class OrderTest(base.TestCase):
                 ('max', 'a bb ccc'), ('effective', 'a bb ccc')):
             self.assertEqual(names.split(), [
                 one.guest.name for one
-                in top_output.ordered(guests, order)], order)
+                in top_output.sort_guests(guests, order)], order)
             self.assertEqual(names.split()[::-1], [
                 one.guest.name for one
-                in top_output.ordered(guests, order, True)], order)
+                in top_output.sort_guests(guests, order, True)], order)
 
     def test_a_policy_that_can_not_be_read_is_told(self):
         guest = view.Guest('a\x1b', problem='no number')
@@ -528,7 +532,7 @@ class OrderTest(base.TestCase):
             shown = view.Snapshot('x', 'rate_mb', (), (replace(
                 usage, nodes=(replace(row, effective=held),)),), (),
                 rates.ZERO)
-            *_above, line = top_output.page(shown, 'now').lines()
+            *_above, line = top_output.make_page(shown, 'now').lines()
             self.assertEqual(alarm, line.alarm, held)
 
     def test_servers_are_known_by_their_names_and_found(self):
@@ -544,7 +548,7 @@ class OrderTest(base.TestCase):
         shown = view.Snapshot('x', 'rate_mb', (), tuple(
             self.usage(f'a{number:03}', 1.0, 1, 100)
             for number in range(50)), (), rates.ZERO)
-        page = top_output.page(shown, 'now')
+        page = top_output.make_page(shown, 'now')
         whole = page.lines()
         self.assertEqual(len(page), len(whole))
         for first, count in ((0, 3), (0, 10), (4, 20), (30, 99)):
@@ -554,15 +558,15 @@ class OrderTest(base.TestCase):
     def test_keys(self):
         shown = top_screen.Top(None)
         for key, order in (('n', 'name'), ('e', 'effective'), ('u', 'used')):
-            self.assertTrue(shown.key(key))
+            self.assertTrue(shown.handle_key(key))
             self.assertEqual(order, shown.order)
-        self.assertTrue(shown.key('r') and shown.reverse)
-        self.assertTrue(shown.key('j') and shown.skip == 1)
-        self.assertTrue(shown.key('k') and shown.key('up'))
+        self.assertTrue(shown.handle_key('r') and shown.reverse)
+        self.assertTrue(shown.handle_key('j') and shown.skip == 1)
+        self.assertTrue(shown.handle_key('k') and shown.handle_key('up'))
         self.assertEqual(0, shown.skip)
-        self.assertTrue(shown.key('right') and shown.shift == 8)
+        self.assertTrue(shown.handle_key('right') and shown.shift == 8)
         for key in '/webq\x7f\n':
-            self.assertTrue(shown.key(key))
+            self.assertTrue(shown.handle_key(key))
         self.assertEqual('web', shown.match)
-        self.assertTrue(shown.key('\x1b') and not shown.match)
-        self.assertFalse(shown.key('q'))
+        self.assertTrue(shown.handle_key('\x1b') and not shown.match)
+        self.assertFalse(shown.handle_key('q'))

@@ -67,5 +67,5 @@ class RepairsTest(base.TestCase):
 
     @given(st.dictionaries(st.text(), st.integers(0, 2 ** 53)))
     def test_what_is_written_is_read(self, counts):
-        self.assertEqual(counts, repair_metrics.read(
-            repair_metrics.write(counts)))
+        self.assertEqual(counts, repair_metrics.from_json(
+            repair_metrics.to_json(counts)))

@@ -38,7 +38,8 @@ class MetricsTest(base.TestCase):
         super().setUp()
         self.found = {
             (sample.name, *sorted(sample.labels.items())): sample.value
-            for family in load_metrics.of(RECORD, [view.Guest('g', 'a', 1)])
+            for family in load_metrics.to_metrics(
+                RECORD, [view.Guest('g', 'a', 1)])
             for sample in family.samples}
 
     def test_load_and_waiting_are_by_node_and_resource(self):
@@ -72,7 +73,7 @@ class MetricsTest(base.TestCase):
                  for target in panel['targets']
                  for name in re.findall(r'\bghsched_\w+', target['expr'])}
         self.assertLessEqual(asked, {
-            family.name for family in load_metrics.of(RECORD, [])})
+            family.name for family in load_metrics.to_metrics(RECORD, [])})
 
     def test_there_is_nothing_before_the_first_measurement(self):
-        self.assertEqual([], list(load_metrics.of(None, [])))
+        self.assertEqual([], list(load_metrics.to_metrics(None, [])))

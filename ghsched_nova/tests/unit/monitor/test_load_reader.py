@@ -99,7 +99,7 @@ class ReaderTest(base.TestCase):
         nowhere = self.top / 'nowhere'
         reader = load_reader.LoadReader(load_reader.Paths(
             nowhere, nowhere, nowhere, nowhere))
-        found = reader.sample([load_reader.Known('a', 1, 'a', ())])
+        found = reader.sample([load_reader.RunningGuest('a', 1, 'a', ())])
         self.assertEqual({}, found.nodes)
         self.assertEqual({}, found.guests[0].threads)
 
@@ -118,14 +118,15 @@ class ReaderTest(base.TestCase):
         run = self._process()
         reader = load_reader.LoadReader(
             load_reader.Paths(sysfs=self._sysfs(), run=run))
-        known = load_reader.Known('a', 1, 'guest', (
+        known = load_reader.RunningGuest('a', 1, 'guest', (
             cells.Cell(0, frozenset({0}), 1024, (0,)),))
         before = reader.sample([known])
-        found = load_rates.load(before, reader.sample([known]), 0.0)
+        found = load_rates.measure_load(before, reader.sample([known]), 0.0)
         # The kernel counts a thread in nanoseconds, and a CPU in ticks.
         while not (found.nodes and found.nodes[0].cpu_load
                    and found.guests[0].cpu_load):
-            found = load_rates.load(before, reader.sample([known]), 0.0)
+            found = load_rates.measure_load(
+                before, reader.sample([known]), 0.0)
         self.assertGreater(found.guests[0].cpu_load, 0)
         self.assertGreater(found.nodes[0].cpu_load, 0)
         self.assertIsNone(found.nodes[1].cpu_load)

@@ -29,7 +29,9 @@ _readings = st.builds(
 
 
 def counter(before, now):
-    return rates.figures({'x': before}, {'x': now}, 'counter_bytes')['x']
+    found = rates.compute_bandwidths({'x': before}, {'x': now},
+                                     'counter_bytes')
+    return found['x']
 
 
 class ParseTest(base.TestCase):
@@ -39,24 +41,26 @@ class ParseTest(base.TestCase):
         for text, state in ((b'Unavailable\n', State.UNAVAILABLE),
                             (b'Unassigned\n', State.UNASSIGNED),
                             (b'Error\n', State.ERROR)):
-            self.assertEqual(Reading(state, 0, 1.0), rates.parse(text, 1.0))
+            self.assertEqual(Reading(state, 0, 1.0),
+                             rates.parse_reading(text, 1.0))
             for unit in ('rate_mb', 'counter_bytes'):
                 self.assertEqual(
                     Figure(state, None),
-                    rates.figures({}, {'x': rates.parse(text, 1.0)},
-                                  unit)['x'])
+                    rates.compute_bandwidths(
+                        {}, {'x': rates.parse_reading(text, 1.0)},
+                        unit)['x'])
 
     @given(_values)
     def test_number(self, value):
         self.assertEqual(Reading(State.OK, value, 2.0),
-                         rates.parse(b'%d\n' % value, 2.0))
+                         rates.parse_reading(b'%d\n' % value, 2.0))
 
     def test_leading_zeros_are_decimal(self):
-        self.assertEqual(9, rates.parse(b'09\n', 0).value)
+        self.assertEqual(9, rates.parse_reading(b'09\n', 0).value)
 
     @given(st.binary(max_size=80))
     def test_anything_is_a_state(self, text):
-        reading = rates.parse(text, 0.0)
+        reading = rates.parse_reading(text, 0.0)
         if reading.state is State.OK:
             self.assertEqual(int(text), reading.value)
         else:
@@ -64,7 +68,7 @@ class ParseTest(base.TestCase):
 
     def test_more_than_64_bits_is_an_error(self):
         self.assertEqual(State.ERROR,
-                         rates.parse(b'%d' % rates.WRAP, 0).state)
+                         rates.parse_reading(b'%d' % rates.WRAP, 0).state)
 
 
 class CounterTest(base.TestCase):
@@ -78,7 +82,7 @@ class CounterTest(base.TestCase):
     def test_one_reading_gives_no_rate(self):
         now = {'x': Reading(State.OK, 1000, 1.0)}
         self.assertEqual({'x': Figure(State.FIRST, None)},
-                         rates.figures({}, now, 'counter_bytes'))
+                         rates.compute_bandwidths({}, now, 'counter_bytes'))
 
     @given(_values, st.integers(0, 10 ** 12), st.floats(0.5, 60))
     def test_wrap(self, start, moved, elapsed):
@@ -118,14 +122,15 @@ class CounterTest(base.TestCase):
     def test_figures_are_of_what_was_read_now(self, before, now):
         for unit in ('rate_mb', 'counter_bytes'):
             self.assertEqual(list(now), list(
-                rates.figures(before, now, unit)))
+                rates.compute_bandwidths(before, now, unit)))
 
 
 class RateTest(base.TestCase):
 
     @given(_readings, _readings)
     def test_is_not_differentiated(self, before, now):
-        figure = rates.figures({'x': before}, {'x': now}, 'rate_mb')['x']
+        figure = rates.compute_bandwidths(
+            {'x': before}, {'x': now}, 'rate_mb')['x']
         self.assertEqual(now.state, figure.state)
         if figure.rate is not None:
             self.assertEqual(float(now.value * 10 ** 6), figure.rate)
@@ -134,27 +139,27 @@ class RateTest(base.TestCase):
 class SumTest(base.TestCase):
 
     def test_what_is_known_is_summed_and_the_state_tells(self):
-        self.assertEqual(rates.NOTHING, rates.total([]))
-        self.assertEqual(Figure(State.OK, 3.0), rates.total(
+        self.assertEqual(rates.NOTHING, rates.sum_figures([]))
+        self.assertEqual(Figure(State.OK, 3.0), rates.sum_figures(
             [Figure(State.OK, 1.0), Figure(State.OK, 2.0)]))
-        self.assertEqual(Figure(State.UNAVAILABLE, 1.0), rates.total(
+        self.assertEqual(Figure(State.UNAVAILABLE, 1.0), rates.sum_figures(
             [Figure(State.OK, 1.0), Figure(State.UNAVAILABLE, None)]))
-        self.assertEqual(Figure(State.UNASSIGNED, None), rates.total(
+        self.assertEqual(Figure(State.UNASSIGNED, None), rates.sum_figures(
             [Figure(State.UNASSIGNED, None)]))
 
     @given(st.permutations([Figure(State.OK, 1.0), Figure(State.FIRST, None),
                             Figure(State.ERROR, None),
                             Figure(State.OK, 4.0)]))
     def test_order_does_not_matter(self, parts):
-        self.assertEqual(Figure(State.ERROR, 5.0), rates.total(parts))
+        self.assertEqual(Figure(State.ERROR, 5.0), rates.sum_figures(parts))
 
     def test_rest_is_never_negative(self):
         whole = Figure(State.OK, 5.0)
-        self.assertEqual(Figure(State.OK, 3.0), rates.without(
+        self.assertEqual(Figure(State.OK, 3.0), rates.subtract_parts(
             whole, [Figure(State.OK, 2.0)]))
-        self.assertEqual(Figure(State.OK, 0.0), rates.without(
+        self.assertEqual(Figure(State.OK, 0.0), rates.subtract_parts(
             whole, [Figure(State.OK, 9.0)]))
-        self.assertEqual(whole, rates.without(
+        self.assertEqual(whole, rates.subtract_parts(
             whole, [Figure(State.UNASSIGNED, None)]))
         nothing = Figure(State.ERROR, None)
-        self.assertEqual(nothing, rates.without(nothing, [whole]))
+        self.assertEqual(nothing, rates.subtract_parts(nothing, [whole]))

@@ -111,7 +111,7 @@ class DialectsTest(ReaderTestCase):
         group = host.reader.usage().groups[1]
         self.assertAlmostEqual(2 * traffic.FULL_RATE, group.used[1,].rate,
                                delta=1e3)
-        places = topology.places(host.root, host.reader.host())
+        places = topology.find_places(host.root, host.reader.host())
         self.assertEqual(2, len([one for one in places
                                  if one.nodes == (1,)]))
 
@@ -133,7 +133,7 @@ class DialectsTest(ReaderTestCase):
     def test_ids_with_leading_zeros(self):
         host = self.host('openeuler66', ';'.join(
             f'{node}={node}' for node in range(12)))
-        names = {place.domain: place.path for place in topology.places(
+        names = {place.domain: place.path for place in topology.find_places(
             host.root, host.reader.host())}
         for node in (8, 9):
             self.assertEqual(f'mon_data/mon_MB_0{node}/mbm_total_bytes',
@@ -256,7 +256,7 @@ class CapturedTest(base.TestCase):
                 continue
             self.assertNotIn(name, self.UNREPORTED)
             self.assertEqual(1, len(usage.groups))
-            view.snapshot(usage, [])
+            view.make_snapshot(usage, [])
 
     def test_units(self):
         for name, unit, rate in (

@@ -34,7 +34,7 @@ _json = st.recursive(
 class StatsTest(base.TestCase):
 
     def test_there_and_back(self):
-        written = stats.write(trees.snapshot(
+        written = stats.to_stats(trees.snapshot(
             trees.node((0,), 5e9, 20 * 10 ** 9),
             trees.node((1, 2), 3e9, 10 * 10 ** 9),
             trees.node((3,), 5e9, None),
@@ -48,39 +48,39 @@ class StatsTest(base.TestCase):
             json.loads(written[stats.KEY]))
         self.assertEqual(
             stats.Measured(30.0, {0: 0.25, 1: 0.3, 2: 0.3}),
-            stats.read(written, NOW + 30))
+            stats.from_stats(written, NOW + 30))
 
     def test_a_part_is_told_as_one(self):
-        written = stats.write(trees.snapshot(
+        written = stats.to_stats(trees.snapshot(
             trees.node((0,), 5e9, 10 ** 10, rates.State.UNASSIGNED),
             trees.node((1, 2), 5e9, 10 ** 10, rates.State.FIRST),
             trees.node((3,), 5e9, 10 ** 10)), NOW)
         self.assertEqual(
             stats.Measured(0.0, dict.fromkeys(range(4), 0.5),
                            frozenset({0, 1, 2})),
-            stats.read(written, NOW))
+            stats.from_stats(written, NOW))
 
     def test_counters_that_were_read_once_report_nothing(self):
         host = trees.Host('intel')
         self.addCleanup(host.remove)
-        self.assertEqual({}, stats.write(host.snapshot(), NOW))
+        self.assertEqual({}, stats.to_stats(host.snapshot(), NOW))
         host.run(60.0)
-        self.assertEqual({0: 0.0, 1: 0.0}, stats.read(
-            stats.write(host.snapshot(), NOW), NOW).share)
+        self.assertEqual({0: 0.0, 1: 0.0}, stats.from_stats(
+            stats.to_stats(host.snapshot(), NOW), NOW).share)
 
     def test_hosts_without_it(self):
         for text in ({}, {stats.KEY: None}, {stats.KEY: ''},
                      {stats.KEY: '{'}, {'uptime': '3 days'}):
-            self.assertIsNone(stats.read(text, NOW))
+            self.assertIsNone(stats.from_stats(text, NOW))
 
     @given(st.text() | _json.map(json.dumps))
     def test_anything_is_a_share_or_nothing(self, text):
-        found = stats.read({stats.KEY: text}, NOW)
+        found = stats.from_stats({stats.KEY: text}, NOW)
         for share in found.share.values() if found else ():
             self.assertGreaterEqual(share, 0)
 
     @given(_json, _json, st.floats() | st.integers(), _json)
     def test_anything_as_a_node(self, used, capacity, when, parts):
-        stats.read({stats.KEY: json.dumps(
+        stats.from_stats({stats.KEY: json.dumps(
             {'time': when, 'nodes': {'0': [used, capacity]},
              'parts': parts})}, NOW)

@@ -34,25 +34,25 @@ class TopLoadTest(base.TestCase):
         self.assertEqual([
             ['0', '100.0', '49.6', '-', '0.0', '-', '-', '2.5',
              'cpu_load cpu_wait'],
-            ['1', *['-'] * 8]], top_load.node_rows(LOAD))
+            ['1', *['-'] * 8]], top_load.format_node_rows(LOAD))
 
     def test_nodes_of_a_guest_on_one_host_node_count_by_their_vcpus(self):
         self.assertEqual(['40.0', '20.0'],
-                         top_load.guest_words(LOAD, 'u', (0,)))
+                         top_load.format_guest_cells(LOAD, 'u', (0,)))
         self.assertEqual(['50.0', '-'],
-                         top_load.guest_words(LOAD, 'u', (1,)))
+                         top_load.format_guest_cells(LOAD, 'u', (1,)))
         # Of three of five vCPUs a mean of all is not known.
         self.assertEqual(['43.3', '-'],
-                         top_load.guest_words(LOAD, 'u', (0, 1)))
+                         top_load.format_guest_cells(LOAD, 'u', (0, 1)))
 
     def test_a_guest_without_figures(self):
         for uuid, measured in (('v', LOAD), ('w', LOAD), ('', LOAD),
                                ('u', None)):
-            self.assertEqual(['-', '-'], top_load.guest_words(
+            self.assertEqual(['-', '-'], top_load.format_guest_cells(
                 measured, uuid, (0,)))
 
     def test_the_record_is_that_of_reports(self):
-        self.assertIsNone(top_load.record(None))
-        found = top_load.record(LOAD)
+        self.assertIsNone(top_load.load_document(None))
+        found = top_load.load_document(LOAD)
         self.assertEqual((1, 2), (found['version'], len(found['nodes'])))
         self.assertEqual({'node': 1}, found['nodes'][1])

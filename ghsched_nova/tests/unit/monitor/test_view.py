@@ -55,13 +55,14 @@ def group(name, parent=None, lines='MB:0=100;1=100\n', **used):
 
 
 def shown(groups, *guests, host=HOST):
-    return view.snapshot(view.Usage(host, tuple(groups)), guests)
+    return view.make_snapshot(view.Usage(host, tuple(groups)), guests)
 
 
 class OwnersTest(base.TestCase):
 
     def owner(self, name, *guests):
-        return view.owners(guests).of(view.Group(name, 1, True, ''))
+        return view.index_owners(guests).find_guest(
+            view.Group(name, 1, True, ''))
 
     def test_domain_id_is_the_whole_number(self):
         one, twelve = (trees.guest(f'g{number}', f'u{number}', number)

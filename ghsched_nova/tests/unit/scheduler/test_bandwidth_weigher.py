@@ -36,7 +36,7 @@ def host(*percents, age=10.0, name='host_a', chosen=None, parts=()):
     """
     state = states.host([states.cell(number)
                          for number in range(len(percents))], name=name)
-    state.stats = stats.write(trees.snapshot(*(
+    state.stats = stats.to_stats(trees.snapshot(*(
         trees.node((number,), percent * 1e7, 10 ** 9,
                    rates.State.UNASSIGNED if number in parts
                    else rates.State.OK)
