@@ -34,7 +34,8 @@ from typing import Any
 from nova import exception
 from nova.objects import fields
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import compute_claims
+from ghsched_nova.nova_seams import pci
 from ghsched_placement import keys
 from ghsched_placement import policy as policies
 
@@ -216,11 +217,11 @@ def _asks(extra_specs: Iterable[str]) -> bool:
 
 def register() -> None:
     """Have this process make our requests; harmless when done twice."""
-    compat.extend_pci_requests(with_vfs)
+    pci.extend_pci_requests(with_vfs)
 
 
 def register_compute() -> None:
     """The same in nova-compute, where guests move to."""
     register()
-    compat.watch_provider_mapping(remember)
-    compat.around_claims(claiming_move, claiming_new)
+    compute_claims.watch_provider_mapping(remember)
+    compute_claims.around_claims(claiming_move, claiming_new)

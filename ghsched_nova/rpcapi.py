@@ -22,11 +22,11 @@ from typing import Any
 
 import oslo_messaging
 
-from ghsched_nova import compat
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
+from ghsched_nova.nova_seams import messaging
 
 #: What a nova-compute without our endpoint, or with an older one, answers. Not
 #: every driver of oslo.messaging makes a RemoteError of it.
@@ -71,8 +71,8 @@ class HostClient:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._client = compat.rpc_client(context, oslo_messaging.Target(
-            topic=compat.COMPUTE_TOPIC, namespace=messages.NAMESPACE,
+        self._client = messaging.rpc_client(context, oslo_messaging.Target(
+            topic=messaging.COMPUTE_TOPIC, namespace=messages.NAMESPACE,
             version=messages.VERSION))
 
     def check(self, guest: change.Guest,
@@ -137,14 +137,14 @@ class HostClient:
         :raises HalfDone: with the host's reason; it could not yet.
         :raises HostSilent: when it does not answer; what it did is unknown.
         """
-        self._call(guest, 'move_nodes', _MOVE_VERSION, compat.long_calls(),
+        self._call(guest, 'move_nodes', _MOVE_VERSION, messaging.long_calls(),
                    move=move, token=token, lock=lock)
 
     def _call(self, guest: change.Guest, method: str,
               version: str = messages.FIRST_VERSION,
               patience: Mapping[str, int] = CHANGE,
               **arguments: Any) -> dict[str, Any]:
-        if patience is QUESTION and not compat.bus_answers(self._context):
+        if patience is QUESTION and not messaging.bus_answers(self._context):
             raise _no_bus(guest.host)
         client = self._client.prepare(server=guest.host, version=version,
                                       retry=BUS_RETRIES, **patience)

@@ -17,9 +17,9 @@ usage: signatures.py [DIRECTORY]
 
 Each release of tools/releases is downloaded to DIRECTORY once (default:
 ``wheels`` below $GHSCHED_HOME). The signatures of
-``ghsched_nova.compat.RELIED_ON`` are read from the source in it. TREE is a
-directory with the package nova, which is compared with what the newest release
-is expected to have. The exit status is 0 when all are as expected.
+``ghsched_nova.nova_seams.registry.SEAMS`` are read from the source in it. TREE
+is a directory with the package nova, which is compared with what the newest
+release is expected to have. The exit status is 0 when all are as expected.
 """
 
 import ast
@@ -31,7 +31,7 @@ import subprocess
 import sys
 import zipfile
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import registry
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 HOME = pathlib.Path(os.environ.get('GHSCHED_HOME', '/var/lib/ghsched'))
@@ -96,8 +96,8 @@ def _in_module(node: ast.AST, parts: list[str]) -> tuple[str, ...] | None:
 
 def differences(release: int, source: zipfile.Path | pathlib.Path
                 ) -> Iterator[str]:
-    """Yield what differs in a source from :mod:`ghsched_nova.compat`."""
-    for name, expected in compat.relied_on(release).items():
+    """Yield what differs in a source from the seams that are declared."""
+    for name, expected in registry.relied_on(release).items():
         found = parameters(source, name)
         if found != expected:
             yield f'{name}: {found}, expected {expected}'
@@ -107,7 +107,7 @@ def compare(title: str, release: int,
             source: zipfile.Path | pathlib.Path) -> bool:
     """Print what differs in a source, and return whether nothing does."""
     found = list(differences(release, source))
-    print(f'nova {title}: {len(compat.relied_on(release))} signatures, '
+    print(f'nova {title}: {len(registry.relied_on(release))} signatures, '
           f'{len(found)} differ')
     for line in found:
         print(f'  {line}')
@@ -116,6 +116,7 @@ def compare(title: str, release: int,
 
 def main() -> int:
     """Compare a tree, or all releases."""
+    registry.load_all()
     if sys.argv[1:2] == ['--tree']:
         tree = pathlib.Path(sys.argv[2])
         return int(not compare(str(tree), max(releases()), tree))

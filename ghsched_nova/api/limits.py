@@ -25,10 +25,13 @@ from typing import Any
 from nova import objects
 from nova.pci import request as pci_request
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_placement import policy as policies
 from ghsched_placement import request
+
+seam = registry.in_processes(registry.API)
 
 
 def with_ours(original: Callable[[Any, int], dict[str, int]], spec: Any,
@@ -57,7 +60,7 @@ def amounts(spec: Any) -> collections.Counter[str]:
     if policy is None:
         return found
     asked = request.build(policy,
-                          compat.config().ghsched.bandwidth_accounting)
+                          shared.config().ghsched.bandwidth_accounting)
     for resources in (asked.resources,
                       *(group.resources for group in asked.groups)):
         found.update(resources)
@@ -93,6 +96,8 @@ def _policy(flavor: Any) -> policies.GuestPolicy | None:
         return None
 
 
+@seam('nova.objects.request_spec.RequestSpec.'
+      'generate_request_groups_from_pci_requests', ('self',))
 def _vfs(flavor: Any) -> collections.Counter[str]:
     """VFs of ours by resource class, where Placement knows devices."""
     requests = pci_request.get_pci_requests_from_flavor(flavor).requests

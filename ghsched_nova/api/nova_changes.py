@@ -18,44 +18,22 @@ Installing ghsched changes no service of Nova. The line ``[filter:ghsched]`` of
 :func:`apply`.
 """
 
-from typing import Any
-
-from ghsched_nova.api import evacuation
 from ghsched_nova.api import extra_specs
 from ghsched_nova.api import limits
-from ghsched_nova.api import request_specs
-from ghsched_nova import compat
-from ghsched_nova.nova_fixes import deleted_while_resized
 from ghsched_nova.nova_fixes import table as fixes
-from ghsched_nova.nova_seams import signatures
+from ghsched_nova.nova_seams import api
+from ghsched_nova.nova_seams import registry
 from ghsched_nova import pci_requests
 
 
 def apply() -> None:
     """Change nova-api in this process; harmless when done twice.
 
-    :raises ghsched_nova.nova_seams.signatures.SeamsDiffer: nova-api does not
+    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: nova-api does not
         start with a Nova that ghsched does not fit.
     """
-    fixes.require(signatures.API)
+    fixes.require(registry.API)
     pci_requests.register()
-    compat.extend_limits(limits.with_ours)
-    compat.check_flavors(extra_specs.check_flavor)
-    if fixes.applies('evacuated-live-migration'):
-        compat.before_moves(_before_evacuation)
-        compat.before_evacuations(evacuation.prepare)
-    if fixes.applies('rolled-back-resize'):
-        compat.before_moves(_before_move)
-    if fixes.applies('placement-retries'):
-        compat.give_back_again()
-    if fixes.applies('deleted-while-resized'):
-        deleted_while_resized.install_in_api()
-
-
-def _before_evacuation(context: Any, instance: Any, move: str) -> None:
-    if move == 'evacuate':
-        evacuation.check(context, instance)
-
-
-def _before_move(context: Any, instance: Any, _move: str) -> None:
-    request_specs.repair(context, instance)
+    api.extend_limits(limits.with_ours)
+    api.check_flavors(extra_specs.check_flavor)
+    fixes.install(registry.API)

@@ -21,7 +21,7 @@ from typing import Any
 
 from oslo_policy import policy
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import api
 
 SET = 'os_compute_api:ghsched:server-set'
 DRY_RUN = 'os_compute_api:ghsched:dry-run'
@@ -59,4 +59,4 @@ def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
     :param target: ``project_id`` and ``user_id`` of the server.
     :raises Forbidden: of Nova.
     """
-    compat.authorize(context, list_rules(), rule, target)
+    api.authorize(context, list_rules(), rule, target)

@@ -44,10 +44,10 @@ import webob
 from ghsched_nova.api import limits
 from ghsched_nova.api import nova_changes
 from ghsched_nova.api import policies as rules
-from ghsched_nova import compat
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
+from ghsched_nova.nova_seams import api
 from ghsched_placement import change as changes
 from ghsched_placement import change_report
 from ghsched_placement import move_report
@@ -194,7 +194,7 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
             return move_report.document(
                 servers.move(cell, uuid, nodes, dry_run), dry_run)
     specs, dry_run = wish_of(asked)
-    compat.enforce_limits(context, server.project_id, limits.raised(
+    api.enforce_limits(context, server.project_id, limits.raised(
         server.flavor, changes.merge(server.flavor.extra_specs, specs)))
     with records.in_cell(uuid, context) as cell:
         return change_report.document(

@@ -22,6 +22,9 @@ import sys
 from typing import Any
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.nova_seams import registry
+
+seam = registry.in_processes(registry.COMPUTE)
 
 
 def main() -> None:
@@ -32,13 +35,17 @@ def main() -> None:
     # Nova's module comes first: it chooses the threading model of the process.
     from nova.cmd import compute
 
-    from ghsched_nova import compat
-    _refuse_other_driver(compat.config())
+    from ghsched_nova.nova_seams import compute as seams
+    from ghsched_nova.nova_seams import shared
+    _refuse_other_driver(shared.config())
     from ghsched_nova.virt import driver
-    compat.provide_driver(driver)
+    seams.provide_driver(driver)
     compute.main()
 
 
+@seam('nova.config.parse_args',
+      ('argv', 'default_config_files', 'configure_db', 'init_rpc', 'prog'),
+      since={'prog': 33})
 def _refuse_other_driver(options: Any) -> None:
     """Exit with an error when Nova is configured for a driver not of ours.
 

@@ -24,8 +24,9 @@ import sys
 
 import prettytable
 
-from ghsched_nova import compat
 from ghsched_nova.nova_fixes import table
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_placement import exits
 
@@ -40,14 +41,13 @@ _FIXES = ('Fix', 'Processes', 'Bug', 'Releases', 'Servers', 'State')
 
 def seams() -> list[tuple[str, ...]]:
     """Return name, processes and state of each function relied on."""
-    differ = {one.name: str(one) for one in signatures.mismatches(
-        compat.relied_on(signatures.release()))}
+    registry.load_all()
+    known = sorted(registry.relied_on(signatures.release()))
+    differ = {one.name: str(one) for one in signatures.mismatches(known)}
     own = table.own_names()
-    return [(name, ', '.join(
-        process for process, owners in signatures.OWNERS.items()
-        if name.startswith(owners)) or 'any',
-        differ.get(name, 'matches') + (' (fix)' if name in own else ''))
-        for name in sorted(compat.relied_on(signatures.release()))]
+    return [(name, ', '.join(sorted(registry.SEAMS[name].processes)),
+             differ.get(name, 'matches') + (' (fix)' if name in own else ''))
+            for name in known]
 
 
 def fixes() -> list[tuple[str, ...]]:
@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument('--config-file', action='append', metavar='FILE',
                         help='configuration to read')
     options = parser.parse_args(argv[1:])
-    compat.config()([], project='nova',
+    shared.config()([], project='nova',
                     default_config_files=options.config_file)
     header, rows = ((_SEAMS, seams()) if argv[0] == 'seams' else
                     (_FIXES, fixes()))

@@ -87,17 +87,17 @@ def configure(files: Sequence[str] | None, dry_run: bool) -> tuple[Any, Any]:
         server_set.read_nova_conf('nova-compute', files, init_rpc=False)
     except server_set.NotHere as error:
         raise domains.HostError(str(error)) from error
-    from ghsched_nova import compat
+    from ghsched_nova.nova_seams import shared
     logging.getLogger('keystoneauth').setLevel(logging.ERROR)
-    options = compat.config()
+    options = shared.config()
     if options.compute_driver.startswith(_OURS) and not dry_run:
         raise domains.HostError(
             f'compute_driver = {options.compute_driver} is still in '
             'nova.conf; stop nova-compute and put the stock driver there '
             '(libvirt.LibvirtDriver) first')
     try:
-        return compat.placement_client(), options.ghsched
-    except compat.PLACEMENT_DOWN as error:
+        return shared.placement_client(), options.ghsched
+    except shared.PLACEMENT_DOWN as error:
         raise domains.HostError(_UNREACHED) from error
 
 

@@ -15,13 +15,14 @@
 # Nova's module comes first: it chooses the threading model of the process.
 from nova.cmd import scheduler  # isort: skip
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler as seams
+from ghsched_nova.nova_seams import shared
 
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
 def main() -> None:
     """Start the service as ``nova.cmd.scheduler.main`` does."""
-    compat.config()
-    compat.use_scheduler_manager(MANAGER)
+    shared.config()
+    seams.use_scheduler_manager(MANAGER)
     scheduler.main()

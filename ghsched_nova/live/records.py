@@ -31,10 +31,11 @@ from nova import objects
 from nova import servicegroup
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 from ghsched_placement import node_move as moves
 
 LOG = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class NovaRecords:
         return change.Guest(
             uuid=self._uuid, name=instance.display_name or '',
             host=instance.host, compute_node=node.uuid,
-            host_nodes=tuple(compat.host_cells(instance.numa_topology)),
+            host_nodes=tuple(numa.host_cells(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
             running=_STATES[instance.vm_state], left=tuple(self._left()),
             vcpus=instance.flavor.vcpus)
@@ -106,8 +107,8 @@ class NovaRecords:
         devices = objects.PciDeviceList.get_by_instance_uuid(
             self._context, self._uuid)
         return node_move.Place(
-            guest, compat.guest_cells(instance.numa_topology),
-            compat.host_rooms(node),
+            guest, numa.guest_cells(instance.numa_topology),
+            numa.host_rooms(node),
             tuple(device.address for device in devices))
 
     def _left(self) -> Iterator[str]:
@@ -268,7 +269,7 @@ def as_action(context: Any, uuid: str,
                                             want_result=False)
         objects.InstanceActionEvent.event_start(
             context, uuid, event, want_result=False,
-            host=compat.config().host)
+            host=shared.config().host)
     except Exception as error:
         raise errors.Refused('the action cannot be recorded: '
                              f'{type(error).__name__}: {error}') from error

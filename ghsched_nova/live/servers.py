@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-from ghsched_nova import compat
 from ghsched_nova.live import change as live_changes
 from ghsched_nova.live import node_move
 from ghsched_nova.live import placement
 from ghsched_nova.live import records
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import rpcapi
 from ghsched_placement import names
 
@@ -54,7 +54,7 @@ def live_change(context: Any, server: str) -> live_changes.LiveChange:
         records.NovaRecords(context, server),
         lambda guest: _shares(guest, guest.host_nodes, {names.MEM_BW_PCT}),
         rpcapi.HostClient(context),
-        compat.config().ghsched.bandwidth_accounting)
+        shared.config().ghsched.bandwidth_accounting)
 
 
 def _shares(guest: live_changes.Guest, nodes: Sequence[int],
@@ -65,7 +65,7 @@ def _shares(guest: live_changes.Guest, nodes: Sequence[int],
     :param classes: resource classes that are looked at.
     """
     return placement.Shares(
-        compat.placement_client(), guest.uuid, guest.compute_node,
+        shared.placement_client(), guest.uuid, guest.compute_node,
         placement.nodes_of(guest.compute_node, nodes), classes,
         placement.providers_of(guest.left))
 
@@ -92,4 +92,4 @@ def node_mover(context: Any, server: str) -> node_move.NodeMove:
         records.NovaRecords(context, server),
         lambda guest, nodes: _shares(guest, nodes, names.NODE_CLASSES),
         rpcapi.HostClient(context),
-        compat.config().ghsched.bandwidth_accounting)
+        shared.config().ghsched.bandwidth_accounting)

@@ -23,21 +23,25 @@ it starts again. See
 from collections.abc import Callable
 from typing import Any
 
-from nova.compute import api
 from nova.compute import task_states
 from nova import exception
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import registry
 from ghsched_placement import policy as policies
+
+seam = registry.in_processes(registry.API)
 
 _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
 def install_in_api() -> None:
     """Repair the deletion in nova-api; harmless when done twice."""
-    compat.wrap(api.API, '_confirm_resize_on_deleting', _confirm)
+    registry.replace('nova.compute.api.API._confirm_resize_on_deleting',
+                     _confirm)
 
 
+@seam('nova.compute.api.API._confirm_resize_on_deleting',
+      ('self', 'context', 'instance'))
 def _confirm(original: Callable[..., Any], compute_api: Any, context: Any,
              instance: Any) -> Any:
     before = instance.task_state

@@ -29,12 +29,15 @@ import contextlib
 import contextvars
 from typing import Any
 
-from nova.compute import resource_tracker
-from nova.pci import stats
-from nova.scheduler import manager
-
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import registry
 from ghsched_placement import policy as policies
+
+both_seam = registry.in_processes(registry.COMPUTE, registry.SCHEDULER)
+compute_seam = registry.in_processes(registry.COMPUTE)
+scheduler_seam = registry.in_processes(registry.SCHEDULER)
+
+_FILTER = 'nova.pci.stats.PciDeviceStats._filter_pools'
+_TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
 
 #: Whether the server that this thread schedules or claims has a key of ours.
 _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
@@ -42,16 +45,16 @@ _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
 
 def install_in_scheduler() -> None:
     """Repair the choice of hosts; harmless when done twice."""
-    compat.wrap(stats.PciDeviceStats, '_filter_pools', _filter_pools)
-    compat.wrap(manager.SchedulerManager, '_schedule', _schedule)
+    registry.replace(_FILTER, _filter_pools)
+    registry.replace('nova.scheduler.manager.SchedulerManager._schedule',
+                     _schedule)
 
 
 def install_in_compute() -> None:
     """Repair the claims of nova-compute; harmless when done twice."""
-    tracker = resource_tracker.ResourceTracker
-    compat.wrap(stats.PciDeviceStats, '_filter_pools', _filter_pools)
-    compat.wrap(tracker, 'instance_claim', _instance_claim)
-    compat.wrap(tracker, '_move_claim', _move_claim)
+    registry.replace(_FILTER, _filter_pools)
+    registry.replace(f'{_TRACKER}.instance_claim', _instance_claim)
+    registry.replace(f'{_TRACKER}._move_claim', _move_claim)
 
 
 @contextlib.contextmanager
@@ -65,18 +68,29 @@ def acting_for(flavor: Any) -> Iterator[None]:
         _is_ours.reset(token)
 
 
+@scheduler_seam('nova.scheduler.manager.SchedulerManager._schedule',
+                ('self', 'context', 'spec_obj', 'instance_uuids',
+                 'alloc_reqs_by_rp_uuid', 'provider_summaries',
+                 'allocation_request_version', 'return_alternates'))
 def _schedule(original: Callable[..., Any], scheduler: Any, context: Any,
               spec_obj: Any, *args: Any, **kwargs: Any) -> Any:
     with acting_for(spec_obj.flavor):
         return original(scheduler, context, spec_obj, *args, **kwargs)
 
 
+@compute_seam(f'{_TRACKER}.instance_claim',
+              ('self', 'context', 'instance', 'nodename', 'allocations',
+               'limits'))
 def _instance_claim(original: Callable[..., Any], tracker: Any, context: Any,
                     instance: Any, *args: Any, **kwargs: Any) -> Any:
     with acting_for(instance.flavor):
         return original(tracker, context, instance, *args, **kwargs)
 
 
+@compute_seam(f'{_TRACKER}._move_claim',
+              ('self', 'context', 'instance', 'new_flavor', 'nodename',
+               'migration', 'allocations', 'move_type', 'image_meta',
+               'limits'))
 def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
                 instance: Any, new_flavor: Any, *args: Any,
                 **kwargs: Any) -> Any:
@@ -85,6 +99,7 @@ def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
                         **kwargs)
 
 
+@both_seam(_FILTER, ('self', 'pools', 'request', 'numa_cells', 'rp_uuids'))
 def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   pools: Sequence[Any], request: Any, numa_cells: Any,
                   rp_uuids: Sequence[str]) -> Any:

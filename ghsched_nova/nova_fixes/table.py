@@ -10,7 +10,6 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
 """The repairs of Nova, and which of them this process applies.
 
 ``[ghsched]nova_fixes`` chooses: ``auto`` applies what this release of Nova
@@ -20,10 +19,13 @@ lacks, ``none`` applies nothing, names apply those.
 from collections.abc import Collection
 from collections.abc import Iterator
 from dataclasses import dataclass
+import importlib
+from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 
 LOG = logging.getLogger(__name__)
@@ -31,19 +33,14 @@ LOG = logging.getLogger(__name__)
 AUTO = 'auto'
 NONE = 'none'
 
-_TRACKER = 'nova.compute.resource_tracker.ResourceTracker.'
-_MANAGER = 'nova.compute.manager.ComputeManager.'
-_CLIENT = 'nova.scheduler.client.report.SchedulerReportClient.'
-_HOST = 'nova.virt.libvirt.host.Host.'
-
 
 @dataclass(frozen=True)
 class Fix:
     """A repair of one defect of Nova.
 
-    :param name: of the page in ``doc/source/contributor/upstream``.
+    :param name: of the page in ``doc/source/contributor/upstream``, and of
+        the module in this package.
     :param processes: where it is applied.
-    :param names: functions of Nova that no feature relies on besides.
     :param servers: ``ours``: servers whose flavor has a key of ghsched;
         ``none``: it acts on no server, but on a connection of the process.
     :param bug: number at Launchpad.
@@ -52,40 +49,43 @@ class Fix:
 
     name: str
     processes: tuple[str, ...]
-    names: tuple[str, ...]
     servers: str = 'ours'
     bug: int | None = None
     until: int | None = None
 
+    def module(self) -> Any:
+        """Import what repairs; a service imports no repair of another one."""
+        name = self.name.replace('-', '_')
+        return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
+
+    def names(self, process: str | None = None) -> frozenset[str]:
+        """Return names of Nova that the repair relies on.
+
+        :param process: for those of one service; None for all.
+        """
+        user = self.module().__name__
+        return frozenset(
+            seam.name for seam in registry.SEAMS.values()
+            if user in seam.users
+            and (process is None or process in seam.processes))
+
+
+_API, _SCHEDULER, _COMPUTE = registry.PROCESSES
 
 FIXES = (
-    Fix('cut-off-live-migration', (signatures.COMPUTE,),
-        (f'{_MANAGER}_reset_live_migration',)),
-    Fix('deleted-while-resized', (signatures.API,),
-        ('nova.compute.api.API._confirm_resize_on_deleting',)),
-    Fix('devices-of-far-pf', (signatures.COMPUTE, signatures.SCHEDULER),
-        ('nova.pci.stats.PciDeviceStats._filter_pools',)),
-    Fix('evacuated-devices', (signatures.COMPUTE,),
-        ('nova.objects.instance.Instance.get_pci_devices',)),
-    Fix('evacuated-live-migration', (signatures.API, signatures.COMPUTE),
-        ('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
-         f'{_MANAGER}live_migration')),
-    Fix('failed-live-migration', (signatures.COMPUTE,),
-        (f'{_MANAGER}_revert_allocation',)),
-    Fix('failed-rebuild', (signatures.COMPUTE,),
-        (f'{_TRACKER}delete_allocation_for_evacuated_instance',)),
-    Fix('failed-resize-flavor', (signatures.COMPUTE,),
-        (f'{_MANAGER}_set_instance_info',)),
-    Fix('libvirtd-restart-deadlock', (signatures.COMPUTE,),
-        (f'{_HOST}_get_connection', f'{_HOST}_test_connection',
-         f'{_HOST}_connection_closed'), servers='none'),
+    Fix('cut-off-live-migration', (_COMPUTE,)),
+    Fix('deleted-while-resized', (_API,)),
+    Fix('devices-of-far-pf', (_COMPUTE, _SCHEDULER)),
+    Fix('evacuated-devices', (_COMPUTE,)),
+    Fix('evacuated-live-migration', (_API, _COMPUTE)),
+    Fix('failed-live-migration', (_COMPUTE,)),
+    Fix('failed-rebuild', (_COMPUTE,)),
+    Fix('failed-resize-flavor', (_COMPUTE,)),
+    Fix('libvirtd-restart-deadlock', (_COMPUTE,), servers='none'),
     # A conductor of an older release names no limits to a host of 34 either.
-    Fix('live-migration-limits', (signatures.COMPUTE,),
-        (f'{_TRACKER}live_migration_claim',), bug=2153425),
-    Fix('placement-retries', (signatures.API, signatures.COMPUTE),
-        (f'{_CLIENT}delete_allocation_for_instance',)),
-    Fix('rolled-back-resize', (signatures.API,),
-        tuple(f'nova.compute.api.API.{name}' for name in compat.MOVES)))
+    Fix('live-migration-limits', (_COMPUTE,), bug=2153425),
+    Fix('placement-retries', (_API, _COMPUTE)),
+    Fix('rolled-back-resize', (_API,)))
 
 _BY_NAME = {fix.name: fix for fix in FIXES}
 
@@ -102,8 +102,9 @@ class State:
 
 
 def own_names() -> frozenset[str]:
-    """Return names of Nova that repairs alone rely on."""
-    return frozenset(name for fix in FIXES for name in fix.names)
+    """Return declared names of Nova that repairs alone rely on."""
+    return frozenset(seam.name for seam in registry.SEAMS.values() if all(
+        user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
 
 def unknown(chosen: Collection[str]) -> Iterator[str]:
@@ -129,30 +130,42 @@ def state(fix: Fix, chosen: Collection[str], release: int,
     return State(True, 'applied')
 
 
-def state_here(fix: Fix) -> State:
-    """Return whether a repair is applied with this Nova and configuration."""
-    return state(fix, compat.config().ghsched.nova_fixes,
-                 signatures.release(), signatures.mismatches(fix.names))
+def state_here(fix: Fix, process: str | None = None) -> State:
+    """Return whether a repair is applied with this Nova and configuration.
+
+    :param process: the service that is asked for; None for all of the fix.
+    """
+    return state(fix, shared.config().ghsched.nova_fixes,
+                 signatures.release(),
+                 signatures.mismatches(sorted(fix.names(process))))
 
 
-def applies(name: str) -> bool:
+def applies(name: str, process: str) -> bool:
     """Whether a repair is to be applied; log one that Nova does not fit."""
-    found = state_here(_BY_NAME[name])
+    found = state_here(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
         LOG.warning('ghsched: cannot apply the repair %(name)s of Nova: '
                     '%(state)s', {'name': name, 'state': found.text})
     return found.applied
 
 
+def install(process: str) -> None:
+    """Apply the repairs of one service; harmless when done twice."""
+    function = f'install_in_{process.removeprefix("nova-")}'
+    for fix in FIXES:
+        if process in fix.processes and applies(fix.name, process):
+            getattr(fix.module(), function)()
+
+
 def require(process: str) -> None:
     """Refuse to start a process whose Nova, or configuration, does not fit.
 
-    :raises ghsched_nova.nova_seams.signatures.SeamsDiffer: naming what
+    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming what
         differs, and a word of ``[ghsched]nova_fixes`` that names no repair.
     """
-    wrong = sorted(unknown(compat.config().ghsched.nova_fixes))
+    wrong = sorted(unknown(shared.config().ghsched.nova_fixes))
     if wrong:
-        raise signatures.SeamsDiffer(
+        raise registry.SeamsDiffer(
             f'[ghsched]nova_fixes names no repair of Nova: '
             f'{", ".join(wrong)}; known: {", ".join(sorted(_BY_NAME))}')
     signatures.require(process, own_names())

@@ -10,39 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
 """Compare functions of Nova with those that ghsched was written for.
 
-Each process compares its own part of :data:`ghsched_nova.compat.RELIED_ON`
-when it starts. A process that a feature cannot work in does not start; a
-repair that does not match is left out (:mod:`ghsched_nova.nova_fixes.table`).
+Each process compares the seams that it uses
+(:data:`ghsched_nova.nova_seams.registry.SEAMS`) when it starts. A process that
+a feature cannot work in does not start; a repair that does not match is left
+out (:mod:`ghsched_nova.nova_fixes.table`).
 """
 
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 import functools
-import importlib
 import inspect
-from typing import Any
 
 from nova import version
 
-from ghsched_nova import compat
-
-API = 'nova-api'
-SCHEDULER = 'nova-scheduler'
-COMPUTE = 'nova-compute'
-
-#: Beginnings of names in :data:`ghsched_nova.compat.RELIED_ON`, by process.
-OWNERS: dict[str, tuple[str, ...]] = {
-    API: ('nova.policy.', 'nova.compute.api.', 'nova.conductor.api.',
-          'nova.limit.', 'nova.objects.flavor.', 'nova.pci.request.'),
-    SCHEDULER: ('nova.scheduler.', 'nova.filters.', 'nova.db.',
-                'nova.pci.', 'nova.virt.hardware.'),
-    COMPUTE: ('nova.virt.', 'nova.compute.resource_tracker.',
-              'nova.compute.manager.', 'nova.compute.utils.', 'nova.pci.',
-              'nova.compute.provider_tree.')}
+from ghsched_nova.nova_seams import registry
 
 #: Parameters of a function whose decorator hides them.
 _HIDDEN = ('args', 'kwargs')
@@ -56,17 +40,14 @@ class Mismatch:
     """
 
     name: str
-    expected: tuple[str, ...]
+    expected: tuple[str, ...] | None
     found: tuple[str, ...] | None
 
     def __str__(self) -> str:
         found = ('it is missing' if self.found is None else
                  f'found ({", ".join(self.found)})')
-        return f'{self.name}: expected ({", ".join(self.expected)}), {found}'
-
-
-class SeamsDiffer(Exception):
-    """This Nova has other functions than ghsched was written for."""
+        expected = ", ".join(self.expected or ())
+        return f'{self.name}: expected ({expected}), {found}'
 
 
 def release() -> int:
@@ -76,15 +57,14 @@ def release() -> int:
 
 def names_of(process: str) -> Iterator[str]:
     """Yield names that a process relies on with this release of Nova."""
-    return (name for name in compat.relied_on(release())
-            if name.startswith(OWNERS[process]))
+    return (name for name in registry.relied_on(release())
+            if process in registry.SEAMS[name].processes)
 
 
 def mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
     """Return functions that this Nova has otherwise, or does not have."""
-    known = compat.relied_on(release())
-    found = ((name, known[name], found_parameters(name))
-             for name in names if name in known)
+    found = ((name, expected, found_parameters(name)) for name, expected
+             in registry.relied_on(release(), names).items())
     return tuple(Mismatch(*one) for one in found
                  if one[2] not in (one[1], _HIDDEN))
 
@@ -93,12 +73,12 @@ def require(process: str, without: Iterable[str] = ()) -> None:
     """Refuse to start a process that a feature cannot work in.
 
     :param without: names that repairs alone rely on.
-    :raises SeamsDiffer: naming each function, its expected and its found
-        parameters.
+    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming each function,
+        its expected and its found parameters.
     """
     differ = mismatches(sorted(set(names_of(process)) - set(without)))
     if differ:
-        raise SeamsDiffer(
+        raise registry.SeamsDiffer(
             f'ghsched does not fit Nova {version.version_string()}, '
             f'{process} does not start: {"; ".join(map(str, differ))}. '
             f'Install the ghsched that supports this Nova, or remove it from '
@@ -111,16 +91,12 @@ def found_parameters(name: str) -> tuple[str, ...] | None:
 
     Asked once for each name, before anything of ghsched is put around it.
     """
-    *path, attribute = name.split('.')
-    for length in range(len(path), 0, -1):
-        try:
-            owner: Any = importlib.import_module('.'.join(path[:length]))
-        except ModuleNotFoundError:
-            continue
-        for part in (*path[length:], attribute):
-            owner = getattr(owner, part, None)
-        if not callable(owner):
-            return None
-        found = tuple(inspect.signature(owner).parameters)
-        return found[1:] if found[:1] == ('cls',) else found
-    return None
+    try:
+        owner, attribute = registry.find_owner(name)
+        function = getattr(owner, attribute)
+    except AttributeError:
+        return None
+    if not callable(function):
+        return None
+    found = tuple(inspect.signature(function).parameters)
+    return found[1:] if found[:1] == ('cls',) else found

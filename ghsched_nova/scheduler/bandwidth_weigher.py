@@ -30,8 +30,9 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.monitor import stats
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import option_weigher
 
 LOG = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class GhschedBandwidthWeigher(option_weigher.OptionWeigher):
 
 
 def _weigh(state: Any, now: float) -> float:
-    section = compat.config().ghsched
+    section = shared.config().ghsched
     measured = stats.from_stats(getattr(state, 'stats', None) or {}, now)
     if measured is None:
         return 0.0
@@ -83,7 +84,7 @@ def _share(state: Any, share: Mapping[int, float]) -> float:
 
     :param share: by node, of those that are known.
     """
-    order = compat.chosen_order(state)
+    order = scheduler.chosen_order(state)
     if order:
         return max((share[node] for node in order if node in share),
                    default=0.0)

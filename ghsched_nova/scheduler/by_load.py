@@ -18,8 +18,9 @@ import itertools
 import time
 from typing import Any
 
-from ghsched_nova import compat
 from ghsched_nova import conf
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_placement import load
 from ghsched_placement import names
@@ -31,7 +32,7 @@ def measured(state: Any) -> load.Load | None:
     found = load.read(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
-                         > compat.config().ghsched.load_max_age):
+                         > shared.config().ghsched.load_max_age):
         return None
     return found
 
@@ -47,7 +48,7 @@ def taken(state: Any) -> dict[int, node_choice.Taken]:
 
 def costs(state: Any) -> dict[int, node_choice.Cost]:
     """Of the nodes of a host; empty where they are all alike to us."""
-    config = compat.config()
+    config = shared.config()
     found = measured(state) if config.ghsched.load_placement else None
     if found is None:
         return {}
@@ -56,7 +57,7 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
         config.compute.packing_host_numa_cells_allocation_strategy)
 
 
-def steered(state: Any, spec: compat.RequestSpec) -> Any:
+def steered(state: Any, spec: shared.RequestSpec) -> Any:
     """A host that Nova's own filter has let through, with nodes by load.
 
     A host whose claim we cannot steer, or that has reported no load, is given
@@ -66,12 +67,13 @@ def steered(state: Any, spec: compat.RequestSpec) -> Any:
     """
     reported = load.KEY in (getattr(state, 'stats', None) or {})
     if not reported or not _topology(spec) or not state.numa_topology or not (
-            compat.offers_physnets(state.numa_topology, names.node_physnet)):
+            scheduler.offers_physnets(state.numa_topology,
+                                      names.node_physnet)):
         return state
     return SteeredView(state, spec)
 
 
-def kept(spec: compat.RequestSpec) -> compat.RequestSpec:
+def kept(spec: shared.RequestSpec) -> shared.RequestSpec:
     """A request as it is now, for :func:`steered`.
 
     Who takes of a host changes the request.
@@ -79,7 +81,7 @@ def kept(spec: compat.RequestSpec) -> compat.RequestSpec:
     return spec.obj_clone() if _topology(spec) else spec
 
 
-def _topology(spec: compat.RequestSpec) -> Any:
+def _topology(spec: shared.RequestSpec) -> Any:
     return spec.numa_topology if 'numa_topology' in spec else None
 
 
@@ -102,7 +104,7 @@ class SteeredView(HostStateView):
     alternates: it is found out when the limits are read.
     """
 
-    def __init__(self, state: Any, spec: compat.RequestSpec) -> None:
+    def __init__(self, state: Any, spec: shared.RequestSpec) -> None:
         super().__init__(state)
         self._spec = spec
         self._settled = False
@@ -126,17 +128,17 @@ class SteeredView(HostStateView):
             limits['numa_topology'] = best
 
 
-def _limits(view: HostStateView, spec: compat.RequestSpec,
+def _limits(view: HostStateView, spec: shared.RequestSpec,
             costs: dict[int, node_choice.Cost]) -> Any:
     """Limits to the best nodes that Nova's fit can use; None without any."""
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
-    most = compat.config().ghsched.max_candidates_per_host
+    most = shared.config().ghsched.max_candidates_per_host
     for order in itertools.islice(
             _orders(costs, len(spec.numa_topology)), most):
-        limits = compat.numa_limits(view, spec, order, in_order=True)
-        if compat.fit(view, spec, limits, candidates[0].get('mappings'),
-                      requests) is not None:
+        limits = scheduler.numa_limits(view, spec, order, in_order=True)
+        if scheduler.fit(view, spec, limits, candidates[0].get('mappings'),
+                         requests) is not None:
             return limits
     return None
 

@@ -22,9 +22,12 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import scheduler
 
 LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.SCHEDULER)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class Claims:
         """Claim as ``SchedulerReportClient.claim_resources`` does."""
         wanted = request['allocations']
         self._claims[consumer] = _Claim(client, wanted, certain=False)
-        added = compat.claim_resources(client, context, consumer, request,
-                                       *args, **kwargs)
+        added = scheduler.claim_resources(client, context, consumer, request,
+                                          *args, **kwargs)
         if added:
             self._claims[consumer] = _Claim(
                 client, {uuid: wanted[uuid] for uuid in added}, certain=True)
@@ -67,6 +70,9 @@ class Claims:
             del self._claims[consumer]
         return bool(added)
 
+    @seam('nova.scheduler.client.report.SchedulerReportClient.'
+          'remove_resources_from_instance_allocation',
+          ('self', 'context', 'consumer_uuid', 'resources'))
     def release(self, context: Any) -> None:
         """Remove the claims from Placement; raises nothing."""
         for consumer, claim in self._claims.items():

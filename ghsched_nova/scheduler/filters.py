@@ -34,10 +34,11 @@ from nova import exception
 from nova.scheduler.filters import numa_topology_filter
 from oslo_log import log as logging
 
-from ghsched_nova import compat
-from ghsched_nova.nova_fixes import devices_of_far_pf
 from ghsched_nova.nova_fixes import table as fixes
-from ghsched_nova.nova_seams import signatures
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import fragments
@@ -62,12 +63,11 @@ LOG = logging.getLogger(__name__)
 # nova-scheduler imports this module while it builds its host manager, before
 # the first request.
 request_filter.register()
-fixes.require(signatures.SCHEDULER)
-compat.steer_fit()
-compat.change_group_mapping(lambda spec, mapping: candidates.fan_out(
+fixes.require(registry.SCHEDULER)
+numa.steer_fit()
+scheduler.change_group_mapping(lambda spec, mapping: candidates.fan_out(
     [{'mappings': mapping}], vf_requests(spec)))
-if fixes.applies('devices-of-far-pf'):
-    devices_of_far_pf.install_in_scheduler()
+fixes.install(registry.SCHEDULER)
 
 NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
                    'NUMA topology')
@@ -101,8 +101,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     """
 
     def filter_all(self, filter_obj_list: Any,
-                   spec_obj: compat.RequestSpec) -> Iterator[Any]:
-        if compat.is_rebuild(spec_obj):
+                   spec_obj: shared.RequestSpec) -> Iterator[Any]:
+        if scheduler.is_rebuild(spec_obj):
             yield from super().filter_all(filter_obj_list, spec_obj)
             return
         hosts = list(filter_obj_list)
@@ -118,7 +118,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             yield from self._filter(hosts, spec_obj,
                                     dataclasses.replace(wanted, near=False))
 
-    def _filter(self, hosts: Sequence[Any], spec: compat.RequestSpec,
+    def _filter(self, hosts: Sequence[Any], spec: shared.RequestSpec,
                 wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
         """Hosts that have what is wanted, each with one candidate.
 
@@ -141,12 +141,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         _log_once(spec, refused, told)
 
     @staticmethod
-    def _wanted(spec: compat.RequestSpec) -> tuple[Wanted, bool]:
+    def _wanted(spec: shared.RequestSpec) -> tuple[Wanted, bool]:
         """What candidates have to tell, and whether devices may be far."""
         policy = request_filter.policy_of(spec)
         if policy is None:
             return Wanted({}), False
-        section = compat.config().ghsched
+        section = shared.config().ghsched
         attempt = request_filter.try_of(spec, policy)
         requests = spec.pci_requests and spec.pci_requests.requests
         wanted = Wanted(
@@ -159,16 +159,15 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                       and near.placed_by_claim(requests)))
         return wanted, policy.device_numa == keys.PREFERRED
 
-    def _keep_one(self, view: HostStateView, spec: compat.RequestSpec,
+    def _keep_one(self, view: HostStateView, spec: shared.RequestSpec,
                   wanted: Wanted) -> Lack | None:
         """Choose a candidate and note its limits; else say why not."""
         if not view.numa_topology:
             return NO_TOPOLOGY
-        if wanted.near and not compat.offers_physnets(view.numa_topology,
-                                                      names.node_physnet):
+        if wanted.near and not scheduler.offers_physnets(
+                view.numa_topology, names.node_physnet):
             return NOT_STEERED
-        if not self._satisfies_cpu_policy(view, spec.flavor.extra_specs,
-                                          spec.image.properties):
+        if not scheduler.satisfies_cpu_policy(self, view, spec):
             return CPU_POLICY
         candidates.fan_out(view.allocation_candidates, wanted.vfs)
         room = _Room(view, spec)
@@ -181,7 +180,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return refusal
         return self._keep_first_fit(view, spec, wanted, placed)
 
-    def _keep_first_fit(self, view: HostStateView, spec: compat.RequestSpec,
+    def _keep_first_fit(self, view: HostStateView, spec: shared.RequestSpec,
                         wanted: Wanted,
                         placed: Iterable[Placed]) -> Lack | None:
         """Try each way to give guest nodes their host nodes once.
@@ -192,7 +191,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         free = _Free(view.uuid)
         # A preference of Nova's affinity policy is content with any PF.
         strict = pci_requests.bound_to_nodes(spec.pci_requests)
-        node_of = compat.pool_nodes(view) if strict else {}
+        node_of = scheduler.pool_nodes(view) if strict else {}
         tried: set[Any] = set()
         for way in placed:
             key = (way.order(), way.others,
@@ -211,7 +210,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 view.allocation_candidates = [kept.candidate]
                 return None
             refusal = refusal or kept
-            if len(tried) == compat.config().ghsched.max_candidates_per_host:
+            if len(tried) == shared.config().ghsched.max_candidates_per_host:
                 break
         return refusal
 
@@ -222,16 +221,17 @@ class _Room:
     Known once for each kind of guest node, it spares most of the fits.
     """
 
-    def __init__(self, view: HostStateView, spec: compat.RequestSpec) -> None:
+    def __init__(self, view: HostStateView, spec: shared.RequestSpec) -> None:
         self._view, self._spec = view, spec
-        self._kinds = compat.kinds_of_cells(spec)
+        self._kinds = scheduler.kinds_of_cells(spec)
         self._known: dict[tuple[int, int], bool] = {}
 
     def holds(self, guest_node: int, node: int) -> bool:
         """Whether a host node has room for a guest node."""
         pair = self._kinds[guest_node], node
         if pair not in self._known:
-            self._known[pair] = compat.has_room(self._view, self._spec, *pair)
+            self._known[pair] = scheduler.has_room(self._view, self._spec,
+                                                   *pair)
         return self._known[pair]
 
 
@@ -239,12 +239,12 @@ def _host(view: HostStateView) -> candidates.Host:
     return candidates.Host(
         node_of_numa={names.numa_provider_uuid(view.uuid, cell.id): cell.id
                       for cell in view.numa_topology.cells},
-        node_of_pf=compat.pool_nodes(view),
-        socket_of=compat.sockets(view.numa_topology),
+        node_of_pf=scheduler.pool_nodes(view),
+        socket_of=scheduler.sockets(view.numa_topology),
         busy=by_load.costs(view))
 
 
-def _fit(view: HostStateView, spec: compat.RequestSpec, item: Placed,
+def _fit(view: HostStateView, spec: shared.RequestSpec, item: Placed,
          near_devices: bool) -> Placed | Lack:
     """The candidate, if the claim can follow it.
 
@@ -253,21 +253,21 @@ def _fit(view: HostStateView, spec: compat.RequestSpec, item: Placed,
     """
     wanted = item.order()
     mappings = item.candidate['mappings']
-    limits = compat.numa_limits(view, spec, wanted, bool(wanted))
+    limits = scheduler.numa_limits(view, spec, wanted, bool(wanted))
     requests = spec.pci_requests.requests if spec.pci_requests else []
     if near_devices:
         try:
-            requests = near.require(compat.as_claimed(requests, mappings))
+            requests = near.require(scheduler.as_claimed(requests, mappings))
         except exception.NovaException as error:
             return Lack(None, 'devices', reason='the devices cannot be on '
                         'the NUMA nodes of the guest', detail=str(error))
-    fitted = compat.fit(view, spec, limits, mappings, requests)
+    fitted = scheduler.fit(view, spec, limits, mappings, requests)
     if fitted is None:
         return _too_little(wanted, near_devices and near.shortage(
-            requests, functools.partial(compat.free_devices, view)))
+            requests, functools.partial(scheduler.free_devices, view)))
     # The claim may have devices far, but not from these nodes.
-    view.limits['numa_topology'] = compat.numa_limits(
-        view, spec, compat.host_cells(fitted), in_order=True)
+    view.limits['numa_topology'] = scheduler.numa_limits(
+        view, spec, numa.host_cells(fitted), in_order=True)
     return item
 
 
@@ -319,7 +319,7 @@ class _Free:
         Nova's scheduler cleans up after a host that was refused, but not
         after an error.
         """
-        client = PlacementClient(compat.placement_client())
+        client = PlacementClient(shared.placement_client())
         try:
             return client.free(provider)
         except PlacementError as error:
@@ -329,7 +329,7 @@ class _Free:
             return {}
 
 
-def vf_requests(spec: compat.RequestSpec) -> list[VfRequest]:
+def vf_requests(spec: shared.RequestSpec) -> list[VfRequest]:
     """The VFs of ours that a request asks for."""
     requests = spec.pci_requests and spec.pci_requests.requests
     return [VfRequest(node, pci_request.request_id, pci_request.count)
@@ -337,7 +337,7 @@ def vf_requests(spec: compat.RequestSpec) -> list[VfRequest]:
             if (node := pci_requests.guest_node_of(pci_request)) is not None]
 
 
-def _log_once(spec: compat.RequestSpec, refused: Gathered,
+def _log_once(spec: shared.RequestSpec, refused: Gathered,
               what: str) -> None:
     """Log each reason once per request, however many instances it has.
 

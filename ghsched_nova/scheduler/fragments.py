@@ -22,7 +22,7 @@ from collections import OrderedDict
 import threading
 from typing import Any
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import request_filter
@@ -69,14 +69,14 @@ class MostDevices:
 MOST_DEVICES = MostDevices()
 
 
-def kind_of(spec: compat.RequestSpec) -> gradient.Kind | None:
+def kind_of(spec: shared.RequestSpec) -> gradient.Kind | None:
     """What a guest takes; None for one without a NUMA topology."""
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if not topology:
         return None
     policy = request_filter.policy_of(spec)
     demand = policy.demand(
-        compat.config().ghsched.bandwidth_accounting) if policy else {}
+        shared.config().ghsched.bandwidth_accounting) if policy else {}
     devices: dict[int, int] = {}
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     for one in wanted.requests if wanted else ():
@@ -107,11 +107,11 @@ def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
     return gradient.Room(free, total, left.groups if left else None)
 
 
-def cost(state: Any, spec: compat.RequestSpec) -> candidates.Cost | None:
+def cost(state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
     """What it costs to give guest nodes host nodes; None to go by number."""
     mix = MIX.shares()
     kind = kind_of(spec) if mix else None
-    if kind is None or not compat.config().ghsched.gradient_weight_multiplier:
+    if kind is None or not shared.config().ghsched.gradient_weight_multiplier:
         return None
     room = room_of(state, read.host_nodes(
         state, read.pci_pools(state), spec.numa_topology.cells[0].pagesize))

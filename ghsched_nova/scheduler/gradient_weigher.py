@@ -26,7 +26,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import option_weigher
@@ -62,11 +62,11 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
-    def score(self, host_state: Any, spec: compat.RequestSpec) -> float:
+    def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
         return _weigh(host_state, spec)
 
 
-def _weigh(state: Any, spec: compat.RequestSpec) -> float:
+def _weigh(state: Any, spec: shared.RequestSpec) -> float:
     kind = fragments.kind_of(spec)
     assert kind is not None  # noqa: S101
     pools = read.pci_pools(state)
@@ -74,7 +74,7 @@ def _weigh(state: Any, spec: compat.RequestSpec) -> float:
     taken = read.chosen_nodes(state, nodes) or likely_nodes(
         nodes, read.guest_nodes(spec.numa_topology, read.threads(state)),
         read.device_needs(state, spec, pools), read.physnets(state),
-        compat.config().compute.packing_host_numa_cells_allocation_strategy)
+        shared.config().compute.packing_host_numa_cells_allocation_strategy)
     if not taken:
         return -float(_MOST)
     grows = gradient.Growth(

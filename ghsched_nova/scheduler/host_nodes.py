@@ -25,7 +25,9 @@ from typing import TypeAlias
 
 from nova.virt import hardware
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import HostNode
@@ -58,7 +60,7 @@ def guest_nodes(topology: Any, threads: int) -> list[GuestNode]:
     return nodes
 
 
-def device_needs(state: Any, spec: compat.RequestSpec,
+def device_needs(state: Any, spec: shared.RequestSpec,
                  pools: Pools) -> list[DeviceNeed]:
     """What a guest asks for by alias, by ``ghsched:vfs`` and by ports."""
     wanted = spec.pci_requests if 'pci_requests' in spec else None
@@ -75,8 +77,8 @@ def _policy(request: Any) -> str | None:
 def _pools_for(state: Any, request: Any, pools: Pools) -> frozenset[str]:
     """Those that Placement's candidate names, or those of the right kind."""
     candidates = state.allocation_candidates or [{}]
-    matching = compat.matching_pools(state, request,
-                                     candidates[0].get('mappings'))
+    matching = scheduler.matching_pools(state, request,
+                                        candidates[0].get('mappings'))
     return frozenset(name for name, pool in pools.items() if pool in matching)
 
 
@@ -93,8 +95,8 @@ def chosen_nodes(state: Any,
                  nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
     """Host node of each guest node where our filter has chosen them."""
     known = {node.number: node for node in nodes}
-    return tuple(known[number] for number in compat.chosen_order(state) or ()
-                 if number in known)
+    order = scheduler.chosen_order(state) or ()
+    return tuple(known[number] for number in order if number in known)
 
 
 def physnets(state: Any) -> frozenset[str]:
@@ -102,7 +104,7 @@ def physnets(state: Any) -> frozenset[str]:
 
     Our filter has nodes of Placement's choice in there.
     """
-    return compat.physnets((state.limits or {}).get('numa_topology'))
+    return numa.physnets((state.limits or {}).get('numa_topology'))
 
 
 def threads(state: Any) -> int:
@@ -134,7 +136,7 @@ def _host_node(state: Any, pools: Pools, page_size: int | None,
         memory=_memory(state, cell, page_size),
         devices=_devices(pools, cell.id),
         memory_free=cell.avail_memory,
-        physnets=compat.physnets(cell))
+        physnets=numa.physnets(cell))
 
 
 def _devices(pools: Pools, node: int) -> dict[str, int]:
@@ -239,7 +241,7 @@ def _of_host_memory(state: Any, parts: int) -> Share:
 
 
 def floating_parts(nodes: Sequence[HostNode],
-                   spec: compat.RequestSpec) -> list[Part]:
+                   spec: shared.RequestSpec) -> list[Part]:
     """An equal part of the guest on each node."""
     each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
                      memory=-(-spec.memory_mb // len(nodes)))

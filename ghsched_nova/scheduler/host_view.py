@@ -16,6 +16,10 @@ from typing import Any
 
 from nova.scheduler import host_manager
 
+from ghsched_nova.nova_seams import registry
+
+seam = registry.in_processes(registry.SCHEDULER)
+
 
 class HostStateView(host_manager.HostState):
     """Copy of a HostState for one instance of a request.
@@ -30,6 +34,8 @@ class HostStateView(host_manager.HostState):
     """
 
     # pylint: disable=super-init-not-called
+    @seam('nova.scheduler.host_manager.HostState.__init__',
+          ('self', 'host', 'node', 'cell_uuid'))
     def __init__(self, state: host_manager.HostState) -> None:
         self.__dict__.update(state.__dict__)
         # By its own name a view may make them, and so may the state.

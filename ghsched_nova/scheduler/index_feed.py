@@ -30,7 +30,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler.host_index import Device
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import NodeRoom
@@ -174,15 +174,15 @@ class Feed:
              names_of_down: Callable[[Any], set[str]]) -> list[_Look | None]:
         """Return the answer of each cell; None for a cell without one."""
         def look(in_cell: Any) -> _Look:
-            now = compat.database_time(in_cell)
-            seen = compat.changed_compute_nodes(
+            now = scheduler_hosts.database_time(in_cell)
+            seen = scheduler_hosts.changed_compute_nodes(
                 in_cell, None if full else self._since.get(in_cell.cell_uuid))
             fresh = [uuid for uuid, updated, deleted in seen
                      if not deleted and self._known.get(uuid) != updated]
             return _Look(in_cell.cell_uuid, seen,
-                         compat.compute_node_reports(in_cell, fresh),
+                         scheduler_hosts.compute_node_reports(in_cell, fresh),
                          names_of_down(in_cell), now)
-        return compat.in_cells(context, cells, look)
+        return scheduler_hosts.in_cells(context, cells, look)
 
     def _read(self, looks: Sequence[_Look]) -> tuple[list[Row], set[str]]:
         """Return the reports, and the UUIDs of hosts with malformed ones."""

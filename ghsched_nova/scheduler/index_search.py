@@ -30,7 +30,9 @@ from urllib import parse
 from nova.scheduler.client import report as nova_report
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler.host_index import Device
 from ghsched_nova.scheduler.host_index import Index
@@ -84,7 +86,7 @@ class Search:
 # -- what a request takes -----------------------------------------------------
 
 
-def need_of(spec: compat.RequestSpec, instances: Sequence[str] | None,
+def need_of(spec: shared.RequestSpec, instances: Sequence[str] | None,
             accounting: policies.Accounting) -> Need | None:
     """What a request takes; None when the index is not for it.
 
@@ -110,25 +112,25 @@ def need_of(spec: compat.RequestSpec, instances: Sequence[str] | None,
                     node.burst for node in policy.nodes))
 
 
-def _special(spec: compat.RequestSpec) -> bool:
+def _special(spec: shared.RequestSpec) -> bool:
     """Whether the request names hosts, or is one of a group."""
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     return bool(
-        compat.is_rebuild(spec) or compat.is_forced(spec)
+        scheduler.is_rebuild(spec) or scheduler.is_forced(spec)
         or 'instance_group' in spec and spec.instance_group
         or wanted and any(name in wanted and getattr(wanted, name)
                           for name in ('host', 'node')))
 
 
-def _label(spec: compat.RequestSpec) -> Any:
+def _label(spec: shared.RequestSpec) -> Any:
     image = spec.image if 'image' in spec else None
     return (spec.flavor.name, spec.flavor.memory_mb,
             tuple(sorted(spec.flavor.extra_specs.items())),
             spec.project_id, image and 'id' in image and image.id)
 
 
-def _devices(spec: compat.RequestSpec, policy: policies.GuestPolicy | None
+def _devices(spec: shared.RequestSpec, policy: policies.GuestPolicy | None
              ) -> dict[int, tuple[tuple[Device, int], ...]]:
     """VFs that have to be on the node of a guest node, of one kind."""
     found: dict[int, list[tuple[Device, int]]] = {}
@@ -296,12 +298,12 @@ def _propose(search: Search, index: Index, manager: Any, context: Any,
     return [rows[uuid] for uuid in chosen]
 
 
-def _states(spec: compat.RequestSpec, manager: Any, context: Any,
+def _states(spec: shared.RequestSpec, manager: Any, context: Any,
             uuids: list[str]) -> Iterable[Any]:
     """States of hosts that pass the filters that need no candidate."""
     if not uuids:
         return []
-    states = compat.host_states(manager, context, uuids, spec)
+    states = scheduler_hosts.host_states(manager, context, uuids, spec)
     filters = [one for one in manager.enabled_filters
                if type(one).__name__ not in _NEED_CANDIDATES]
     found: Iterable[Any] = manager.filter_handler.get_filtered_objects(
@@ -312,14 +314,14 @@ def _states(spec: compat.RequestSpec, manager: Any, context: Any,
 class _Allowed:
     """Which hosts a request may be on, of what Nova knows without asking."""
 
-    def __init__(self, spec: compat.RequestSpec, manager: Any,
+    def __init__(self, spec: shared.RequestSpec, manager: Any,
                  resources: Any) -> None:
         self._ignored = {name.lower() for name in spec.ignore_hosts or ()}
-        self._cell = compat.only_cell(spec)
+        self._cell = scheduler.only_cell(spec)
         self._enabled = {cell.uuid for cell in manager.enabled_cells}
         self._aggregates = manager.aggs_by_id
         self._of_host = manager.host_aggregates_map
-        self._wanted, self._forbidden = compat.aggregates_of(resources)
+        self._wanted, self._forbidden = scheduler.aggregates_of(resources)
 
     def holds(self, row: Row) -> bool:
         if (row.name.lower() in self._ignored

@@ -29,7 +29,8 @@ from typing import Any
 from nova import exception
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler import index_feed
@@ -62,7 +63,7 @@ class IndexedScheduler:
     """
 
     def __init__(self, manager: Any) -> None:
-        compat.cache_host_topologies(_TOPOLOGIES)
+        scheduler_hosts.cache_host_topologies(_TOPOLOGIES)
         self.index = Index()
         self.feed = index_feed.Feed(self.index)
         self._manager = manager
@@ -73,7 +74,7 @@ class IndexedScheduler:
                         'remembered': 0}
         self._logged = time.monotonic()
         self._metrics = index_metrics.Writer(
-            compat.config().ghsched.scheduler_metrics_directory)
+            shared.config().ghsched.scheduler_metrics_directory)
 
     @property
     def search(self) -> index_search.Search | None:
@@ -85,12 +86,12 @@ class IndexedScheduler:
         try:
             need = index_search.need_of(
                 spec, instances,
-                compat.config().ghsched.bandwidth_accounting)
+                shared.config().ghsched.bandwidth_accounting)
             if need is not None:
                 self.feed.refresh(context, self._manager.enabled_cells,
-                                  compat.unavailable_hosts)
+                                  scheduler_hosts.unavailable_hosts)
                 if len(self.index) < (
-                        compat.config().ghsched.scheduler_index_hosts):
+                        shared.config().ghsched.scheduler_index_hosts):
                     need = None
         except policies.PolicyError:
             need = None

@@ -27,8 +27,9 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova import conf
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import node_choice
@@ -66,8 +67,8 @@ def _weigh(state: Any) -> float:
         return UNKNOWN
     near = node_choice.nearness(
         found, by_load.taken(state),
-        conf.bottleneck_limits(compat.config().ghsched), alike=False)
-    order = compat.chosen_order(state)
+        conf.bottleneck_limits(shared.config().ghsched), alike=False)
+    order = scheduler.chosen_order(state)
     values = [near[node] for node in order or near if node in near]
     if not values:
         return UNKNOWN

@@ -35,7 +35,8 @@ from nova.scheduler import manager
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_index import Need
@@ -143,9 +144,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        compat.watch_filters(self.host_manager, self._seen.start_filters,
-                             self._seen.note)
-        if compat.config().ghsched.scheduler_index:
+        scheduler.watch_filters(self.host_manager, self._seen.start_filters,
+                                self._seen.note)
+        if shared.config().ghsched.scheduler_index:
             self._indexed = IndexedScheduler(self.host_manager)
 
     @property
@@ -223,7 +224,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def _search(self, context: Any, *args: Any, **kwargs: Any) -> Any:
         """The whole search, with reasons for a refusal of ours."""
         spec = kwargs.get('spec_obj')
-        if (spec is None or compat.is_rebuild(spec)
+        if (spec is None or scheduler.is_rebuild(spec)
                 or not request_filter.is_ours(spec)):
             return self._select(context, *args, **kwargs)
         told: request_filter.Refusals = {}
@@ -256,7 +257,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         _tell_in_event(context, spec, reason)
         raise exception.NoValidHost(reason=reason) from None
 
-    def _tries(self, spec: compat.RequestSpec
+    def _tries(self, spec: shared.RequestSpec
                ) -> Iterator[request_filter.Try | None]:
         """Ways to ask Placement for a request, the best first.
 
@@ -311,7 +312,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         No filter runs for such a host.
         """
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
-        if compat.is_forced(spec_obj) and request_filter.is_ours(spec_obj):
+        if scheduler.is_forced(spec_obj) and request_filter.is_ours(spec_obj):
             for host in hosts:
                 candidates.fan_out(host.allocation_candidates,
                                    filters.vf_requests(spec_obj))
@@ -326,7 +327,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             assert error is not None  # noqa: S101
             raise error from None
 
-    def _reason(self, spec: compat.RequestSpec,
+    def _reason(self, spec: shared.RequestSpec,
                 why: list[lack.Lack]) -> str:
         """Why no host takes a guest; empty when that is not known.
 
@@ -352,7 +353,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                      {'flavor': spec.flavor.name, 'item': item})
         return '; '.join(item.reason for item in found)
 
-    def _lacks(self, spec: compat.RequestSpec,
+    def _lacks(self, spec: shared.RequestSpec,
                policy: policies.GuestPolicy) -> list[lack.Lack]:
         """What Placement has of no host."""
         cloud = lack.Cloud(
@@ -361,11 +362,11 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             lambda: self._free(names.MEM_BW_PCT,
                                frozenset({names.NUMA_NODE_TRAIT})))
         return lack.find(
-            policy, compat.config().ghsched.bandwidth_accounting, cloud,
+            policy, shared.config().ghsched.bandwidth_accounting, cloud,
             lack.without_ours(self._seen.query,
                               request_filter.our_suffixes(spec)))
 
-    def _pfs(self, spec: compat.RequestSpec, policy: policies.GuestPolicy,
+    def _pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
              ) -> dict[str, list[vfs.Pf]]:
         """The PFs of each alias that a policy has VFs of."""
         devices = request_filter.devices_of(spec, policy,
@@ -391,7 +392,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             'allocation_requests'])
 
 
-def _policy(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
+def _policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """What a request asks for; None when the request filter refuses it."""
     try:
         policy = request_filter.policy_of(spec)
@@ -403,7 +404,7 @@ def _policy(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
         return None
 
 
-def _tell_in_event(context: Any, spec: compat.RequestSpec,
+def _tell_in_event(context: Any, spec: shared.RequestSpec,
                    reason: str) -> None:
     """Say in the actions of a server that exists why it stays where it is.
 
@@ -411,7 +412,7 @@ def _tell_in_event(context: Any, spec: compat.RequestSpec,
     refused resize or migration, and a fault is shown of servers in ERROR only.
     """
     try:
-        compat.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
+        scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
     except Exception as error:
         LOG.warning('ghsched: the reason is not among the actions of server '
                     '%(uuid)s: %(error)s',

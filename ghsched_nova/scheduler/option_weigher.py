@@ -19,7 +19,7 @@ from nova.scheduler import utils
 from nova.scheduler import weights
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 
 LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class OptionWeigher(weights.BaseHostWeigher):
         """The option, or what an aggregate of the host has under its name."""
         return float(utils.get_weight_multiplier(
             host_state, self.option,
-            getattr(compat.config().ghsched, self.option)))
+            getattr(shared.config().ghsched, self.option)))
 
     def is_off(self, weighed: Any) -> bool:
         """Whether the weigher counts for none of these hosts.
@@ -49,12 +49,12 @@ class OptionWeigher(weights.BaseHostWeigher):
         """
         return not any(self.weight_multiplier(one.obj) for one in weighed)
 
-    def score(self, host_state: Any, spec: compat.RequestSpec) -> float:
+    def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
         """The score of a host; may raise."""
         raise NotImplementedError
 
     def _weigh_object(self, host_state: Any,
-                      spec: compat.RequestSpec) -> float:
+                      spec: shared.RequestSpec) -> float:
         """The score of a host.
 
         An error of a weigher fails the whole request; so a host that cannot

@@ -21,7 +21,8 @@ from typing import TypeAlias
 from nova import exception
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_placement import keys
 from ghsched_placement.lack import Lack
@@ -41,13 +42,13 @@ _NUMBERED = re.compile(r'(resources|trait)[a-zA-Z0-9_-]+:')
 Refusals: TypeAlias = dict[str, Lack]
 
 
-def is_ours(spec: compat.RequestSpec) -> bool:
+def is_ours(spec: shared.RequestSpec) -> bool:
     """Whether the flavor of a request has any key of ours."""
     return 'extra_specs' in spec.flavor and policies.wanted(
         spec.flavor.extra_specs)
 
 
-def policy_of(spec: compat.RequestSpec) -> policies.GuestPolicy | None:
+def policy_of(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """What the flavor of a request asks for.
 
     :raises policies.PolicyError: when it cannot be honoured.
@@ -77,7 +78,7 @@ class Try:
     joins: bool = False
 
 
-def set_try(spec: compat.RequestSpec, attempt: Try | None,
+def set_try(spec: shared.RequestSpec, attempt: Try | None,
             refusals: Refusals) -> None:
     """Say how to ask for the VFs of a request; see :func:`try_of`.
 
@@ -88,19 +89,19 @@ def set_try(spec: compat.RequestSpec, attempt: Try | None,
     spec.__dict__['_ghsched_refusals'] = refusals
 
 
-def refusals_of(spec: compat.RequestSpec) -> Refusals | None:
+def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
     """Where refusals go; None when nobody asked for them."""
     found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
     return found
 
 
-def try_of(spec: compat.RequestSpec, policy: policies.GuestPolicy) -> Try:
+def try_of(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
     """Nova's own manager asks once, so for all that is allowed."""
     found = spec.__dict__.get('_ghsched_try')
     return found if isinstance(found, Try) else Try(policy.vfs_locality)
 
 
-def ghsched_request_filter(_context: Any, spec: compat.RequestSpec) -> bool:
+def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
     """Ask Placement for bandwidth, control group, VFs and capabilities.
 
     :returns: whether the request was changed.
@@ -112,7 +113,7 @@ def ghsched_request_filter(_context: Any, spec: compat.RequestSpec) -> bool:
         policy = policy_of(spec)
         if policy is None:
             return False
-        accounting = compat.config().ghsched.bandwidth_accounting
+        accounting = shared.config().ghsched.bandwidth_accounting
         request.check_size(policy, accounting)
         attempt = try_of(spec, policy)
         devices = devices_of(spec, policy, attempt)
@@ -125,7 +126,7 @@ def ghsched_request_filter(_context: Any, spec: compat.RequestSpec) -> bool:
     return True
 
 
-def devices_of(spec: compat.RequestSpec, policy: policies.GuestPolicy,
+def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
                attempt: Try) -> list[request.Devices]:
     """What the VFs of a policy are for Placement, as Nova has it.
 
@@ -147,7 +148,7 @@ def devices_of(spec: compat.RequestSpec, policy: policies.GuestPolicy,
             for need, pci_request in zip(policy.vfs, ours, strict=True)]
 
 
-def _devices(spec: compat.RequestSpec, need: policies.Vfs, pci_request: Any,
+def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
              attempt: Try) -> request.Devices:
     first = names.vf_suffix(pci_request.request_id, 0)
     groups = (spec.requested_resources
@@ -168,7 +169,7 @@ def _devices(spec: compat.RequestSpec, need: policies.Vfs, pci_request: Any,
         required=frozenset(group.required_traits))
 
 
-def our_suffixes(spec: compat.RequestSpec) -> tuple[str, ...]:
+def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
     """What the suffixes of our request groups begin with."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.of(spec.pci_requests.requests
@@ -176,7 +177,7 @@ def our_suffixes(spec: compat.RequestSpec) -> tuple[str, ...]:
     return names.GROUP_PREFIX, *of_vfs
 
 
-def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
+def _replace_ours(spec: shared.RequestSpec, wanted: request.Request) -> None:
     """Put our groups in, for any that a request has of ours.
 
     A reschedule brings the same request again.
@@ -187,7 +188,7 @@ def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
         if 'requested_resources' in spec else None) or []
         if not (group.requester_id or '').startswith(ours)]
     spec.requested_resources = others + [
-        compat.request_group(group.suffix, group.resources, group.required)
+        scheduler.request_group(group.suffix, group.resources, group.required)
         for group in wanted.groups]
     # Of the unnumbered group Nova takes no more than the flavor has, and the
     # group policy from the flavor alone; the scheduler's copy of the request
@@ -211,6 +212,6 @@ def _replace_ours(spec: compat.RequestSpec, wanted: request.Request) -> None:
 
 
 def register() -> None:
-    compat.config()
+    shared.config()
     pci_requests.register()
-    compat.add_request_filter(ghsched_request_filter)
+    scheduler.add_request_filter(ghsched_request_filter)

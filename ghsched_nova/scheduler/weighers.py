@@ -28,7 +28,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import fragmentation
@@ -54,11 +54,11 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
-    def score(self, host_state: Any, spec: compat.RequestSpec) -> float:
+    def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
         return _weigh(host_state, spec).value
 
 
-def _weigh(state: Any, spec: compat.RequestSpec) -> Score:
+def _weigh(state: Any, spec: shared.RequestSpec) -> Score:
     topology = spec.numa_topology if 'numa_topology' in spec else None
     pools = read.pci_pools(state)
     needs = read.device_needs(state, spec, pools)
@@ -67,7 +67,7 @@ def _weigh(state: Any, spec: compat.RequestSpec) -> Score:
         guest = read.guest_nodes(topology, read.threads(state))
         taken = read.chosen_nodes(state, nodes) or likely_nodes(
             nodes, guest, needs, read.physnets(state),
-            compat.config().compute
+            shared.config().compute
             .packing_host_numa_cells_allocation_strategy)
         parts = [Part(*pair) for pair in zip(taken, guest, strict=False)]
         size = len(guest)

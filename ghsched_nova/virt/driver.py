@@ -23,12 +23,14 @@ from typing import Any
 
 from nova import exception
 
-from ghsched_nova import compat
 from ghsched_nova import conf
 from ghsched_nova.host import moving
-from ghsched_nova.nova_fixes import devices_of_far_pf
 from ghsched_nova.nova_fixes import table as fixes
-from ghsched_nova.nova_seams import signatures
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import compute_moves
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.threads import pages
 from ghsched_nova.virt import driver_devices
@@ -37,24 +39,14 @@ from ghsched_nova.virt import driver_reports
 from ghsched_nova.virt import driver_start
 from ghsched_nova.virt import host_moves
 from ghsched_nova.virt import libvirt_features
-from ghsched_nova.virt import live_claim
 from ghsched_nova.virt import rpc
 
-fixes.require(signatures.COMPUTE)
+fixes.require(registry.COMPUTE)
 pci_requests.register_compute()
-compat.steer_fit()
-compat.count_moves()
-if fixes.applies('devices-of-far-pf'):
-    devices_of_far_pf.install_in_compute()
-if fixes.applies('evacuated-devices'):
-    compat.ignore_devices_left_behind()
-if fixes.applies('failed-rebuild'):
-    compat.keep_allocation_of_rebuilt()
-if fixes.applies('placement-retries'):
-    compat.give_back_again()
-if fixes.applies('live-migration-limits'):
-    compat.hold_live_claims(lambda driver, instance, host: live_claim.orders(
-        instance, host, driver._ghsched.can_join))
+numa.steer_fit()
+compute_moves.count_moves()
+compute.around_attach_interface(driver_devices.attach_with_reason)
+fixes.install(registry.COMPUTE)
 
 
 class GhschedLibvirtDriver(driver_reports.ReportingDriver,
@@ -65,7 +57,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        section = compat.config().ghsched
+        section = shared.config().ghsched
         memory = pages.Memory(Path(section.libvirt_run_path),
                               section.node_move_rate)
         self._moves = host_moves.HostMoves(virtapi, moving.Mover(
@@ -76,7 +68,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def init_host(self, host: str) -> None:
         try:
-            conf.check(compat.config().ghsched)
+            conf.check(shared.config().ghsched)
         except ValueError as error:
             raise exception.InvalidConfiguration(
                 f'nova.conf: {error}') from error
@@ -85,7 +77,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._ghsched.describe()
         self._ghsched.warn_of_open_directory()
         self._reconcile()
-        compat.add_endpoint(self.virtapi, self._policy_endpoint)
+        compute.add_endpoint(self.virtapi, self._policy_endpoint)
 
     def _reconcile(self) -> None:
         super()._reconcile()

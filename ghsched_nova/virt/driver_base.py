@@ -27,7 +27,6 @@ from typing import Any
 from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.host import agreement
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
@@ -37,6 +36,10 @@ from ghsched_nova.host import readings
 from ghsched_nova.host import repairs
 from ghsched_nova.host import scheduling
 from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import messaging
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import refusal
 from ghsched_placement.placement_client import PlacementClient
@@ -51,19 +54,19 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         self._ghsched = engine.HostEngine(
-            compat.config().ghsched, readings.Readings(
-                Path(compat.config().ghsched.resctrl_path),
-                Path(compat.config().state_path) / readings.FILE,
+            shared.config().ghsched, readings.Readings(
+                Path(shared.config().ghsched.resctrl_path),
+                Path(shared.config().state_path) / readings.FILE,
                 engine.measure))
         self._ghsched.running = self._all_running
         self._threads = scheduling.ThreadKeeper(
-            compat.config().ghsched, dedicated=compat.dedicated_cpus())
+            shared.config().ghsched, dedicated=compute.dedicated_cpus())
         self._interrupts = interrupts.InterruptKeeper(
-            compat.config().ghsched, compat.dedicated_cpus())
+            shared.config().ghsched, compute.dedicated_cpus())
         self._last_running: list[desired.Running] = []
         self._repairs = repairs.Repairs(
-            Path(compat.config().state_path) / repair_metrics.FILE)
-        self._notices = notices.Notices(compat.notify)
+            Path(shared.config().state_path) / repair_metrics.FILE)
+        self._notices = notices.Notices(messaging.notify)
         # What was read of a policy must not be written when it has changed.
         self._changing = threading.RLock()
 
@@ -80,9 +83,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             policy = policy_of(instance)
             if policy is None:
                 return
-            cells = compat.host_cells(topology)
+            cells = numa.host_cells(topology)
             agreement.check(
-                policy, compat.config().ghsched.bandwidth_accounting,
+                policy, shared.config().ghsched.bandwidth_accounting,
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
                 self._ghsched.can_join(policy, cells))
         except (policies.PolicyError, agreement.Disagreement) as error:
@@ -144,7 +147,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
 
     def _notify_not_held(self) -> None:
         """Report guests that have lost their protection, or have it again."""
-        self._notices.report(compat.config().host,
+        self._notices.report(shared.config().host,
                              dict(self._ghsched.not_held))
 
     def _all_running(self) -> list[desired.Running]:
@@ -167,7 +170,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
 
 
 def placement() -> PlacementClient:
-    return PlacementClient(compat.placement_client())
+    return PlacementClient(shared.placement_client())
 
 
 def is_active(guest: Any) -> bool:
@@ -216,5 +219,5 @@ def policy_of(instance: Any) -> policies.GuestPolicy | None:
         the scheduler did not run (a forced host).
     """
     return policies.parse(instance.flavor.extra_specs,
-                          len(compat.host_cells(instance.numa_topology)),
+                          len(numa.host_cells(instance.numa_topology)),
                           instance.flavor.vcpus)

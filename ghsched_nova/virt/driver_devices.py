@@ -12,20 +12,23 @@
 
 """The part of the compute driver that attaches passthrough devices."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
-import functools
 from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import registry
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import driver_base as base
 
 LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
 
 
 class AttachingDriver(base.DriverBase):
@@ -35,11 +38,6 @@ class AttachingDriver(base.DriverBase):
         super().__init__(virtapi, read_only)
         # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
-
-    def init_host(self, host: str) -> None:
-        super().init_host(host)
-        compat.wrap_attach_interface(self.virtapi, functools.partial(
-            attach.telling_why, nodes=_nodes_of_devices))
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
@@ -62,11 +60,16 @@ class AttachingDriver(base.DriverBase):
             self.vif_driver.unplug(instance, vif)
             raise attach.PortRefused from error
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices',
+          ('self', 'guest', 'pci_devs'))
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
         """Devices that come back after a suspension or a cold snapshot."""
         return super()._attach_pci_devices(self._placed(guest, pci_devs),
                                            pci_devs)
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver.'
+          '_attach_direct_passthrough_ports',
+          ('self', 'context', 'instance', 'guest', 'network_info'))
     def _attach_direct_passthrough_ports(
             self, context: Any, instance: Any, guest: Any,
             network_info: Any = None) -> Any:
@@ -97,9 +100,16 @@ class AttachingDriver(base.DriverBase):
         return where
 
 
+def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
+                       **kwargs: Any) -> Any:
+    """Attach a port; an error gives the reason."""
+    return attach.telling_why(attach_interface, _nodes_of_devices)(
+        *args, **kwargs)
+
+
 def _nodes_of_devices(instance: Any) -> list[int]:
     """Host NUMA nodes on which all devices of an instance must be, if so."""
     policy = base.policy_of(instance)
     if policy is None or policy.device_numa != device_numa.REQUIRED:
         return []
-    return sorted(compat.host_cells(instance.numa_topology))
+    return sorted(numa.host_cells(instance.numa_topology))

@@ -13,115 +13,45 @@
 """The part of the compute driver for live migration, on either side."""
 
 import functools
-import time
 from typing import Any
 
 from nova import exception
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.host import arrival
 from ghsched_nova.host import migration
-from ghsched_nova.nova_fixes import table as fixes
-from ghsched_nova.virt import cut_off
+from ghsched_nova.nova_fixes import cut_off_live_migration
+from ghsched_nova.nova_fixes import evacuated_live_migration
+from ghsched_nova.nova_fixes import failed_live_migration
+from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import registry
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import refusal
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds in which libvirt gives up the copy of a guest.
-_ABORTED_WITHIN = 10
+seam = registry.in_processes(registry.COMPUTE)
 
 
 class MigratingDriver(base.DriverBase):
     """Checks, renumbers and protects guests that migrate while they run."""
 
-    def init_host(self, host: str) -> None:
-        super().init_host(host)
-        if fixes.applies('cut-off-live-migration'):
-            compat.wrap_reset_live_migration(self.virtapi, functools.partial(
-                cut_off.finishing, under_way=compat.live_migrations_under_way,
-                is_here=self._has_domain, stays=self._stays,
-                finish=functools.partial(
-                    compat.finish_live_migration, self.virtapi),
-                take_back=compat.take_back_live_migration))
-        if fixes.applies('evacuated-live-migration'):
-            compat.wrap_live_migration(self.virtapi, functools.partial(
-                cut_off.beginning, has_ended=compat.has_ended))
-        if fixes.applies('failed-live-migration'):
-            compat.wrap_revert_allocation(self.virtapi, functools.partial(
-                cut_off.rolling_back, is_live=compat.is_live))
-
-    def _has_domain(self, instance: Any) -> bool:
-        """Whether libvirt has the guest; it has if libvirt cannot say."""
-        try:
-            self._host.get_guest(instance)
-        except exception.InstanceNotFound:
-            return False
-        except exception.InternalError as error:
-            LOG.warning('ghsched: libvirt cannot say whether it has the '
-                        'guest: %s', error, instance=instance)
-        return True
-
+    @seam('nova.virt.libvirt.driver.LibvirtDriver.live_migration',
+          ('self', 'context', 'instance', 'dest', 'post_method',
+           'recover_method', 'block_migration', 'migrate_data'))
     def live_migration(self, context: Any, instance: Any, dest: str,
                        post_method: Any, recover_method: Any,
                        block_migration: bool = False,
                        migrate_data: Any = None) -> None:
         migrate = super().live_migration
-        if compat.is_ours(instance):
+        if servers.is_ours(instance):
             migrate = functools.partial(
-                cut_off.seen_to_its_end, migrate, self._is_copied)
+                cut_off_live_migration.seen_to_its_end, migrate,
+                functools.partial(cut_off_live_migration.wait_for_copy,
+                                  self._host))
         migrate(context, instance, dest, post_method, recover_method,
                 block_migration, migrate_data)
-
-    def _is_copied(self, instance: Any) -> bool | None:
-        """Whether libvirt has copied a guest; what it has begun, it ends."""
-        gone = cut_off.outcome(functools.partial(self._is_gone, instance))
-        if gone is False:
-            self._end_disk_copies(instance)
-        return gone
-
-    def _end_disk_copies(self, instance: Any) -> None:
-        """Without it libvirt migrates the guest no more."""
-        try:
-            compat.end_disk_copies(self._host.get_guest(instance))
-        except Exception as error:
-            LOG.warning('ghsched: libvirt goes on copying the disks of a '
-                        'guest whose live migration has failed: %s; reboot '
-                        'it hard before it is migrated', error,
-                        instance=instance)
-
-    def _is_gone(self, instance: Any) -> bool | None:
-        """Whether libvirt has copied a guest; None: it is at it.
-
-        :raises cut_off.Unknown: it was paused for the last of its memory.
-        """
-        try:
-            guest = self._host.get_guest(instance)
-        except exception.InstanceNotFound:
-            return True
-        if compat.is_copied(guest):
-            return None
-        if compat.is_paused_by_migration(guest):
-            raise cut_off.Unknown
-        return not guest.is_active()
-
-    def _stays(self, instance: Any) -> bool:
-        """Whether a guest whose copy is aborted is still here in the end.
-
-        libvirt aborts at the soonest opportunity, and that may be too late.
-        """
-        for _wait in range(_ABORTED_WITHIN):
-            try:
-                if not compat.is_copied(self._host.get_guest(instance)):
-                    self._end_disk_copies(instance)
-                    return True
-            except Exception as error:
-                LOG.info('ghsched: it is not known whether libvirt still '
-                         'copies the guest: %s', error, instance=instance)
-                return False
-            time.sleep(1)
-        return False
 
     def check_source_migrate_data_at_dest(self, ctxt: Any, instance: Any,
                                           migrate_data: Any,
@@ -155,7 +85,7 @@ class MigratingDriver(base.DriverBase):
             topology = base.topology_here(instance)
             if policy is not None and topology is not None:
                 arrival.check(self._ghsched, policy,
-                              compat.host_cells(topology))
+                              numa.host_cells(topology))
         except refusal.NOT_HELD as error:
             LOG.warning('ghsched: the guest cannot come here: %s', error,
                         instance=instance)
@@ -181,6 +111,9 @@ class MigratingDriver(base.DriverBase):
             raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver._live_migration_operation',
+          ('self', 'context', 'instance', 'dest', 'block_migration',
+           'migrate_data', 'guest', 'device_names'))
     def _live_migration_operation(self, context: Any, instance: Any,
                                   dest: Any, block_migration: Any,
                                   migrate_data: Any, guest: Any,
@@ -201,15 +134,19 @@ class MigratingDriver(base.DriverBase):
                         'it was started with: %s', error)
             return xml
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver.'
+          'rollback_live_migration_at_destination',
+          ('self', 'context', 'instance', 'network_info', 'block_device_info',
+           'destroy_disks', 'migrate_data'))
     def rollback_live_migration_at_destination(self, context: Any,
                                                instance: Any, *args: Any,
                                                **kwargs: Any) -> None:
-        if compat.is_evacuated_here(context, instance):
+        if evacuated_live_migration.is_evacuated_here(context, instance):
             LOG.warning('ghsched: a live migration to this host is rolled '
                         'back, but the guest lives here; it is not touched',
                         instance=instance)
             return
-        with compat.saved_as_it_is(instance):
+        with failed_live_migration.saved_as_it_is(instance):
             super().rollback_live_migration_at_destination(
                 context, instance, *args, **kwargs)
 

@@ -20,7 +20,6 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
 
-from ghsched_nova import compat
 from ghsched_nova import conf
 from ghsched_nova.host import agreement
 from ghsched_nova.host import bandwidth_use
@@ -31,6 +30,10 @@ from ghsched_nova.host import left
 from ghsched_nova.host import load_use
 from ghsched_nova.host import pci_providers
 from ghsched_nova.host import traffic
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import messaging
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import guest_diagnostics
 from ghsched_nova.virt import providers
@@ -42,6 +45,8 @@ from ghsched_placement import node_room
 from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
 
 
 class ReportingDriver(base.DriverBase):
@@ -56,17 +61,17 @@ class ReportingDriver(base.DriverBase):
         self._reporting = False
         self._pci_placer = pci_providers.Placer(base.placement)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
-            compat.config().ghsched)
+            shared.config().ghsched)
         self._load_use = load_use.LoadUse(
-            compat.config().ghsched, self._notify_bottleneck)
+            shared.config().ghsched, self._notify_bottleneck)
         self._burst_use = burst_use.BurstUse(
-            compat.config().ghsched,
-            Path(compat.config().state_path) / burst_use.FILE)
+            shared.config().ghsched,
+            Path(shared.config().state_path) / burst_use.FILE)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthUse(compat.config().ghsched),
+            bandwidth_use.BandwidthUse(shared.config().ghsched),
             self._ghsched, lambda: self._load_use.load,
             lambda: self._burst_use.records)
-        self._traffic = traffic.GuestTraffic(compat.config().ghsched)
+        self._traffic = traffic.GuestTraffic(shared.config().ghsched)
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: Any = None) -> None:
@@ -77,12 +82,12 @@ class ReportingDriver(base.DriverBase):
         self._offered = providers.update(
             provider_tree, nodename,
             self._description(),
-            conf.tree_config(compat.config().ghsched), groups_before,
+            conf.tree_config(shared.config().ghsched), groups_before,
             client.usages, client.holders)
-        if compat.config().pci.report_in_placement:
+        if shared.config().pci.report_in_placement:
             self._pci_placer.update(
                 provider_tree, nodename, pci_providers.wanted_nodes(
-                    self._pci_devices, compat.device_tags(), nodename))
+                    self._pci_devices, compute.device_tags(), nodename))
         # super() kept a copy from before our part.
         self.provider_tree = provider_tree
         self._look_for_uncounted(provider_tree.data(nodename).uuid)
@@ -97,7 +102,7 @@ class ReportingDriver(base.DriverBase):
             self._ghsched.uncounted = counted.look(
                 [one for one in self._last_running
                  if (one.domain.uuid, one.domain.id) in here], root,
-                compat.config().ghsched.bandwidth_accounting,
+                shared.config().ghsched.bandwidth_accounting,
                 base.placement().holders)
         except Exception as error:
             LOG.warning('ghsched: whether Placement counts what guests are '
@@ -111,6 +116,8 @@ class ReportingDriver(base.DriverBase):
             bursts=self._burst_use.offered,
             capabilities=found.capabilities | self._threads.capabilities())
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver.'
+          '_get_pci_passthrough_devices', ('self',))
     def _get_pci_passthrough_devices(self) -> str:
         """Keep what is reported just before the provider tree is asked for.
         """
@@ -126,12 +133,14 @@ class ReportingDriver(base.DriverBase):
                 in self._host.list_guests(only_running=False)
                 if not base.is_active(guest)]
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology',
+          ('self',))
     def _get_host_numa_topology(self) -> Any:
-        """Let the claim be steered to a host NUMA node, see compat."""
+        """Let the claim be steered to a host NUMA node (numa.steer_fit)."""
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
         for cell in cells:
-            compat.add_physnet(cell, names.node_physnet(cell.id))
+            compute.add_physnet(cell, names.node_physnet(cell.id))
         self._numa_nodes = tuple(sorted(cell.id for cell in cells))
         self._threads.shared = {cell.id: frozenset(cell.cpuset)
                                 for cell in cells}
@@ -150,9 +159,9 @@ class ReportingDriver(base.DriverBase):
 
     def _notify_bottleneck(self, change: bottleneck.Change,
                            payload: dict[str, Any]) -> None:
-        compat.notify('ghsched.numa_node.bottleneck.'
-                      + ('start' if change.begins else 'end'),
-                      {'host': compat.config().host, **payload})
+        messaging.notify('ghsched.numa_node.bottleneck.'
+                         + ('start' if change.begins else 'end'),
+                         {'host': shared.config().host, **payload})
 
     def _with_headroom(self, resources: Any) -> Any:
         """What is left, for the schedulers' index; it is only a hint."""
@@ -166,7 +175,7 @@ class ReportingDriver(base.DriverBase):
             xmls = [guest.xml for guest in guests]
             self._traffic.look(xmls)
             found = left.of(self._offered, self._numa_nodes, xmls,
-                            compat.config().ghsched.bandwidth_accounting,
+                            shared.config().ghsched.bandwidth_accounting,
                             time.time())
             if found is not None:
                 resources['stats'] = {**(resources.get('stats') or {}),
@@ -187,7 +196,7 @@ class ReportingDriver(base.DriverBase):
     def _node_rooms(self, nodename: str) -> dict[str, str]:
         """Return CPUs and memory by NUMA node as an entry of diagnostics."""
         try:
-            rooms = compat.node_rooms(self.virtapi, nodename)
+            rooms = compute.node_rooms(self.virtapi, nodename)
         except Exception as error:
             LOG.warning('ghsched: cannot publish CPUs and memory of NUMA '
                         'nodes: %r', error)

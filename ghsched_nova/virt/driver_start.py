@@ -25,17 +25,25 @@ from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 from oslo_utils import versionutils
 
-from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import locked_memory
 from ghsched_nova.host import desired
 from ghsched_nova.host import guest_topology
+from ghsched_nova.nova_fixes import failed_live_migration
+from ghsched_nova.nova_fixes import failed_resize_flavor
+from ghsched_nova.nova_fixes import libvirtd_restart_deadlock
 from ghsched_nova.nova_fixes import table as fixes
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import refusal
 
 LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
 
 
 class StartingDriver(base.DriverBase):
@@ -43,25 +51,20 @@ class StartingDriver(base.DriverBase):
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        compat.around_launch(self._host, self._launch)
-        if fixes.applies('libvirtd-restart-deadlock'):
-            compat.let_libvirt_call_back(self._host)
-
-    def init_host(self, host: str) -> None:
-        super().init_host(host)
-        if fixes.applies('failed-resize-flavor'):
-            compat.let_flavors_be_kept(self.virtapi)
+        compute.around_launch(self._host, self._launch)
+        if fixes.applies('libvirtd-restart-deadlock', registry.COMPUTE):
+            libvirtd_restart_deadlock.let_libvirt_call_back(self._host)
 
     def spawn(self, context: Any, instance: Any, image_meta: Any,
               injected_files: Any, admin_password: Any, allocations: Any,
               *args: Any, **kwargs: Any) -> Any:
         rest = (image_meta, injected_files, admin_password, allocations)
-        if not compat.is_rebuilt_in_place(instance):
+        if not compute.is_rebuilt_in_place(instance):
             self._check_agreement(instance, instance.numa_topology,
                                   allocations, pci_requests.nodes_of(instance))
             self._check_devices(instance, allocations)
-            with (compat.saved_as_it_is(instance)
-                  if compat.is_evacuated(instance)
+            with (failed_live_migration.saved_as_it_is(instance)
+                  if compute.is_evacuated(instance)
                   else contextlib.nullcontext()):
                 return super().spawn(context, instance, *rest, *args,
                                      **kwargs)
@@ -87,9 +90,14 @@ class StartingDriver(base.DriverBase):
                 context, migration, instance, disk_info, network_info,
                 image_meta, resize_instance, allocations, *args, **kwargs)
         except Exception:
-            compat.keep_flavor(instance)
+            failed_resize_flavor.keep_flavor(instance)
             raise
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver._get_guest_xml',
+          ('self', 'context', 'instance', 'network_info', 'disk_info',
+           'image_meta', 'rescue', 'block_device_info', 'mdevs', 'accel_info',
+           'share_info', 'old_guest'),
+          since={'old_guest': 33})
     def _get_guest_xml(self, context: Any, instance: Any, *args: Any,
                        **kwargs: Any) -> str:
         xml = super()._get_guest_xml(context, instance, *args, **kwargs)
@@ -97,7 +105,7 @@ class StartingDriver(base.DriverBase):
             policy = base.policy_of(instance)
             if policy is None:
                 return str(xml)
-            nodes = compat.host_cells(instance.numa_topology)
+            nodes = numa.host_cells(instance.numa_topology)
             domain_xml = self._ghsched.domain_xml
             xml = domain_xml.place_devices(
                 self._threads.render(
@@ -106,7 +114,7 @@ class StartingDriver(base.DriverBase):
                  for device in base.claimed(instance)], nodes)
             version = self._libvirt_version()
             return locked_memory.render_locked_memory(guest_topology.show(
-                compat.config().ghsched, xml, policy, nodes, version), version)
+                shared.config().ghsched, xml, policy, nodes, version), version)
         except refusal.NOT_HELD as error:
             raise refusal.of(error, instance) from error
 
@@ -117,6 +125,9 @@ class StartingDriver(base.DriverBase):
 
     # -- a guest starts -------------------------------------------------------
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver._create_guest',
+          ('self', 'context', 'xml', 'instance', 'power_on', 'pause',
+           'post_xml_callback'))
     def _create_guest(self, context: Any, xml: str, instance: Any,
                       power_on: bool = True, pause: bool = False,
                       post_xml_callback: Any = None) -> Any:
@@ -161,12 +172,14 @@ class StartingDriver(base.DriverBase):
         if not self._ghsched.has_news:
             return
         try:
-            compat.report_resources(self.virtapi, context, instance)
+            compute.report_resources(self.virtapi, context, instance)
         except Exception as error:
             LOG.warning('ghsched: who shares control groups is told with the '
                         'next report of the host: %s', error,
                         instance=instance)
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
+          ('self', 'instance'))
     def _soft_reboot(self, instance: Any) -> Any:
         """Somebody else may have started the guest while Nova waited."""
         done = super()._soft_reboot(instance)
@@ -174,6 +187,13 @@ class StartingDriver(base.DriverBase):
             self._reconcile_or_stop(self._host.get_guest(instance), instance)
         return done
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver.'
+          '_resume_guest_after_snapshot',
+          ('self', 'context', 'live_snapshot', 'original_power_state',
+           'instance', 'guest'))
+    @seam('nova.virt.libvirt.driver.LibvirtDriver.'
+          '_needs_suspend_resume_for_snapshot',
+          ('self', 'live_snapshot', 'current_power_state'))
     def _resume_guest_after_snapshot(
             self, context: Any, live_snapshot: Any,
             original_power_state: Any, instance: Any, guest: Any) -> None:

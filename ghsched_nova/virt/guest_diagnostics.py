@@ -28,13 +28,13 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
@@ -105,7 +105,7 @@ class GuestDiagnostics:
         return diagnostics.write(dataclasses.replace(
             told, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
-            accounting=compat.config().ghsched.bandwidth_accounting))
+            accounting=shared.config().ghsched.bandwidth_accounting))
 
     def _report_or_problem(self, guest: view.Guest,
                            told: metadata.DomainPolicy

@@ -24,13 +24,17 @@ from nova import exception
 from nova import objects
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.guest import move_record
 from ghsched_nova.host import desired
 from ghsched_nova.host import live
 from ghsched_nova.host import moving
 from ghsched_nova.host import node_move
 from ghsched_nova.live import move_messages
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import compute_moves
+from ghsched_nova.nova_seams import messaging
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.threads import pages
 from ghsched_placement.node_move import GuestCell
 
@@ -61,7 +65,7 @@ class HostMoves:
         """
         found = node_move.refusals(
             domain.live, move_messages.unpack(move), self._memory,
-            Path(compat.config().ghsched.sysfs_path))
+            Path(shared.config().ghsched.sysfs_path))
         if found:
             raise live.NotChanged('; '.join(found))
 
@@ -75,11 +79,11 @@ class HostMoves:
         self.check(domain, move)
         request = move_messages.unpack(move)
         if not moving.same(request.move.before,
-                           compat.guest_cells(instance.numa_topology)):
+                           numa.guest_cells(instance.numa_topology)):
             raise live.NotChanged('the server is on other NUMA nodes or CPUs '
                                   'than a moment ago')
         self._mover.run(
-            domain, move, lambda: compat.claim_cells(
+            domain, move, lambda: compute_moves.claim_cells(
                 self._virtapi, instance, request.move.after),
             lambda: _cells(context, instance.uuid))
         LOG.info('ghsched: moved between NUMA nodes: %s',
@@ -90,8 +94,8 @@ class HostMoves:
               request: move_messages.Request) -> None:
         """What fails here is in the next report."""
         try:
-            compat.report_resources(self._virtapi, context, instance)
-            compat.notify(EVENT, {
+            compute.report_resources(self._virtapi, context, instance)
+            messaging.notify(EVENT, {
                 'host': instance.host, 'server': instance.uuid, 'nodes': [
                     {'guest_node': guest, 'before': old, 'after': new}
                     for guest, (old, new) in request.move.moved.items()]})
@@ -112,7 +116,7 @@ class HostMoves:
             uuid = one.domain.uuid
             try:
                 if not self._mover.is_busy(uuid):
-                    with compat.instance_lock(uuid), domain_of(uuid) as found:
+                    with compute.instance_lock(uuid), domain_of(uuid) as found:
                         self._mover.repair(found, _cells(
                             nova_context.get_admin_context(), uuid))
             except exception.InstanceNotFound:
@@ -123,5 +127,5 @@ class HostMoves:
 
 
 def _cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:
-    return compat.guest_cells(objects.Instance.get_by_uuid(
+    return numa.guest_cells(objects.Instance.get_by_uuid(
         context, uuid, expected_attrs=['numa_topology']).numa_topology)

@@ -19,10 +19,10 @@ from nova.virt.libvirt import driver as libvirt_driver
 from nova.virt.libvirt import guest as libvirt_guest
 from oslo_log import log as logging
 
-from ghsched_nova import compat
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
 from ghsched_nova.host.domain_xml import LibvirtFeatures
+from ghsched_nova.nova_seams import shared
 
 LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def probe(host: Any) -> LibvirtFeatures:
 
 def _keeps_extended(host: Any) -> bool:
     """Whether libvirt keeps min_bandwidth, hardlimit and priority."""
-    choice = compat.config().ghsched.memorytune_attributes
+    choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
         return bool(choice == 'extended')
     return _keeps(host, memorytune.probe_xml(), memorytune.keeps_extended)
@@ -49,7 +49,7 @@ def _keeps_extended(host: Any) -> bool:
 def _groups_processes(host: Any) -> bool:
     """Whether libvirt makes a group for a whole QEMU, if that is wanted.
     """
-    if compat.config().ghsched.control_threads != 'all':
+    if shared.config().ghsched.control_threads != 'all':
         return False
     return _keeps(host, memorytune.process_probe_xml(),
                   memorytune.keeps_process)
@@ -57,7 +57,7 @@ def _groups_processes(host: Any) -> bool:
 
 def _keeps_numa_element(host: Any) -> bool:
     """Whether libvirt keeps ``<numa node='N'/>`` in a device."""
-    choice = compat.config().ghsched.device_numa_renderer
+    choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
     return _keeps(host, device_numa.probe_xml(),
@@ -71,7 +71,7 @@ def _keeps(host: Any, xml: str, kept: Callable[[str], bool]) -> bool:
     probes are KVM guests, as memorytune has to be, so a host of other
     guests is not asked; Nova would log an error at each start.
     """
-    if compat.config().libvirt.virt_type != 'kvm':
+    if shared.config().libvirt.virt_type != 'kvm':
         return False
     try:
         probe = libvirt_guest.Guest.create(xml, host)

@@ -25,9 +25,12 @@ from typing import Any
 
 from nova import objects
 
+from ghsched_nova.nova_seams import registry
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
 from ghsched_placement import tree
+
+seam = registry.in_processes(registry.COMPUTE)
 
 #: Provider UUID -> usage by resource class, asked only when something
 #: shrinks.
@@ -177,6 +180,8 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
         provider_tree.add_traits(provider.uuid, *sorted(provider.traits))
 
 
+@seam('nova.compute.provider_tree.ProviderTree.update_resources',
+      ('self', 'name_or_uuid', 'resources'))
 def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
     """Name each control group unit.
 

@@ -33,13 +33,13 @@ from nova.virt.libvirt import guest as libvirt_guest
 from oslo_log import log as logging
 import oslo_messaging
 
-from ghsched_nova import compat
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import live
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
 from ghsched_nova.live import records
+from ghsched_nova.nova_seams import compute
 from ghsched_nova.virt import host_moves
 
 LOG = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class PolicyEndpoint:
     def policy_of(self, context: Any, instance_uuid: str,
                   void: str) -> Answer:
         """The policy of a guest, see HostClient.policy_of."""
-        with compat.instance_lock(instance_uuid):
+        with compute.instance_lock(instance_uuid):
             self._void.append(void)
             with self.running(instance_uuid) as domain:
                 return {'policy': live.policy_of(domain.live)}
@@ -129,7 +129,7 @@ class PolicyEndpoint:
         :param lock: what tells the caller's lock from others; a caller of
             version 1.0 has none.
         """
-        with compat.instance_lock(instance_uuid):
+        with compute.instance_lock(instance_uuid):
             instance = self._begun(context, instance_uuid, token, lock)
             with self._changing, self.running(instance_uuid) as domain:
                 live.change(self._engine, domain, policy)
@@ -153,7 +153,7 @@ class PolicyEndpoint:
                    move: move_messages.Packed, token: str,
                    lock: str) -> Answer:
         """Move a guest, see HostClient.move_nodes."""
-        with compat.instance_lock(instance_uuid):
+        with compute.instance_lock(instance_uuid):
             instance = self._begun(context, instance_uuid, token, lock)
             with self.running(instance_uuid) as domain:
                 self._mover.run(context, instance, domain, move)

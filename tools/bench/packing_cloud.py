@@ -41,7 +41,8 @@ from packing import Flavor
 from packing import Placed
 from packing import Shape
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 
 _ALL = 'nova.scheduler.weights.all_weighers'
 _OURS = 'ghsched_nova.scheduler.'
@@ -102,7 +103,7 @@ class Cloud(test_vfs.VfsTestCase):
                    reserved_host_memory_mb=0)
         for (section, name), value in self.kind.options.items():
             if section == 'ghsched':
-                compat.config()
+                shared.config()
             self.flags(**{name: value}, group=section)
         self.flags(instances=-1, cores=-1, ram=-1, group='quota')
         super().setUp()
@@ -188,7 +189,7 @@ class Cloud(test_vfs.VfsTestCase):
             expected_attrs=['numa_topology', 'pci_devices'])
         return Placed(
             int(instance.host.removeprefix('host')),
-            tuple(compat.host_cells(instance.numa_topology)),
+            tuple(numa.host_cells(instance.numa_topology)),
             tuple(device.numa_node for device in instance.pci_devices))
 
 

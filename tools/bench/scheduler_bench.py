@@ -47,7 +47,7 @@ from typing import Any
 
 import scheduler_lab as labs
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 import scheduler_cloud as clouds
 
 _FORK = multiprocessing.get_context('fork')
@@ -334,7 +334,7 @@ def main() -> None:
         unknown = set(asked.split(',')) - set(known)
         if unknown:
             parser.error(f'not known: {", ".join(sorted(unknown))}')
-    compat.config()
+    shared.config()
     labs.objects.register_all()
     for hosts in options.hosts:
         with cloud(options, hosts) as (urls, server):

@@ -38,7 +38,7 @@ import scheduler_lab as labs
 from nova.virt import hardware
 import sqlalchemy as sa
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_placement import names
 import scheduler_cloud as clouds
 
@@ -125,7 +125,7 @@ def fill(options: argparse.Namespace, seed: int, mode: str,
         cloud = clouds.build(urls, options.hosts, seed, options.nodes,
                              options.filled)
         hosts, lab = Hosts(cloud, urls['cell']), labs.Lab(urls, mode)
-        compat.cache_host_topologies(2 * options.hosts)
+        scheduler_hosts.cache_host_topologies(2 * options.hosts)
         filled = Filled(sum(host.guests for host in cloud.hosts))
         left, began = set(range(len(mix))), time.process_time()
         while left:

@@ -53,7 +53,7 @@ import requests  # noqa: E402
 from sqlalchemy.engine import cursor as sa_cursor  # noqa: E402
 import webob  # noqa: E402
 
-from ghsched_nova import compat  # noqa: E402
+from ghsched_nova.nova_seams import shared  # noqa: E402
 import scheduler_cloud as clouds  # noqa: E402
 
 MODES = ('stock', 'whole', 'index')
@@ -207,7 +207,7 @@ def _settings(urls: dict[str, str], mode: str,
 
 def _configure(urls: dict[str, str], mode: str) -> None:
     if mode != 'stock':
-        compat.config()
+        shared.config()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / 'nova.conf'
         path.write_text('\n'.join(

@@ -36,16 +36,18 @@ from nova.tests.functional.libvirt import base as libvirt_base
 from nova import version
 from oslo_serialization import jsonutils
 
-from ghsched_nova import compat
 from ghsched_nova.guest import metadata
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.virt import driver
 from ghsched_placement import names
 from ghsched_placement.tests import base
 
-compat.provide_driver(driver)
-compat.config()
+compute.provide_driver(driver)
+shared.config()
 
 #: Major number of the Nova under test.
 RELEASE = int(version.version_string().partition('.')[0])
@@ -278,7 +280,7 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
             expected_attrs=['numa_topology', 'resources', 'flavor'])
 
     def host_nodes(self, server):
-        return list(compat.host_cells(self.instance(server).numa_topology))
+        return list(numa.host_cells(self.instance(server).numa_topology))
 
     def resources(self, consumer):
         """{provider: resources} that Placement holds for a consumer."""

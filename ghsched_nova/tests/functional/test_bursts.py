@@ -20,8 +20,8 @@ import fixtures
 from nova.api import auth
 from nova import context as nova_context
 
-from ghsched_nova import compat
 from ghsched_nova.host import burst_use
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
@@ -119,7 +119,7 @@ class BurstsTest(nova_base.GhschedTestCase):
         self.assertEqual([60, 60], self.offered())
         guests += [self.boot(self.wanted)['id'] for _ in range(2)]
         self.boot(self.wanted, state='ERROR')
-        self.assertTrue(Path(compat.config().state_path,
+        self.assertTrue(Path(shared.config().state_path,
                              burst_use.FILE).exists())
         for _ in range(3):
             self.hour(**dict.fromkeys(guests, 30))

@@ -98,7 +98,7 @@ class MigratingTest(nova_base.GhschedTestCase):
     def later(self):
         """nova-conductor is not at work on it any more."""
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.compat._TIME_OUTS', -1))
+            'ghsched_nova.nova_fixes.evacuated_live_migration._TIME_OUTS', -1))
 
     def assert_ended(self, evacuated):
         self.assertEqual(

@@ -95,7 +95,7 @@ _RENDER = """
 import sys
 from oslo_config import cfg
 from ghsched_nova import conf
-from ghsched_nova.virt import engine
+from ghsched_nova.host import engine
 from ghsched_placement.policy import GuestPolicy
 options = cfg.ConfigOpts()
 conf.register(options)

@@ -27,7 +27,6 @@ from nova.scheduler.client import report
 from oslo_db import exception as db_exc
 import oslo_messaging
 
-from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
@@ -35,6 +34,8 @@ from ghsched_nova.live import messages
 from ghsched_nova.live import placement
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import rpc
@@ -351,7 +352,7 @@ class SharedGroupTest(LiveChangeTestCase):
         free = threading.Event()
 
         def other():
-            with compat.instance_lock(self.server['id']):
+            with compute.instance_lock(self.server['id']):
                 free.set()
 
         def slow(*_args):
@@ -645,7 +646,7 @@ class ConcurrencyTest(LiveChangeTestCase):
 
     def test_another_change_of_the_allocation(self):
         """Somebody writes it between our reading and writing: once more."""
-        put, met = compat.placement_client().put, []
+        put, met = shared.placement_client().put, []
 
         def late(url, data, version=None):
             if '/allocations/' in url and not met:
@@ -659,7 +660,7 @@ class ConcurrencyTest(LiveChangeTestCase):
                                  .status_code)
             return put(url, data, version=version)
 
-        with fixtures.MockPatchObject(compat.placement_client(), 'put', late):
+        with fixtures.MockPatchObject(shared.placement_client(), 'put', late):
             self.change(mem_bw_min=40, mem_bw_max=70)
         self.assertEqual(1, len(met))
         self.assert_changed(40, 70)
@@ -671,7 +672,7 @@ class ConcurrencyTest(LiveChangeTestCase):
             def json(self):
                 return {'errors': [{'code': 'placement.concurrent_update'}]}
 
-        with fixtures.MockPatchObject(compat.placement_client(), 'put',
+        with fixtures.MockPatchObject(shared.placement_client(), 'put',
                                       return_value=Conflict()):
             self.refused('changed by somebody else 5 times', mem_bw_min=40)
         self.assert_as_before()

@@ -41,8 +41,8 @@ from oslo_config import cfg
 from ghsched_nova import conf
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
-from ghsched_nova.virt import domain_xml
-from ghsched_nova.virt import engine
+from ghsched_nova.host import domain_xml
+from ghsched_nova.host import engine
 from ghsched_placement import policy
 options = cfg.ConfigOpts()
 conf.register(options)

@@ -216,7 +216,8 @@ class BootTest(PortsTestCase):
 
     def test_preferred_takes_a_host_that_can_not_be_steered(self):
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.compat.add_physnet', lambda cell, physnet: None))
+            'ghsched_nova.nova_seams.compute.add_physnet',
+            lambda cell, physnet: None))
         self.start_with_port_vfs(1)
         server = self.boot_with(
             self.flavor_with(device_numa='preferred'), self.port())

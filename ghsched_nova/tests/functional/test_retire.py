@@ -21,8 +21,8 @@ import fixtures
 
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import retire
-from ghsched_nova import compat
 from ghsched_nova.host import desired
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import test_pci_providers
 from ghsched_placement import names
@@ -44,7 +44,7 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
             retire.domains, 'defined', lambda uri: self.domains()))
 
     def configured(self, files, dry_run):
-        return compat.placement_client(), compat.config().ghsched
+        return shared.placement_client(), shared.config().ghsched
 
     def domains(self):
         driver = self.computes['host_a'].driver

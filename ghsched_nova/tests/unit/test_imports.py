@@ -37,7 +37,7 @@ TOP = pathlib.Path(__file__).parents[3]
 #: The subpackages and modules that may know Nova.
 NOVA_SIDE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('api', 'cmd', 'compat', 'live', 'nova_fixes', 'nova_seams',
+    for name in ('api', 'cmd', 'live', 'nova_fixes', 'nova_seams',
                  'pci_requests', 'rpcapi', 'scheduler', 'tests', 'virt'))
 
 #: Parts that know neither Nova nor each other.
@@ -325,7 +325,7 @@ class RuleMachineryTest(base.TestCase):
         ('import os as o, nova', {'os', 'nova'}),
         ('from nova import virt', {'nova.virt'}),
         ('from . import plan', {'ghsched_nova.resctrl.plan'}),
-        ('from .. import compat', {'ghsched_nova.compat'}),
+        ('from .. import rpcapi', {'ghsched_nova.rpcapi'}),
         ('from ..virt import driver', {'ghsched_nova.virt.driver'}),
         ('def f():\n    import nova', {'nova'}))
     @ddt.unpack
@@ -343,7 +343,7 @@ class RuleMachineryTest(base.TestCase):
         ('ghsched_placement.tests.test_tree', 'nova'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_nova.guest'),
         ('ghsched_nova.resctrl.resolve', 'nova'),
-        ('ghsched_nova.resctrl.resolve', 'ghsched_nova.compat'),
+        ('ghsched_nova.resctrl.resolve', 'ghsched_nova.nova_seams'),
         ('ghsched_nova.conf', 'nova'),
         ('ghsched_nova.monitor.view', 'nova'),
         ('ghsched_nova.host.engine', 'nova'),
@@ -376,10 +376,12 @@ class RuleMachineryTest(base.TestCase):
 #: What nova-scheduler loads of ours; a new one is added with its reason.
 SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
-        '', '.compat', '.conf', '.monitor', '.monitor.rates',
+        '', '.conf', '.monitor', '.monitor.rates',
         '.monitor.stats', '.nova_fixes', '.nova_fixes.devices_of_far_pf',
-        '.nova_fixes.table', '.nova_seams', '.nova_seams.signatures',
-        '.pci_requests', '.scheduler'))
+        '.nova_fixes.table', '.nova_seams', '.nova_seams.numa',
+        '.nova_seams.pci', '.nova_seams.registry', '.nova_seams.scheduler',
+        '.nova_seams.scheduler_hosts', '.nova_seams.shared',
+        '.nova_seams.signatures', '.pci_requests', '.scheduler'))
 
 
 class SchedulerLoadsTest(base.TestCase):

@@ -19,14 +19,16 @@ from nova.compute import resource_tracker
 from nova import exception
 from nova import objects
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import compute_moves
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
-compat.config()
+shared.config()
 objects.register_all()
-compat.count_moves()
+compute_moves.count_moves()
 
 UUID = '0d1d0a2f-3a0e-4f0c-8bb0-6a4c4bb8d1a1'
 AFTER = (GuestCell(1, pins={0: 4, 1: 5}, memory=512),)
@@ -48,7 +50,7 @@ class ClaimTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.addCleanup(compat._MOVING.clear)
+        self.addCleanup(compute_moves._MOVING.clear)
         self.tracker = resource_tracker.ResourceTracker(
             'host_a', mock.Mock(), mock.Mock())
         self.node = objects.ComputeNode(
@@ -74,14 +76,14 @@ class ClaimTestCase(base.TestCase):
             raise exception.UnexpectedDeletingTaskStateError(
                 instance_uuid=UUID, expected=expected_task_state,
                 actual=self.task_state)
-        self.saved.append(compat.guest_cells(self.instance.numa_topology))
+        self.saved.append(numa.guest_cells(self.instance.numa_topology))
 
     def count(self, first, second=()):
         self.node.numa_topology = objects.NUMATopology(cells=[
             _cell(0, first), _cell(1, second)])._to_json()
 
     def claim(self):
-        return compat.claim_cells(self.virtapi, self.instance, AFTER)
+        return compute_moves.claim_cells(self.virtapi, self.instance, AFTER)
 
     def taken(self):
         return [sorted(cell.pinned_cpus)
@@ -116,7 +118,7 @@ class ClaimTest(ClaimTestCase):
         self.count({0, 1}, {5})
         self.assertRaises(exception.NovaException, self.claim().__enter__)
         self.assertEqual([[0, 1], [5]], self.taken())
-        self.assertEqual({}, compat._MOVING)
+        self.assertEqual({}, compute_moves._MOVING)
 
     def test_memory_must_be_there(self):
         topology = objects.NUMATopology.obj_from_db_obj(
@@ -139,7 +141,7 @@ class ClaimTest(ClaimTestCase):
             self.count({0, 1}, {5})
             self.tracker._update_usage_from_instances(None, [], 'host_a')
         self.assertEqual([[0, 1], [5]], self.taken())
-        self.assertEqual({}, compat._MOVING)
+        self.assertEqual({}, compute_moves._MOVING)
 
 
 class ClaimStressTest(ClaimTestCase):
@@ -157,17 +159,17 @@ class ClaimStressTest(ClaimTestCase):
             after = (GuestCell(1, pins={0: cpu + 4}, memory=10),)
 
             def step(_chance):
-                with (compat.claim_cells(self.virtapi, one, after),
-                      compat._tracker_lock()):
+                with (compute_moves.claim_cells(self.virtapi, one, after),
+                      compute_moves._tracker_lock()):
                     assert cpu + 4 in self.taken()[1]
             return step
 
         def report(_chance):
-            with compat._tracker_lock():
+            with compute_moves._tracker_lock():
                 self.count({0, 1, 2, 3})    # as of the records alone
                 self.tracker._update_usage_from_instances(None, [], 'host_a')
 
         self.assertEqual([], threads.stress(
             [*map(move, range(4)), report], 3))
         self.assertEqual([[0, 1, 2, 3], []], self.taken())
-        self.assertEqual({}, compat._MOVING)
+        self.assertEqual({}, compute_moves._MOVING)

@@ -24,11 +24,12 @@ from nova import exception
 from nova import objects
 from nova.virt import hardware
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import shared
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.tests import base
 
-compat.config()
+shared.config()
 objects.register_all()
 
 SIZES = (4, 2048, 1048576)
@@ -88,7 +89,7 @@ def node_rooms(cells, cpu_ratio, ram_ratio):
         numa_topology=objects.NUMATopology(cells=cells)._to_json(),
         cpu_allocation_ratio=cpu_ratio, ram_allocation_ratio=ram_ratio)
     tracker = types.SimpleNamespace(compute_nodes={'host_a': node})
-    return compat.node_rooms(types.SimpleNamespace(
+    return compute.node_rooms(types.SimpleNamespace(
         _compute=types.SimpleNamespace(rt=tracker)), 'host_a')
 
 
@@ -132,5 +133,5 @@ class NovaFitTest(base.TestCase):
 
     def test_host_that_has_not_reported_has_no_rooms(self):
         tracker = types.SimpleNamespace(compute_nodes={})
-        self.assertEqual([], compat.node_rooms(types.SimpleNamespace(
+        self.assertEqual([], compute.node_rooms(types.SimpleNamespace(
             _compute=types.SimpleNamespace(rt=tracker)), 'host_a'))

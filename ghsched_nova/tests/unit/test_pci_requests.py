@@ -17,7 +17,8 @@ from nova.pci import request as nova_request
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel
 
-from ghsched_nova import compat
+from ghsched_nova.nova_fixes import evacuated_devices
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_placement import policy
 from ghsched_placement.tests import base
@@ -30,7 +31,7 @@ class WithVfsTest(base.TestCase):
     def setUp(self):
         super().setUp()
         pci_requests.register()
-        conf = compat.config()
+        conf = shared.config()
         conf.set_override('alias', [jsonutils.dumps(
             {'vendor_id': '8086', 'product_id': '1520', 'name': name,
              'device_type': 'type-VF', 'numa_policy': 'required'})
@@ -111,7 +112,7 @@ class DevicesLeftBehindTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        compat.ignore_devices_left_behind()
+        evacuated_devices.install_in_compute()
         self.port = objects.InstancePCIRequest(
             request_id=uuidsentinel.port, count=1, requester_id='port',
             spec=[{}])

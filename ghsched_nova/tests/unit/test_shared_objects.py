@@ -57,7 +57,10 @@ STRESSED = {
     'ghsched_nova.cmd.exporter._Server': _UNIT + (
         'cmd.test_exporter.BoundsTest'
         '.test_scrapes_that_are_too_many_are_answered_503'),
-    'ghsched_nova.compat._MOVING': _UNIT + (
+    'ghsched_nova.nova_seams.registry.REPLACED': _UNIT + (
+        'nova_seams.test_registry.ReplaceTest'
+        '.test_replacements_under_native_threads_are_made_once'),
+    'ghsched_nova.nova_seams.compute_moves._MOVING': _UNIT + (
         'test_move_claim.ClaimStressTest'
         '.test_claims_under_native_threads_are_counted_while_they_last'),
     'ghsched_nova.traffic.flow_source.Meter':
@@ -138,6 +141,9 @@ NOT_SHARED = {
     'ghsched_nova.live.change.LiveChange': _REQUEST,
     'ghsched_nova.live.node_move.NodeMove': _REQUEST,
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
+    'ghsched_nova.nova_fixes.cut_off_live_migration._Follows': _CALL,
+    'ghsched_nova.nova_seams.registry.SEAMS':
+        'declared while modules are imported, each once',
     'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',
     'ghsched_nova.monitor.view._Held': _CALL,
     'ghsched_nova.resctrl.counters._Ledger': _CALL,
@@ -146,7 +152,6 @@ NOT_SHARED = {
     'ghsched_nova.scheduler.filters._Free': _REQUEST,
     'ghsched_nova.scheduler.filters._Room': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
-    'ghsched_nova.virt.cut_off._Follows': _CALL,
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
     'ghsched_nova.host.interrupts.InterruptKeeper': _REPLACED,

@@ -15,7 +15,7 @@ from nova.pci import request as pci_request
 from oslo_serialization import jsonutils
 
 from ghsched_nova.api import limits
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_placement.tests import base
 
@@ -29,7 +29,7 @@ class AmountsTest(base.TestCase):
     def setUp(self):
         super().setUp()
         pci_requests.register()
-        self.conf = compat.config()
+        self.conf = shared.config()
         # Nova reads the aliases once in a process.
         cached = pci_request.get_alias_from_config
         cached.cache_clear()

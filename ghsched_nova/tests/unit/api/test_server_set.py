@@ -27,10 +27,10 @@ import webob
 
 from ghsched_nova.api import policies
 from ghsched_nova.api import server_set
-from ghsched_nova import compat
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
+from ghsched_nova.nova_seams import api
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import errors as placement_errors
 from ghsched_placement.tests import base
@@ -251,7 +251,7 @@ class FilterTest(base.TestCase):
     def test_share_that_is_raised_is_held_against_the_limits(self):
         self.server.flavor.extra_specs['ghsched:mem_bw_min'] = '10'
         with mock.patch.object(
-                compat, 'enforce_limits',
+                api, 'enforce_limits',
                 side_effect=exception.OverQuota('too much')) as enforced:
             found = self.set({'ghsched:mem_bw_min': '30'})
         self.assertEqual(403, found.status_int)

@@ -20,7 +20,7 @@ from nova import policy as nova_policy
 from oslo_policy import policy
 
 from ghsched_nova.api import policies
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
@@ -32,7 +32,7 @@ class EnforcerStressTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        compat.config()([], project='nova', default_config_files=[],
+        shared.config()([], project='nova', default_config_files=[],
                         default_config_dirs=[])
         self.addCleanup(nova_policy.reset)
         # As long as there are many rules to add, other requests go on.

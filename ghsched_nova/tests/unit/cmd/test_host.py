@@ -213,7 +213,7 @@ class RetireTest(base.TestCase):
             compute_driver='ghsched.GhschedLibvirtDriver')
         err = io.StringIO()
         with (mock.patch.object(retire.server_set, 'read_nova_conf'),
-              mock.patch('ghsched_nova.compat.config',
+              mock.patch('ghsched_nova.nova_seams.shared.config',
                          return_value=options),
               contextlib.redirect_stderr(err)):
             self.assertEqual(2, host.main(['retire']))

@@ -29,7 +29,6 @@ from nova import objects
 from testtools import content
 
 from ghsched_nova.api import limits
-from ghsched_nova import compat
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
 from ghsched_nova.guest import scheduling
@@ -42,6 +41,7 @@ from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
 from ghsched_nova.live import placement
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import cache
 from ghsched_nova.resctrl import model
 from ghsched_nova.tests.fixtures import captured
@@ -60,7 +60,7 @@ from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import sample_flavors
 from ghsched_placement import tree
 
-compat.config()
+shared.config()
 
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c10'
 ROOT = clouds.root_uuid('a')

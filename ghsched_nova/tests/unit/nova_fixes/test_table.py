@@ -19,15 +19,20 @@ import ddt
 from nova import conf
 from nova import exception
 
-from ghsched_nova.api import evacuation
 from ghsched_nova.cmd import nova_changes
-from ghsched_nova import compat
+from ghsched_nova.nova_fixes import cut_off_live_migration
+from ghsched_nova.nova_fixes import evacuated_live_migration
+from ghsched_nova.nova_fixes import failed_live_migration
+from ghsched_nova.nova_fixes import live_migrations
+from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_fixes import table
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[4]
-FIX = table.Fix('one', (signatures.API,), ('nova.x',), until=34)
+FIX = table.Fix('one', (registry.API,), until=34)
 DIFFER = (signatures.Mismatch('nova.x', ('a',), None),)
 
 
@@ -56,23 +61,25 @@ class PlainServerTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.object(
-            compat, 'live_migrations_under_way', return_value=[mock.Mock()]))
+            live_migrations, 'live_migrations_under_way',
+            return_value=[mock.Mock()]))
         self.enterContext(mock.patch.object(
-            compat, 'is_being_scheduled', return_value=True))
+            evacuated_live_migration, 'is_being_scheduled',
+            return_value=True))
         self.taken = self.enterContext(mock.patch.object(
-            compat, 'take_back_live_migration'))
+            live_migrations, 'take_back_live_migration'))
 
     def evacuate(self, **extra_specs):
-        compat.config()
+        shared.config()
         server = SimpleNamespace(
             uuid='1', flavor=SimpleNamespace(extra_specs=extra_specs))
         try:
-            evacuation.check(None, server)
+            evacuated_live_migration.check(None, server)
         except exception.InstanceInvalidState:
             refused = True
         else:
             refused = False
-        evacuation.prepare(None, server)
+        evacuated_live_migration.prepare(None, server)
         return refused, self.taken.called
 
     def test_evacuation_of_a_plain_server_is_left_to_nova(self):
@@ -80,30 +87,31 @@ class PlainServerTest(base.TestCase):
         self.assertEqual((True, True),
                          self.evacuate(**{'ghsched:mem_bw_min': '1'}))
 
-    @ddt.data('_reset_live_migration', 'live_migration',
-              '_revert_allocation')
+    @ddt.data((cut_off_live_migration, '_reset_live_migration'),
+              (evacuated_live_migration, 'live_migration'),
+              (failed_live_migration, '_revert_allocation'))
+    @ddt.unpack
     def test_method_of_the_manager_is_changed_for_our_servers_alone(
-            self, name):
-        manager = mock.Mock()
-        manager.configure_mock(**{name: lambda *_args, **_kwargs: 'Nova'})
-        getattr(compat, 'wrap_' + name.lstrip('_'))(
-            SimpleNamespace(_compute=manager),
-            lambda _original: lambda *_args, **_kwargs: 'ghsched')
-        plain, ours = (SimpleNamespace(flavor=SimpleNamespace(
-            extra_specs=specs)) for specs in ({}, {'ghsched:vfs': 'a:1'}))
-        parameters = compat.RELIED_ON[
-            f'nova.compute.manager.ComputeManager.{name}'][1:]
-        for instance, answer in ((plain, 'Nova'), (ours, 'ghsched')):
-            self.assertEqual(answer, getattr(manager, name)(*(
-                instance if parameter == 'instance' else None
-                for parameter in parameters)))
+            self, fix, name):
+        name = f'nova.compute.manager.ComputeManager.{name}'
+        replaced = self.enterContext(mock.patch.object(registry, 'replace'))
+        fix.install_in_compute()
+        self.assertEqual(name, replaced.call_args.args[0])
+        changed = replaced.call_args.args[1]
+        arguments = [mock.sentinel.instance if one == 'instance' else None
+                     for one in registry.SEAMS[name].parameters]
+        with mock.patch.object(servers, 'is_ours',
+                               return_value=False) as asked:
+            self.assertEqual('Nova', changed(lambda *_args: 'Nova',
+                                             *arguments))
+        asked.assert_called_once_with(mock.sentinel.instance)
 
 
 @ddt.ddt
 class FixesTest(base.TestCase):
 
     def choose(self, *names):
-        compat.config()
+        shared.config()
         conf.CONF.set_override('nova_fixes', list(names), 'ghsched')
         self.addCleanup(conf.CONF.clear_override, 'nova_fixes', 'ghsched')
 
@@ -111,7 +119,9 @@ class FixesTest(base.TestCase):
     def test_fix_is_described_and_known(self, fix):
         self.assertTrue((TOP / 'doc/source/contributor/upstream'
                          / f'{fix.name}.rst').exists())
-        self.assertLessEqual(set(fix.names), set(compat.RELIED_ON))
+        registry.load_all()
+        for process in fix.processes:
+            self.assertNotEqual(set(), fix.names(process))
         self.assertIn(fix.servers, ('ours', 'none'))
 
     @ddt.data(*table.FIXES)
@@ -128,20 +138,20 @@ class FixesTest(base.TestCase):
     @ddt.data(*table.FIXES)
     def test_fix_that_is_not_chosen_is_not_applied(self, fix):
         self.choose('none')
-        self.assertFalse(table.applies(fix.name))
+        self.assertFalse(table.applies(fix.name, fix.processes[0]))
         self.choose(fix.name)
-        self.assertTrue(table.applies(fix.name))
+        self.assertTrue(table.applies(fix.name, fix.processes[0]))
 
     def test_unknown_fix_refuses_the_start(self):
         self.choose('auto', 'colour')
-        error = self.assertRaises(signatures.SeamsDiffer, table.require,
-                                  signatures.API)
+        error = self.assertRaises(registry.SeamsDiffer, table.require,
+                                  registry.API)
         self.assertIn('colour; known: cut-off', str(error))
 
     def test_lists_have_a_row_for_each_name(self):
         self.assertEqual([fix.name for fix in table.FIXES],
                          [row[0] for row in nova_changes.fixes()])
-        self.assertEqual(sorted(compat.relied_on(signatures.release())),
+        self.assertEqual(sorted(registry.relied_on(signatures.release())),
                          [row[0] for row in nova_changes.seams()])
         self.assertIn('"Fix": "a"', nova_changes.render(
             ['Fix'], [['a']], 'json'))

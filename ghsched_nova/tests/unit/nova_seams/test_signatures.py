@@ -11,15 +11,19 @@
 # under the License.
 
 
+import functools
 from types import SimpleNamespace
 from unittest import mock
 
 import ddt
 from nova.virt import hardware
 
-from ghsched_nova import compat
+from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import signatures
 from ghsched_placement.tests import base
+
+registry.load_all()
 
 NAME = 'nova.virt.hardware.numa_fit_instance_to_host'
 
@@ -32,14 +36,14 @@ class RequireTest(base.TestCase):
         signatures.found_parameters.cache_clear()
         self.addCleanup(signatures.found_parameters.cache_clear)
 
-    @ddt.data(signatures.API, signatures.SCHEDULER, signatures.COMPUTE)
+    @ddt.data(registry.API, registry.SCHEDULER, registry.COMPUTE)
     def test_process_with_this_nova_starts(self, process):
         self.assertNotEqual([], list(signatures.names_of(process)))
         signatures.require(process)
 
-    @ddt.data(*sorted(compat.relied_on(signatures.release())))
+    @ddt.data(*sorted(registry.relied_on(signatures.release())))
     def test_function_that_is_gone_is_named(self, name):
-        known = compat.relied_on(signatures.release())[name]
+        known = registry.relied_on(signatures.release())[name]
         with mock.patch.object(signatures, 'found_parameters',
                                return_value=None):
             found, = signatures.mismatches([name])
@@ -51,20 +55,20 @@ class RequireTest(base.TestCase):
         self.enterContext(mock.patch.object(
             hardware, 'numa_fit_instance_to_host',
             lambda topology, fast: None))
-        error = self.assertRaises(signatures.SeamsDiffer, signatures.require,
-                                  signatures.COMPUTE)
+        error = self.assertRaises(registry.SeamsDiffer, signatures.require,
+                                  registry.COMPUTE)
         for part in (NAME, 'provider_mapping', 'found (topology, fast)',
                      'nova-compute does not start'):
             self.assertIn(part, str(error))
         # nova-api does not call it.
-        signatures.require(signatures.API)
+        signatures.require(registry.API)
 
     def test_function_that_is_missing_refuses_the_start(self):
         with mock.patch.object(hardware, 'numa_fit_instance_to_host'):
             del hardware.numa_fit_instance_to_host
             try:
-                self.assertRaises(signatures.SeamsDiffer, signatures.require,
-                                  signatures.SCHEDULER)
+                self.assertRaises(registry.SeamsDiffer, signatures.require,
+                                  registry.SCHEDULER)
             finally:
                 hardware.numa_fit_instance_to_host = None
 
@@ -83,8 +87,9 @@ class OursTest(base.TestCase):
             old_flavor=old and SimpleNamespace(extra_specs=old))
 
     def test_method_is_changed_for_servers_with_a_key_alone(self):
-        chosen = compat.for_ours(lambda *_args, **_kwargs: 'Nova',
-                                 lambda *_args, **_kwargs: 'ghsched', 1)
+        chosen = functools.partial(
+            servers.for_ours(lambda *_args, **_kwargs: 'ghsched', 1),
+            lambda *_args, **_kwargs: 'Nova')
         plain = self.instance(**{'hw:numa_nodes': '1'})
         ours = self.instance(**{'ghsched:mem_bw_min': '1'})
         resized = self.instance(old={'ghsched:mem_bw_min': '1'})

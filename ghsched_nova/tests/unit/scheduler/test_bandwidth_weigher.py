@@ -19,9 +19,9 @@ import fixtures
 from nova import objects
 from nova.scheduler import weights
 
-from ghsched_nova import compat
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import stats
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import bandwidth_weigher
 from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.tests.unit.scheduler import states
@@ -57,7 +57,7 @@ class BandwidthWeigherTest(base.TestCase):
         self.weigher = bandwidth_weigher.GhschedBandwidthWeigher()
 
     def option(self, name, value):
-        conf = compat.config()
+        conf = shared.config()
         conf.set_override(name, value, group='ghsched')
         self.addCleanup(conf.clear_override, name, group='ghsched')
 

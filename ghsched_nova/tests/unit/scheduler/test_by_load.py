@@ -20,7 +20,7 @@ from nova import objects
 from nova.virt import hardware
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import numa
 from ghsched_nova.scheduler import filters
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement import load
@@ -75,7 +75,7 @@ class SteeredTest(base.TestCase):
         return list(self.filter.filter_all(hosts, spec))
 
     def order(self, state):
-        return compat.limits_order(state.limits.get('numa_topology'))
+        return numa.limits_order(state.limits.get('numa_topology'))
 
     def test_only_hosts_whose_limits_are_read_cost_another_fit(self):
         hosts = [host(number, .9, .1) for number in range(20)]

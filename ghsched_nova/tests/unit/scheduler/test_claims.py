@@ -199,7 +199,8 @@ class InjectionTest(base.TestCase):
         self.useFixture(fixtures.FakeLogger())
         self.addCleanup(sys.settrace, sys.gettrace())
         for name, value in (
-                ('ghsched_nova.compat.cache_host_topologies',
+                ('ghsched_nova.nova_seams.scheduler_hosts.'
+                 'cache_host_topologies',
                  lambda _number: None),
                 ('ghsched_nova.scheduler.request_filter.policy_of',
                  lambda _spec: None),
@@ -207,7 +208,8 @@ class InjectionTest(base.TestCase):
                  lambda *_args: None),
                 ('ghsched_nova.scheduler.request_filter.is_ours',
                  lambda _spec: False),
-                ('ghsched_nova.compat.is_rebuild', lambda _spec: False),
+                ('ghsched_nova.nova_seams.scheduler.is_rebuild',
+                 lambda _spec: False),
                 ('nova.scheduler.manager.SchedulerManager.placement_client',
                  property(lambda _manager: self.client))):
             self.useFixture(fixtures.MonkeyPatch(name, value))

@@ -14,7 +14,7 @@
 
 import fixtures
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import gradient_weigher
 from ghsched_nova.tests.unit.scheduler import states
@@ -72,9 +72,9 @@ class GradientWeigherTest(base.TestCase):
             obj = self.state(cell(0))
         self.weigher.weigh_objects([Weighed()], spec())
         self.assertEqual(1, len(fragments.MIX.shares()))
-        compat.config().set_override('gradient_weight_multiplier', 0.0,
+        shared.config().set_override('gradient_weight_multiplier', 0.0,
                                      group='ghsched')
-        self.addCleanup(compat.config().clear_override,
+        self.addCleanup(shared.config().clear_override,
                         'gradient_weight_multiplier', group='ghsched')
         self.assertEqual([0.0], self.weigher.weigh_objects(
             [Weighed()], spec(cpus=1)))

@@ -26,7 +26,7 @@ from oslo_utils import timeutils
 import sqlalchemy as sa
 from sqlalchemy import pool
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
@@ -50,11 +50,11 @@ class LookTest(base.TestCase):
         self.now = 1000.0
         self.database_time = _TIME + datetime.timedelta(minutes=5)
         for name, value in (
-                ('ghsched_nova.compat.main_db.get_engine',
+                ('ghsched_nova.nova_seams.scheduler_hosts.main_db.get_engine',
                  lambda context: self.engine),
-                ('ghsched_nova.compat.in_cells',
+                ('ghsched_nova.nova_seams.scheduler_hosts.in_cells',
                  lambda context, cells, look: [look(cell) for cell in cells]),
-                ('ghsched_nova.compat.database_time',
+                ('ghsched_nova.nova_seams.scheduler_hosts.database_time',
                  lambda context: self.database_time),
                 (f'{index_feed.__name__}.time.monotonic', lambda: self.now)):
             self.useFixture(fixtures.MonkeyPatch(name, value))
@@ -124,7 +124,8 @@ class LookTest(base.TestCase):
         self.look()
         self.assertTrue(self.feed.is_current)
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.compat.in_cells', lambda *_args: [None]))
+            'ghsched_nova.nova_seams.scheduler_hosts.in_cells',
+            lambda *_args: [None]))
         self.assertEqual({'a': 0}, self.look(index_feed.FULL))
         self.assertFalse(self.feed.is_current)
 
@@ -180,10 +181,10 @@ class DatabaseTimeTest(base.TestCase):
     def test_database_time_of_sqlite_is_utc(self):
         engine = sa.create_engine('sqlite://')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.compat.main_db.get_engine',
+            'ghsched_nova.nova_seams.scheduler_hosts.main_db.get_engine',
             lambda context: engine))
         before = timeutils.utcnow().replace(microsecond=0)
-        found = compat.database_time(None)
+        found = scheduler_hosts.database_time(None)
         self.assertTrue(before <= found <= timeutils.utcnow(), found)
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from nova import objects
 from nova.virt import hardware
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement.fragmentation import DeviceNeed
@@ -104,7 +105,7 @@ class LikeNovaTest(base.TestCase):
     def test_the_nodes_are_those_of_novas_fit(self, used, pools, size, cpus,
                                               vfs, pinned, pack):
         assume(size <= len(used))
-        conf = compat.config()
+        conf = shared.config()
         conf.set_override('packing_host_numa_cells_allocation_strategy', pack,
                           group='compute')
         self.addCleanup(
@@ -130,5 +131,5 @@ class LikeNovaTest(base.TestCase):
             read.host_nodes(state, all_pools, None),
             read.guest_nodes(spec.numa_topology, 1),
             read.device_needs(state, spec, all_pools), pack=pack)
-        self.assertEqual(list(compat.host_cells(fitted)),
+        self.assertEqual(list(numa.host_cells(fitted)),
                          [one.number for one in found])

@@ -18,7 +18,7 @@ import time
 import fixtures
 from nova import objects
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import load_weigher
 from ghsched_nova.tests.unit.scheduler import states
@@ -52,7 +52,7 @@ class LoadWeigherTest(base.TestCase):
         return self.weigher._weigh_object(state, states.spec())
 
     def option(self, name, value):
-        conf = compat.config()
+        conf = shared.config()
         conf.set_override(name, value, group='ghsched')
         self.addCleanup(conf.clear_override, name, group='ghsched')
 

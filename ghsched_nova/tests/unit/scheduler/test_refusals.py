@@ -44,7 +44,8 @@ class RefusalsTest(base.TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'time.monotonic', lambda: self.now))
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.compat.cache_host_topologies', lambda _n: None))
+            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'cache_host_topologies', lambda _n: None))
         self.indexed = indexed.IndexedScheduler(None)
         self.is_current = True
         self.useFixture(fixtures.MonkeyPatch(

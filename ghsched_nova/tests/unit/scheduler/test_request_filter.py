@@ -20,7 +20,8 @@ from nova import objects
 from nova.scheduler import utils
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova import compat
+
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement.tests import base
 
@@ -55,7 +56,7 @@ class QueryTest(base.TestCase):
         objects.register_all()
         config = mock.Mock()
         config.ghsched.bandwidth_accounting = 'min'
-        self.patch(compat, 'config', lambda: config)
+        self.patch(shared, 'config', lambda: config)
 
     def test_host_nodes_of_one_guest_are_isolated(self):
         self.assertEqual('isolate', self.filtered(2)['group_policy'])

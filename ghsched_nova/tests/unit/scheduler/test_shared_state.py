@@ -19,7 +19,7 @@ from nova import objects
 from nova.virt import hardware
 from oslo_serialization import jsonutils
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import manager
 from ghsched_nova.tests.unit.scheduler import states
@@ -61,7 +61,7 @@ class TopologyStressTest(base.TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'nova.objects.NUMATopology.obj_from_db_obj',
             objects.NUMATopology.obj_from_db_obj))
-        compat.cache_host_topologies(2)
+        scheduler_hosts.cache_host_topologies(2)
         documents = [jsonutils.dumps(objects.NUMATopology(cells=[
             states.cell(node, pinned=pinned, pages=[
                 objects.NUMAPagesTopology(size_kb=4, total=262144, used=0,
@@ -126,7 +126,7 @@ class ClaimsStressTest(base.TestCase):
                 client.held.add(consumer)
             return {'h'}
         for name, value in (
-                ('ghsched_nova.compat.claim_resources', claim),
+                ('ghsched_nova.nova_seams.scheduler.claim_resources', claim),
                 ('nova.scheduler.manager.SchedulerManager.placement_client',
                  property(lambda _manager: placement))):
             self.useFixture(fixtures.MonkeyPatch(name, value))

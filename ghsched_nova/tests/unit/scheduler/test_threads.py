@@ -184,7 +184,7 @@ class FeedStressTest(base.TestCase):
                 ('changed_compute_nodes', self.changed),
                 ('compute_node_reports', self.reports)):
             self.useFixture(fixtures.MonkeyPatch(
-                f'ghsched_nova.compat.{name}', value))
+                f'ghsched_nova.nova_seams.scheduler_hosts.{name}', value))
         self.feed = index_feed.Feed(host_index.Index())
 
     def at(self, updated):
@@ -231,7 +231,8 @@ class RequestStressTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.compat.cache_host_topologies', lambda _n: None))
+            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'cache_host_topologies', lambda _n: None))
         self.indexed = indexed.IndexedScheduler(None)
         self.indexed.index.report([row(number, 0) for number in range(4)],
                                   (), 0)

@@ -15,7 +15,7 @@ import fixtures
 from nova import objects
 from nova.scheduler import weights
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import weighers
 from ghsched_nova.tests.unit.scheduler import states
@@ -35,7 +35,7 @@ class WeigherTestCase(base.TestCase):
         self.weigher = weighers.GhschedFragmentationWeigher()
 
     def option(self, name, value, group='ghsched'):
-        conf = compat.config()
+        conf = shared.config()
         conf.set_override(name, value, group=group)
         self.addCleanup(conf.clear_override, name, group=group)
 

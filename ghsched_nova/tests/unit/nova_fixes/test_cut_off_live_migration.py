@@ -16,8 +16,10 @@ from unittest import mock
 
 import fixtures
 from nova.compute import power_state
+from nova.objects import fields
 
-from ghsched_nova.virt import cut_off
+from ghsched_nova.nova_fixes import cut_off_live_migration as cut_off
+from ghsched_nova.nova_fixes import failed_live_migration
 from ghsched_placement.tests import base
 
 CONTEXT = object()
@@ -86,10 +88,11 @@ class FinishingTest(base.TestCase):
 class RollingBackTest(base.TestCase):
 
     def revert(self, live, error=None):
-        revert = mock.Mock(__name__='revert', side_effect=error,
-                           return_value='held')
-        return cut_off.rolling_back(revert, lambda migration: live)(
-            CONTEXT, 'instance', mock.Mock())
+        revert = mock.Mock(side_effect=error, return_value='held')
+        kind = fields.MigrationType
+        return failed_live_migration.revert(
+            revert, 'manager', CONTEXT, 'instance', mock.Mock(
+                migration_type=kind.LIVE_MIGRATION if live else kind.RESIZE))
 
     def test_a_guest_that_is_migrated_live_stays_without_placement(self):
         self.assertIs(False, self.revert(True, RuntimeError()))

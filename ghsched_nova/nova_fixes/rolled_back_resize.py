@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The RequestSpec that the next move of a guest is scheduled with.
+"""Repair the RequestSpec that the next move of a guest is scheduled with.
 
 Nova's conductor saves the flavor that a guest is to be resized to in its
 RequestSpec once the resize is on its way
@@ -18,22 +18,58 @@ RequestSpec once the resize is on its way
 nova-compute then rolls it back, and where a user reverts it, the RequestSpec
 keeps that flavor or its PCI requests: Placement would be asked for other
 shares and devices than the guest claims. So before nova-api starts a move it
-puts the RequestSpec right.
+puts the RequestSpec right. See
+``doc/source/contributor/upstream/rolled-back-resize.rst``.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from nova import exception
+from nova import objects
 from nova.virt import hardware
 from oslo_log import log as logging
 
-from ghsched_nova import compat
+from ghsched_nova.nova_seams import registry
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
+seam = registry.in_processes(registry.API)
+
+#: Methods of ``nova.compute.api.API`` that schedule a guest again.
+MOVES = ('evacuate', 'live_migrate', 'rebuild', 'resize', 'unshelve')
+
 #: What of a flavor a move is scheduled with.
 _OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
               'swap', 'extra_specs')
+
+
+def install_in_api() -> None:
+    """Repair the RequestSpec before each move; harmless when done twice."""
+    for name in MOVES:
+        registry.replace(f'nova.compute.api.API.{name}', _move)
+
+
+@seam('nova.objects.request_spec.RequestSpec.save', ('self',))
+@seam('nova.compute.api.API.evacuate',
+      ('self', 'context', 'instance', 'host', 'on_shared_storage',
+       'admin_password', 'force', 'target_state'))
+@seam('nova.compute.api.API.live_migrate',
+      ('self', 'context', 'instance', 'block_migration', 'disk_over_commit',
+       'host_name', 'force', 'async_'))
+@seam('nova.compute.api.API.rebuild',
+      ('self', 'context', 'instance', 'image_href', 'admin_password',
+       'files_to_inject', 'reimage_boot_volume', 'kwargs'))
+@seam('nova.compute.api.API.resize',
+      ('self', 'context', 'instance', 'flavor_id', 'clean_shutdown',
+       'host_name', 'auto_disk_config'))
+@seam('nova.compute.api.API.unshelve',
+      ('self', 'context', 'instance', 'new_az', 'host'))
+def _move(original: Callable[..., Any], api: Any, context: Any, instance: Any,
+          *args: Any, **kwargs: Any) -> Any:
+    repair(context, instance)
+    return original(api, context, instance, *args, **kwargs)
 
 
 def repair(context: Any, instance: Any) -> None:
@@ -44,7 +80,7 @@ def repair(context: Any, instance: Any) -> None:
     """
     if instance.task_state is not None:
         return
-    spec = compat.load_request_spec(context, instance.uuid)
+    spec = _load(context, instance.uuid)
     if spec is not None and agree(spec, instance):
         LOG.warning('ghsched: the RequestSpec was left behind by a resize '
                     'that did not happen; it has the flavor %s again',
@@ -80,3 +116,11 @@ def _asked(requests: Any) -> list[tuple[str, int, str | None]]:
     return [(request.alias_name, request.count, request.requester_id)
             for request in (requests.requests if requests else ())
             if request.alias_name]
+
+
+def _load(context: Any, uuid: str) -> Any:
+    """Return the request that a guest was last scheduled with, or None."""
+    try:
+        return objects.RequestSpec.get_by_instance_uuid(context, uuid)
+    except exception.RequestSpecNotFound:
+        return None

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A live migration whose end the nova-compute of its source has not seen.
+"""Finish or undo a live migration whose end nova-compute has not seen.
 
 libvirt copies a guest without nova-compute, and removes it from the source
 when it runs on the destination. Nova hears of that from libvirt only: a
@@ -21,7 +21,8 @@ was not copied the migration still holds what the server had, and the server
 what it was to have on the other host.
 
 The same is left when libvirtd of the source is restarted meanwhile: Nova puts
-the server into ERROR as soon as libvirt does not answer, wherever it runs.
+the server into ERROR as soon as libvirt does not answer, wherever it runs. See
+``doc/source/contributor/upstream/cut-off-live-migration.rst``.
 """
 
 from collections.abc import Callable
@@ -30,9 +31,17 @@ import time
 from typing import Any
 
 from nova.compute import power_state
+from nova import exception
+from nova import objects
 from oslo_log import log as logging
 
+from ghsched_nova.nova_fixes import live_migrations
+from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_seams import registry
+
 LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
 
 #: Status of a migration whose guest libvirt has been told to copy.
 COPYING = 'running'
@@ -40,9 +49,40 @@ COPYING = 'running'
 #: Seconds in which libvirtd is back when it is restarted.
 _ANSWERS_WITHIN = 60
 
+#: Seconds in which libvirt gives up the copy of a guest.
+_ABORTED_WITHIN = 10
+
+#: VIR_DOMAIN_JOB_BOUNDED and VIR_DOMAIN_JOB_UNBOUNDED of libvirt, which only
+#: nova-compute has.
+_JOBS = (1, 2)
+
+#: VIR_DOMAIN_PAUSED with the reasons VIR_DOMAIN_PAUSED_MIGRATION, _POSTCOPY
+#: and _POSTCOPY_FAILED.
+_PAUSED_BY_MIGRATION = ((3, 2), (3, 12), (3, 13))
+
 
 class Unknown(Exception):
     """Only the destination knows whether a guest runs there."""
+
+
+def install_in_compute() -> None:
+    """Repair the start of nova-compute; harmless when done twice."""
+    registry.replace('nova.compute.manager.ComputeManager.'
+                     '_reset_live_migration', servers.for_ours(_reset, 2))
+
+
+@seam('nova.compute.manager.ComputeManager._reset_live_migration',
+      ('self', 'context', 'instance'))
+def _reset(original: Callable[..., Any], manager: Any, context: Any,
+           instance: Any) -> Any:
+    host = manager.driver._host
+    return finishing(
+        functools.partial(original, manager),
+        live_migrations.live_migrations_under_way,
+        functools.partial(_has_domain, host),
+        functools.partial(_stays, host),
+        functools.partial(finish_live_migration, manager),
+        live_migrations.take_back_live_migration)(context, instance)
 
 
 def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
@@ -104,52 +144,6 @@ def _take_back(take_back: Callable[..., Any], context: Any, instance: Any,
         LOG.error('ghsched: what the migration holds in Placement could not '
                   'be given back: %s; "openstack ghsched audit --fix" does '
                   'it', error, instance=instance)
-
-
-def beginning(migrate: Callable[..., Any], has_ended: Callable[..., bool]
-              ) -> Callable[..., Any]:
-    """Begin no live migration that has ended before.
-
-    Who evacuates a guest ends what was under way (``api/evacuation.py``), and
-    the host that is back reads what it was sent before.
-
-    :param migrate: ``ComputeManager.live_migration``.
-    :param has_ended: whether a migration has, by a new look at its record.
-    """
-    @functools.wraps(migrate)
-    def begun(context: Any, *args: Any, **kwargs: Any) -> Any:
-        if has_ended(context, kwargs['migration']):
-            LOG.warning('ghsched: the live migration that was asked for has '
-                        'ended before it could begin; the guest is not '
-                        'touched', instance=kwargs['instance'])
-            return None
-        return migrate(context, *args, **kwargs)
-    return begun
-
-
-def rolling_back(revert: Callable[..., Any], is_live: Callable[[Any], bool]
-                 ) -> Callable[..., Any]:
-    """Roll a live migration back even if Placement does not hear of it.
-
-    The guest is where it was. Without this its server is being migrated for
-    ever, or in ``ERROR``.
-
-    :param revert: ``ComputeManager._revert_allocation``.
-    :param is_live: whether a migration is one of that kind.
-    """
-    @functools.wraps(revert)
-    def reverted(context: Any, instance: Any, migration: Any) -> Any:
-        try:
-            return revert(context, instance, migration)
-        except Exception as error:
-            if not is_live(migration):
-                raise
-            LOG.error('ghsched: what the migration %(uuid)s holds could not '
-                      'be given back: %(error)s; "openstack ghsched audit '
-                      '--fix" does it', {'uuid': migration.uuid,
-                                         'error': error}, instance=instance)
-            return False
-    return reverted
 
 
 class _Follows:
@@ -228,3 +222,150 @@ def outcome(look: Callable[[], bool | None]) -> bool | None:
             unanswered = 0
         time.sleep(1)
     return None
+
+
+# -- what libvirt has done ----------------------------------------------------
+
+
+def wait_for_copy(host: Any, instance: Any) -> bool | None:
+    """Wait for libvirt's migration job of a guest.
+
+    :param host: ``nova.virt.libvirt.host.Host`` of the driver.
+    :returns: whether the guest is on the destination; None if that is
+        unknown.
+    """
+    gone = outcome(functools.partial(_is_gone, host, instance))
+    if gone is False:
+        _abort_disk_copies(host, instance)
+    return gone
+
+
+def _has_domain(host: Any, instance: Any) -> bool:
+    """Whether libvirt has the guest; it has if libvirt cannot say."""
+    try:
+        host.get_guest(instance)
+    except exception.InstanceNotFound:
+        return False
+    except exception.InternalError as error:
+        LOG.warning('ghsched: libvirt cannot say whether it has the '
+                    'guest: %s', error, instance=instance)
+    return True
+
+
+def _is_gone(host: Any, instance: Any) -> bool | None:
+    """Whether libvirt has copied a guest; None while it copies it.
+
+    :raises Unknown: it was paused for the last of its memory.
+    """
+    try:
+        guest = host.get_guest(instance)
+    except exception.InstanceNotFound:
+        return True
+    if is_copied(guest):
+        return None
+    if is_paused_by_migration(guest):
+        raise Unknown
+    return not guest.is_active()
+
+
+def _stays(host: Any, instance: Any) -> bool:
+    """Whether a guest whose copy is aborted is still here in the end.
+
+    libvirt aborts at the soonest opportunity, and that may be too late.
+    """
+    for _wait in range(_ABORTED_WITHIN):
+        try:
+            if not is_copied(host.get_guest(instance)):
+                _abort_disk_copies(host, instance)
+                return True
+        except Exception as error:
+            LOG.info('ghsched: it is not known whether libvirt still '
+                     'copies the guest: %s', error, instance=instance)
+            return False
+        time.sleep(1)
+    return False
+
+
+def _abort_disk_copies(host: Any, instance: Any) -> None:
+    """Abort leftover copies; libvirt refuses the next migration otherwise."""
+    try:
+        end_disk_copies(host.get_guest(instance))
+    except Exception as error:
+        LOG.warning('ghsched: libvirt goes on copying the disks of a '
+                    'guest whose live migration has failed: %s; reboot '
+                    'it hard before it is migrated', error,
+                    instance=instance)
+
+
+@seam('nova.compute.manager.ComputeManager._post_live_migration_update_host',
+      ('self', 'ctxt', 'instance', 'dest', 'block_migration', 'migrate_data',
+       'source_bdms'))
+@seam('nova.compute.manager.ComputeManager.update_available_resource',
+      ('self', 'context', 'startup'))
+@seam('nova.compute.manager.ComputeManager._is_instance_storage_shared',
+      ('self', 'context', 'instance', 'host'))
+def finish_live_migration(manager: Any, context: Any, instance: Any,
+                          migration: Any) -> None:
+    """Do what nova-compute does after a guest was copied.
+
+    What it knew of the migration is lost, so that this is cautious: no disk
+    is removed but with the directory of a guest that is not on shared storage,
+    and no volume is disconnected, because the records of them are those of
+    the destination already.
+
+    :param manager: ``nova.compute.manager.ComputeManager``.
+    :param migration: a live migration from this host.
+    :raises Exception: whatever Nova raises; the server is the destination's
+        then as well (``_post_live_migration_update_host``).
+    """
+    # It is a start, and the tracker of resources knows no device yet.
+    manager.update_available_resource(context, startup=True)
+    manager._post_live_migration_update_host(
+        context, instance, migration.dest_compute,
+        migrate_data=objects.LibvirtLiveMigrateData(
+            migration=migration, is_shared_block_storage=True,
+            is_shared_instance_path=manager._is_instance_storage_shared(
+                context, instance, host=migration.dest_compute)),
+        source_bdms=objects.BlockDeviceMappingList(objects=[]))
+
+
+@seam('nova.virt.libvirt.guest.Guest.get_job_info', ('self',))
+def is_copied(guest: Any) -> bool:
+    """Whether libvirt copies a guest, or does something else of that length.
+
+    :param guest: ``nova.virt.libvirt.guest.Guest``.
+    :raises Exception: libvirt cannot say.
+    """
+    return guest.get_job_info().type in _JOBS
+
+
+def is_paused_by_migration(guest: Any) -> bool:
+    """Whether libvirt has paused a guest to copy it, and left it so.
+
+    A libvirtd that is restarted while the destination starts the guest does
+    not know whether it has (``qemuProcessRecoverMigrationOut`` of libvirt).
+
+    :param guest: ``nova.virt.libvirt.guest.Guest``.
+    """
+    return tuple(guest._domain.state()) in _PAUSED_BY_MIGRATION
+
+
+@seam('nova.virt.libvirt.guest.Guest.get_all_disks', ('self',))
+@seam('nova.virt.libvirt.guest.Guest.get_block_device', ('self', 'disk'))
+@seam('nova.virt.libvirt.guest.BlockDevice.get_job_info', ('self',))
+@seam('nova.virt.libvirt.guest.BlockDevice.abort_job',
+      ('self', 'async_', 'pivot'))
+def end_disk_copies(guest: Any) -> None:
+    """End the copies of disks that were made for a live migration.
+
+    libvirt begins with them, and a libvirtd that is restarted meanwhile
+    aborts the migration, but not always them: "domain has active block job"
+    is its answer to the next one.
+
+    :param guest: ``nova.virt.libvirt.guest.Guest``.
+    :raises Exception: libvirt does not.
+    """
+    for disk in guest.get_all_disks():
+        device = guest.get_block_device(disk.target_dev)
+        if device.get_job_info():
+            device.abort_job()

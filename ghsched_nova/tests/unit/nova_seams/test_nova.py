@@ -10,24 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
-from concurrent import futures
 import copy
 import inspect
 import types
 from unittest import mock
 
-import fixtures
 from nova import context
-from nova import exception
 from nova import objects
 from nova.scheduler.client import report
-from nova import version
-from nova.virt.libvirt import host
-from oslo_utils import importutils
 
-from ghsched_nova import compat
-from ghsched_placement import names
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.nova_seams import signatures
 from ghsched_placement import node_move
 from ghsched_placement.tests import base
 
@@ -35,34 +31,22 @@ from ghsched_placement.tests import base
 class ReliedOnTest(base.TestCase):
     """Fails when Nova changes what we rely on without a contract."""
 
+    def setUp(self):
+        super().setUp()
+        registry.load_all()
+
     def test_signatures_of_nova_are_those_we_were_written_for(self):
-        changed = {}
-        release = int(version.version_string().partition('.')[0])
-        for name, parameters in compat.relied_on(release).items():
-            owner, _, attribute = name.rpartition('.')
-            function = getattr(importutils.import_class(owner)
-                               if owner.rpartition('.')[2][:1].isupper()
-                               else importutils.import_module(owner),
-                               attribute)
-            found = tuple(inspect.signature(function).parameters)
-            if function.__name__ == 'create':
-                found = tuple(p for p in found if p != 'cls')
-            if found == ('args', 'kwargs'):
-                continue    # decorated; tools/signatures.py reads the source
-            if found != parameters:
-                changed[name] = found
-        self.assertEqual({}, changed)
+        # What is decorated is read by tools/signatures.py from the source.
+        self.assertEqual((), signatures.mismatches(registry.SEAMS))
 
     def test_what_came_later_is_left_out_of_earlier_releases(self):
         name = 'nova.config.parse_args'
-        self.assertEqual({'prog'}, set(compat.relied_on(33)[name])
-                         - set(compat.relied_on(32)[name]))
-        self.assertLessEqual(
-            compat.relied_on(34).items(), compat.RELIED_ON.items())
+        self.assertEqual({'prog'}, set(registry.relied_on(33)[name])
+                         - set(registry.relied_on(32)[name]))
 
     def test_only_known_parameters_have_a_release(self):
-        for name, parameter in compat.SINCE:
-            self.assertIn(parameter, compat.RELIED_ON[name])
+        for seam in registry.SEAMS.values():
+            self.assertLessEqual(set(seam.since), set(seam.parameters or ()))
 
     def test_a_claim_that_is_refused_has_changed_no_instance(self):
         from nova.compute import resource_tracker
@@ -119,7 +103,7 @@ class ReliedOnTest(base.TestCase):
         from nova.virt.libvirt import driver
         source = inspect.getsource(driver)
         # _create_guest, which our driver overrides, and _soft_reboot and
-        # _resume_guest_after_snapshot, see compat.around_launch.
+        # _resume_guest_after_snapshot, see compute.around_launch.
         self.assertEqual(3, source.count('.launch('))
         for method in (driver.LibvirtDriver._soft_reboot,
                        driver.LibvirtDriver.snapshot):
@@ -164,7 +148,7 @@ class PlaceTest(base.TestCase):
                 physnets=set(), tunneled=False),
             'mempages': [objects.NUMAPagesTopology(
                 size_kb=2048, total=100, used=30, reserved=8)], **more})])
-        found = compat.host_rooms(types.SimpleNamespace(
+        found = numa.host_rooms(types.SimpleNamespace(
             numa_topology=topology._to_json()))
         self.assertEqual([1], list(found))
         return found[1]
@@ -186,7 +170,7 @@ class PlaceTest(base.TestCase):
         self.assertEqual(0, self.room(memory_usage=4096).memory_free)
 
     def test_a_host_that_reports_no_nodes_has_none(self):
-        self.assertEqual({}, compat.host_rooms(
+        self.assertEqual({}, numa.host_rooms(
             types.SimpleNamespace(numa_topology=None)))
 
     def test_a_guest_with_both_kinds_of_vcpus(self):
@@ -197,15 +181,15 @@ class PlaceTest(base.TestCase):
         self.assertEqual(
             (node_move.GuestCell(1, frozenset({0}), {1: 12},
                                  frozenset({11}), 512, 2048, 'isolate'),),
-            compat.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
+            numa.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
 
     def test_a_guest_that_floats(self):
         cell = objects.InstanceNUMACell(id=0, cpuset={0, 1}, pcpuset=set(),
                                         memory=512)
         self.assertEqual(
             (node_move.GuestCell(0, frozenset({0, 1}), memory=512),),
-            compat.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
-        self.assertEqual((), compat.guest_cells(None))
+            numa.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
+        self.assertEqual((), numa.guest_cells(None))
 
 
 class KindsOfCellsTest(base.TestCase):
@@ -216,7 +200,7 @@ class KindsOfCellsTest(base.TestCase):
 
     def kinds(self, *cells, **values):
         """Return the kinds of guest nodes of some CPUs and memory."""
-        return compat.kinds_of_cells(objects.RequestSpec(
+        return scheduler.kinds_of_cells(objects.RequestSpec(
             numa_topology=objects.InstanceNUMATopology(cells=[
                 objects.InstanceNUMACell(
                     id=number, cpuset=set(), pcpuset=set(range(cpus)),
@@ -232,7 +216,7 @@ class KindsOfCellsTest(base.TestCase):
             *[(2, 512)] * 3, emulator_threads_policy='isolate'))
 
     def test_kinds_of_cells_without_a_topology_are_none(self):
-        self.assertEqual((), compat.kinds_of_cells(objects.RequestSpec(
+        self.assertEqual((), scheduler.kinds_of_cells(objects.RequestSpec(
             numa_topology=None)))
 
 
@@ -252,7 +236,7 @@ class ClaimTest(base.TestCase):
             for code in answers]
         adapter.get.return_value = mock.Mock(
             status_code=200, json=lambda: self.SOURCE)
-        claimed = compat.claim_resources(
+        claimed = scheduler.claim_resources(
             report.SchedulerReportClient(adapter=adapter),
             context.get_admin_context(), 'guest',
             {'allocations': {'target': {'resources': {'VCPU': 1}}}},
@@ -279,7 +263,7 @@ class HostTopologyTest(base.TestCase):
             memory_usage=0, pinned_cpus=set(), siblings=[{0}], mempages=[],
             socket=0)])
         self.parsed = 0
-        self.late = compat._HostTopology(self.parse)
+        self.late = scheduler_hosts._HostTopology(self.parse)
 
     def parse(self):
         self.parsed += 1
@@ -307,77 +291,3 @@ class HostTopologyTest(base.TestCase):
 
     def test_what_it_does_not_have(self):
         self.assertNotIn('sockets', self.late)
-
-
-class LibvirtGoneTest(base.TestCase):
-    """libvirtd is restarted, and its client notices when it asks for it."""
-
-    def setUp(self):
-        super().setUp()
-        self.host = host.Host('qemu:///system')
-        compat.let_libvirt_call_back(self.host)
-        self.before, self.after = mock.Mock(), mock.Mock()
-        self.host._wrapped_conn = self.before
-
-    def test_who_asks_is_called_back(self):
-        def test(conn):
-            # As Host._connection_closed of Nova 33 and later does it.
-            with self.host._wrapped_conn_lock:
-                self.host._wrapped_conn = None
-            return False
-        with mock.patch.object(
-                self.host, '_test_connection', test), mock.patch.object(
-                    self.host, '_get_new_connection',
-                    return_value=self.after):
-            asking = futures.ThreadPoolExecutor().submit(
-                self.host._get_connection)
-            self.assertIs(self.after, asking.result(timeout=base.GIVE_UP_S))
-
-
-class GiveBackAgainTest(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.useFixture(fixtures.MockPatch('time.sleep'))
-        # Of a class of its own, so that no other is changed for good.
-        self.client = type('Client', (), {
-            'delete_allocation_for_instance': lambda *args: self.answer(),
-            'get_allocs_for_consumer': lambda *args: {'allocations': {
-                'provider': {'resources': self.held}}}})
-        self.held = {names.MEM_BW_PCT: 1}
-        self.useFixture(fixtures.MockPatchObject(
-            report, 'SchedulerReportClient', self.client))
-        compat.give_back_again()
-        self.answer = mock.Mock()
-
-    def failed(self, text):
-        return exception.AllocationDeleteFailed(consumer_uuid='1', error=text)
-
-    def test_a_conflict_on_a_provider_is_tried_again(self):
-        conflict = self.failed(
-            'Inventory and/or allocations changed while attempting to '
-            'allocate: "code": "placement.concurrent_update"')
-        self.answer.side_effect = (conflict, conflict, True)
-        self.assertIs(
-            True, self.client().delete_allocation_for_instance(None, None))
-
-    def test_but_not_for_ever(self):
-        conflict = self.failed('Inventory and/or allocations changed')
-        self.answer.side_effect = [conflict] * 6
-        self.assertRaises(exception.AllocationDeleteFailed,
-                          self.client().delete_allocation_for_instance,
-                          None, None)
-
-    def test_conflict_of_a_server_without_our_classes_is_not_retried(self):
-        self.held = {'VCPU': 1}
-        self.answer.side_effect = [
-            self.failed('Inventory and/or allocations changed')]
-        self.assertRaises(exception.AllocationDeleteFailed,
-                          self.client().delete_allocation_for_instance,
-                          None, None)
-
-    def test_all_else_is_not(self):
-        self.answer.side_effect = [self.failed('consumer generation conflict')]
-        self.assertRaises(exception.AllocationDeleteFailed,
-                          self.client().delete_allocation_for_instance,
-                          None, None)

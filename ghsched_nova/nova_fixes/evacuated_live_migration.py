@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""End live migrations before a guest is evacuated.
+
+A live migration that was under way when the host was lost ends with it, and
+its record does not change. nova-conductor, which looks for the record of the
+evacuation by its status only, may take that one for it
+(``ComputeTaskManager.rebuild_instance``): when the evacuation fails, its own
+record stays ``accepted``, and the old host destroys the guest when it is back.
+What the migration holds in Placement would be held for ever. See
+``doc/source/contributor/upstream/evacuated-live-migration.rst``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nova.compute import task_states
+import nova.conf
+from nova import exception
+from nova import objects
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from ghsched_nova.nova_fixes import live_migrations
+from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_seams import registry
+
+LOG = logging.getLogger(__name__)
+
+api_seam = registry.in_processes(registry.API)
+compute_seam = registry.in_processes(registry.COMPUTE)
+
+#: Number of rpc_response_timeout periods after which nova-conductor has given
+#: up on a silent host.
+_TIME_OUTS = 2
+
+#: Statuses of an evacuation until the guest is on its new host.
+_EVACUATING = ('accepted', 'pre-migrating')
+
+
+def install_in_api() -> None:
+    """Repair evacuations in nova-api; harmless when done twice."""
+    registry.replace('nova.compute.api.API.evacuate', _evacuate)
+    registry.replace('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
+                     _rebuild)
+
+
+def install_in_compute() -> None:
+    """Repair hosts that are back; harmless when done twice."""
+    registry.replace('nova.compute.manager.ComputeManager.live_migration',
+                     servers.for_ours(_begin, 3))
+
+
+@api_seam('nova.compute.api.API.evacuate',
+          ('self', 'context', 'instance', 'host', 'on_shared_storage',
+           'admin_password', 'force', 'target_state'))
+def _evacuate(original: Callable[..., Any], api: Any, context: Any,
+              instance: Any, *args: Any, **kwargs: Any) -> Any:
+    check(context, instance)
+    return original(api, context, instance, *args, **kwargs)
+
+
+@api_seam('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
+          ('self', 'context', 'instance', 'orig_image_ref', 'image_ref',
+           'injected_files', 'new_pass', 'orig_sys_metadata', 'bdms',
+           'recreate', 'on_shared_storage', 'preserve_ephemeral', 'host',
+           'request_spec', 'reimage_boot_volume', 'target_state'))
+def _rebuild(original: Callable[..., Any], api: Any, context: Any,
+             instance: Any, *args: Any, recreate: bool = False,
+             **kwargs: Any) -> Any:
+    """Ask for a new host of a guest, once its live migrations have ended.
+
+    Nova has checked that the host is down and made the record of the move by
+    then (``API.evacuate``).
+    """
+    if recreate:
+        prepare(context, instance)
+    return original(api, context, instance, *args, recreate=recreate,
+                    **kwargs)
+
+
+def check(context: Any, instance: Any) -> None:
+    """Refuse to evacuate a server of ours that nova-conductor works on.
+
+    It would take away what the server gets on its new host.
+
+    :raises nova.exception.InstanceInvalidState: for nova-api, which answers
+        409. In a minute or two the server can be evacuated.
+    """
+    if servers.is_ours(instance) and any(map(
+            is_being_scheduled,
+            live_migrations.live_migrations_under_way(context, instance))):
+        raise exception.InstanceInvalidState(
+            attr='task_state', instance_uuid=instance.uuid,
+            state=task_states.MIGRATING, method='evacuate')
+
+
+def prepare(context: Any, instance: Any) -> None:
+    """End each live migration of a server of ours whose host is lost.
+
+    It raises nothing: the guest is to be evacuated whatever becomes of them.
+    """
+    if not servers.is_ours(instance):
+        return
+    try:
+        for migration in live_migrations.live_migrations_under_way(
+                context, instance):
+            LOG.warning('ghsched: the live migration %s ends, because the '
+                        'server is evacuated', migration.uuid,
+                        instance=instance)
+            live_migrations.take_back_live_migration(context, instance,
+                                                     migration)
+    except Exception as error:
+        LOG.error('ghsched: a live migration could not be ended before the '
+                  'server is evacuated: %s; run "openstack ghsched audit" '
+                  'when that is done', error, instance=instance)
+
+
+def is_being_scheduled(migration: Any) -> bool:
+    """Whether nova-conductor may be at work on a live migration.
+
+    It asks the destination, which asks the source. Where that has gone, it
+    hears so after a time-out, and gives back what it has allocated for the
+    server on the destination (``LiveMigrationTask``).
+    """
+    since = timeutils.normalize_time(migration.created_at)
+    return migration.status == 'accepted' and not timeutils.is_older_than(
+        since, _TIME_OUTS * nova.conf.CONF.rpc_response_timeout)
+
+
+@compute_seam('nova.compute.manager.ComputeManager.live_migration',
+              ('self', 'context', 'dest', 'instance', 'block_migration',
+               'migration', 'migrate_data'))
+def _begin(original: Callable[..., Any], manager: Any, context: Any,
+           *args: Any, **kwargs: Any) -> Any:
+    """Begin no live migration that has ended before.
+
+    An evacuation ends what was under way, and the host that is back reads
+    what it was sent before, with a record of the migration that is old.
+    """
+    if live_migrations.has_ended(context, kwargs['migration']):
+        LOG.warning('ghsched: the live migration that was asked for has '
+                    'ended before it could begin; the guest is not '
+                    'touched', instance=kwargs['instance'])
+        return None
+    return original(manager, context, *args, **kwargs)
+
+
+def is_evacuated_here(context: Any, instance: Any) -> bool:
+    """Whether a guest lives on this host, or may be made here now."""
+    now = objects.Instance.get_by_uuid(context, instance.uuid)
+    return now.host == nova.conf.CONF.host or bool(live_migrations.of_kind(
+        context, now, objects.fields.MigrationType.EVACUATION, _EVACUATING))

@@ -1,0 +1,90 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Roll a live migration back without errors of what follows.
+
+A server of a guest that stays where it was keeps its records, and is not in
+``ERROR``. See
+``doc/source/contributor/upstream/failed-live-migration.rst``.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+from typing import Any
+
+from nova import objects
+from oslo_log import log as logging
+
+from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_seams import registry
+
+LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
+
+#: Fields of an instance that a migration context changes, and that itself.
+_OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
+                 'pci_devices', 'resources')
+
+
+def install_in_compute() -> None:
+    """Repair rollbacks of nova-compute; harmless when done twice."""
+    registry.replace('nova.compute.manager.ComputeManager.'
+                     '_revert_allocation', servers.for_ours(revert, 2))
+
+
+@seam('nova.compute.manager.ComputeManager._revert_allocation',
+      ('self', 'context', 'instance', 'migration'))
+def revert(original: Callable[..., Any], manager: Any, context: Any,
+           instance: Any, migration: Any) -> Any:
+    """Roll a live migration back even if Placement cannot be reached.
+
+    The guest is where it was. What ``_revert_allocation`` raises ends its
+    rollback: the server would be migrating for ever, or in ``ERROR``.
+    """
+    try:
+        return original(manager, context, instance, migration)
+    except Exception as error:
+        if (migration.migration_type
+                != objects.fields.MigrationType.LIVE_MIGRATION):
+            raise
+        LOG.error('ghsched: cannot give back what the migration %(uuid)s '
+                  'holds: %(error)s; "openstack ghsched audit --fix" does it',
+                  {'uuid': migration.uuid, 'error': error},
+                  instance=instance)
+        return False
+
+
+@seam('nova.objects.instance.Instance.save',
+      ('self', 'expected_vm_state', 'expected_task_state',
+       'admin_state_reset'))
+@seam('nova.objects.instance.Instance.mutated_migration_context',
+      ('self', 'revert'))
+@contextlib.contextmanager
+def saved_as_it_is(instance: Any) -> Iterator[None]:
+    """Within this context, save() omits what the destination claimed.
+
+    nova-compute shows the driver of a destination the instance as it would be
+    there (``Instance.mutated_migration_context``). LibvirtDriver saves it when
+    it cleans up, and with it the host NUMA nodes and devices of a guest that
+    has not come; and the migration context itself, which the source may have
+    dropped by then, so that the next rebuild would take it for its own.
+    """
+    def saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        instance.obj_reset_changes(_OF_MIGRATION, recursive=True)
+        return save(*args, **kwargs)
+    registry.replace('nova.objects.instance.Instance.save', saved, instance)
+    try:
+        yield
+    finally:
+        del instance.save

@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Let a server whose resize has failed on its new host keep its new flavor.
+
+It is on that host then, with the NUMA topology and the allocation of the
+new flavor, and its RequestSpec has that too. nova-compute's manager gives
+it the old one (``_finish_resize``), with which it may never start again. See
+``doc/source/contributor/upstream/failed-resize-flavor.rst``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_seams import registry
+
+LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
+
+#: Attribute of an instance that keeps its flavor.
+_KEEPS = '_ghsched_keeps_flavor'
+
+
+def install_in_compute() -> None:
+    """Repair failed resizes; harmless when done twice."""
+    registry.replace('nova.compute.manager.ComputeManager.'
+                     '_set_instance_info', _set_instance_info)
+
+
+@seam('nova.compute.manager.ComputeManager._set_instance_info',
+      ('instance', 'flavor'))
+def _set_instance_info(original: Callable[..., None], instance: Any,
+                       flavor: Any) -> None:
+    if instance.__dict__.pop(_KEEPS, False):
+        LOG.warning('ghsched: the server is on its new host and keeps its new '
+                    'flavor, which it was claimed with', instance=instance)
+        return
+    original(instance, flavor)
+
+
+def keep_flavor(instance: Any) -> None:
+    """Mark a server of ours whose next flavor from Nova would be the old one.
+
+    Only :func:`install_in_compute` makes the mark effective.
+    """
+    if servers.is_ours(instance) and instance.new_flavor is not None and (
+            instance.flavor.flavorid == instance.new_flavor.flavorid
+            != instance.old_flavor.flavorid):
+        instance.__dict__[_KEEPS] = True

@@ -1,0 +1,54 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Let libvirt report a lost connection to the thread that has asked for it.
+
+``Host._get_connection`` asks with ``_wrapped_conn_lock`` held, and libvirt
+calls ``Host._connection_closed``, which takes it, from that very thread.
+Where nova-compute has threads and no eventlet (since Nova 33), that waits
+for itself, and all others for it, until nova-compute is restarted. See
+``doc/source/contributor/upstream/libvirtd-restart-deadlock.rst``.
+"""
+
+import threading
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova.nova_seams import registry
+
+LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
+
+
+def install_in_compute() -> None:
+    """Do nothing: :func:`let_libvirt_call_back` needs the connection."""
+
+
+@seam('nova.virt.libvirt.host.Host._get_connection', ('self',))
+@seam('nova.virt.libvirt.host.Host._test_connection', ('conn',))
+@seam('nova.virt.libvirt.host.Host._connection_closed',
+      ('self', 'conn', 'args', 'kwargs'), releases=range(33, 100))
+def let_libvirt_call_back(host: Any) -> None:
+    """Replace the lock of a connection by one that a thread may take twice.
+
+    :param host: ``nova.virt.libvirt.host.Host`` of the driver.
+    """
+    if hasattr(host, '_wrapped_conn_lock'):
+        host._wrapped_conn_lock = threading.RLock()
+        registry.record('nova.virt.libvirt.host.Host._wrapped_conn_lock',
+                        threading.RLock)
+    else:
+        LOG.warning('ghsched: cannot apply the repair '
+                    'libvirtd-restart-deadlock of Nova: its Host has no '
+                    '_wrapped_conn_lock')

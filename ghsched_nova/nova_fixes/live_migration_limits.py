@@ -1,0 +1,148 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Give the claim of a live migration the limits that Nova has lost.
+
+Nova 31 to 33 claim on the destination without the limits of the scheduler
+(bug 2153425, fixed by f4709ec59f in 34), and so does every release when an
+admin forces the host. What Placement holds there names the same host NUMA
+nodes. ``_move_claim`` raises before it changes anything when limits do not
+fit, so each order of nodes is tried. See
+``doc/source/contributor/upstream/live-migration-limits.rst``.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import functools
+import itertools
+from typing import Any
+from typing import TypeAlias
+
+from nova import exception
+from nova import objects
+from oslo_log import log as logging
+
+from ghsched_nova.host import agreement
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import pci
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
+from ghsched_placement import held
+from ghsched_placement import names
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
+
+#: Whether a guest can share a control group of the host: its policy, host
+#: NUMA nodes.
+CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
+
+
+def install_in_compute() -> None:
+    """Repair claims of live migrations; harmless when done twice."""
+    registry.replace('nova.compute.resource_tracker.ResourceTracker.'
+                     'live_migration_claim', _claim)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The host that a live migration claims on.
+
+    :param uuid: of the compute node, and of its root provider.
+    :param nodes: host NUMA nodes.
+    :param node_of_pf: host NUMA node by UUID of a PF's provider.
+    :param allocations: what Placement holds for the guest, by provider.
+    """
+
+    uuid: str
+    nodes: tuple[int, ...]
+    node_of_pf: Mapping[str, int | None]
+    allocations: Mapping[str, Any]
+
+
+@seam('nova.compute.resource_tracker.ResourceTracker.live_migration_claim',
+      ('self', 'context', 'instance', 'nodename', 'migration', 'limits',
+       'allocs'))
+def _claim(original: Callable[..., Any], tracker: Any, context: Any,
+           instance: Any, nodename: str, migration: Any, limits: Any,
+           allocs: Any) -> Any:
+    claim = functools.partial(original, tracker, context, instance, nodename,
+                              migration, allocs=allocs)
+    refused: Exception | None = None
+    node = tracker.compute_nodes[nodename]
+    if limits is None and instance.numa_topology:
+        ways = orders(instance, _destination(tracker, node, allocs),
+                      tracker.driver._ghsched.can_join)
+        most = shared.config().ghsched.max_candidates_per_host
+        for order in itertools.islice(ways, most):
+            try:
+                return claim(limits=_limits_of(node, order))
+            except exception.ComputeResourcesUnavailable as error:
+                refused = error
+    if refused is not None:
+        raise refused
+    return claim(limits=limits)
+
+
+def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
+    topology = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
+                if node.numa_topology else None)
+    tracked = tracker.pci_tracker
+    return Destination(
+        node.uuid, tuple(numa.host_cells(topology)),
+        pci.nodes_of_pools(tracked.stats.pools if tracked else ()),
+        allocs or {})
+
+
+def _limits_of(node: Any, order: Sequence[int]) -> Any:
+    """Limits that hold a claim to one host cell per guest cell.
+
+    :param node: Nova's ComputeNode, for its ratios.
+    """
+    return {'numa_topology': numa.make_limits(
+        node, {*map(names.node_physnet, order), names.order_physnet(order)},
+        tunneled=False)}
+
+
+def orders(instance: Any, host: Destination,
+           can_join: CanJoin) -> Iterator[tuple[int, ...]]:
+    """Host NUMA nodes that the claim may take, by guest NUMA node.
+
+    Nothing for a guest that the claim may put anywhere, or whose flavor
+    cannot be read: nova-compute refuses that one a little later.
+    """
+    guest_nodes = len(numa.host_cells(instance.numa_topology))
+    try:
+        policy = policies.parse(instance.flavor.extra_specs, guest_nodes,
+                                instance.flavor.vcpus)
+    except policies.PolicyError as error:
+        LOG.warning('ghsched: %s', error, instance=instance)
+        return
+    if policy is None or not guest_nodes or not (
+            policy.controlled or policy.vfs or policy.rt_permille):
+        return
+    accounting = shared.config().ghsched.bandwidth_accounting
+    found = held.held(host.allocations, host.uuid, host.nodes,
+                      host.node_of_pf)
+    for order in held.orders(policy, accounting, guest_nodes, host.nodes,
+                             found):
+        try:
+            agreement.check(policy, accounting, order, host.allocations,
+                            host.uuid, joins=can_join(policy, order))
+        except agreement.Disagreement:
+            continue
+        yield order

@@ -1,0 +1,80 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Records of live migrations that have not ended."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nova import objects
+
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
+
+seam = registry.in_processes(registry.API, registry.COMPUTE)
+
+#: Statuses of a live migration in progress, in order.
+_LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
+
+
+def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
+    """The live migrations that have not ended, as their records say.
+
+    The one that has got furthest is the first: a nova-conductor that ended
+    while it prepared another one has left that behind.
+    """
+    return sorted(
+        of_kind(context, instance,
+                objects.fields.MigrationType.LIVE_MIGRATION,
+                _LIVE_MIGRATING),
+        key=lambda one: _LIVE_MIGRATING.index(one.status), reverse=True)
+
+
+@seam('nova.objects.migration.Migration.get_by_id',
+      ('context', 'migration_id'))
+def has_ended(context: Any, migration: Any) -> bool:
+    """Whether a live migration has ended since it was sent to this host."""
+    return objects.Migration.get_by_id(
+        context, migration.id).status not in _LIVE_MIGRATING
+
+
+@seam('nova.objects.migration.MigrationList.get_by_filters',
+      ('context', 'filters', 'sort_keys', 'sort_dirs', 'limit', 'marker'))
+def of_kind(context: Any, instance: Any, kind: str,
+            statuses: Sequence[str]) -> list[Any]:
+    """Return migrations of an instance, of one type, in some statuses."""
+    return list(objects.MigrationList.get_by_filters(context, {
+        'instance_uuid': instance.uuid, 'status': list(statuses),
+        'migration_type': kind}))
+
+
+@seam('nova.objects.instance.Instance.drop_migration_context', ('self',))
+@seam('nova.scheduler.client.report.SchedulerReportClient.'
+      'get_allocations_for_consumer', ('self', 'context', 'consumer'))
+@seam('nova.scheduler.client.report.SchedulerReportClient.move_allocations',
+      ('self', 'context', 'source_consumer_uuid', 'target_consumer_uuid'))
+def take_back_live_migration(context: Any, instance: Any,
+                             migration: Any) -> None:
+    """Do in the records what nova-compute does when a guest was not copied.
+
+    The other host counts what it has claimed for a migration until that has
+    ended, and gives it back with its next report.
+
+    :param migration: a live migration from the host of the instance.
+    :raises Exception: whatever Nova raises.
+    """
+    migration.status = 'error'
+    migration.save()
+    instance.drop_migration_context()
+    client = shared.placement_client()
+    if client.get_allocations_for_consumer(context, migration.uuid):
+        client.move_allocations(context, migration.uuid, instance.uuid)

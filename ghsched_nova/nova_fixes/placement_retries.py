@@ -1,0 +1,71 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Retry the deletion of an allocation that conflicts with another change.
+
+Two changes at the same time on one provider, such as a boot and a report,
+are a conflict (409 with ``placement.concurrent_update``). Nova retries an
+allocation and a move of allocations, but no deletion, after which the
+server is in ``ERROR``. See
+``doc/source/contributor/upstream/placement-retries.rst``.
+"""
+
+from collections.abc import Callable
+import random
+import time
+from typing import Any
+
+from nova import exception
+
+from ghsched_nova.nova_seams import registry
+from ghsched_placement import names
+
+seam = registry.in_processes(registry.API, registry.COMPUTE)
+
+#: Number of retries after a conflict.
+_CONFLICTS = 5
+
+#: Text of Placement for a conflict on a provider. Another one means that the
+#: consumer has changed, and that is no reason to retry.
+_OF_PROVIDER = 'Inventory and/or allocations changed'
+
+
+def install_in_api() -> None:
+    """Repair the deletion of servers; harmless when done twice."""
+    registry.replace('nova.scheduler.client.report.SchedulerReportClient.'
+                     'delete_allocation_for_instance', _delete)
+
+
+install_in_compute = install_in_api
+
+
+@seam('nova.scheduler.client.report.SchedulerReportClient.'
+      'delete_allocation_for_instance',
+      ('self', 'context', 'uuid', 'consumer_type', 'force'))
+def _delete(original: Callable[..., Any], client: Any, context: Any,
+            uuid: str, *args: Any, **kwargs: Any) -> Any:
+    for _again in range(_CONFLICTS):
+        try:
+            return original(client, context, uuid, *args, **kwargs)
+        except exception.AllocationDeleteFailed as error:
+            if _OF_PROVIDER not in str(error) or not _holds_ours(
+                    client, context, uuid):
+                raise
+            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
+    return original(client, context, uuid, *args, **kwargs)
+
+
+def _holds_ours(client: Any, context: Any, consumer: str) -> bool:
+    """Whether a consumer holds a resource class of ours in Placement."""
+    held = client.get_allocs_for_consumer(context, consumer)
+    return any(names.OUR_CLASSES & set(part['resources'])
+               for part in held['allocations'].values())

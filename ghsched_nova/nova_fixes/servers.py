@@ -1,0 +1,54 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Tell servers of ghsched from those that are Nova's alone."""
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from nova import exception
+
+from ghsched_placement import policy as policies
+
+
+def is_ours(instance: Any) -> bool:
+    """Whether the flavor of a server has a key of ours, or will have one.
+
+    A server that is resized has two flavors (``Instance.new_flavor``).
+    """
+    try:
+        flavors = [getattr(instance, name, None)
+                   for name in ('flavor', 'new_flavor', 'old_flavor')]
+        return any(policies.wanted(flavor.extra_specs or {})
+                   for flavor in flavors if flavor is not None)
+    except exception.NovaException:     # one of them cannot be loaded
+        return False
+
+
+def for_ours(changed: Callable[..., Any],
+             number: int) -> Callable[..., Any]:
+    """Return a function that calls Nova's for servers without a key of ours.
+
+    :param changed: takes Nova's function, and then its arguments.
+    :param number: position of the instance among the arguments of Nova's
+        function, unless it is given by its name.
+    """
+    @functools.wraps(changed)
+    def chosen(original: Callable[..., Any], *args: Any,
+               **kwargs: Any) -> Any:
+        instance = (kwargs['instance'] if 'instance' in kwargs
+                    else args[number])
+        if is_ours(instance):
+            return changed(original, *args, **kwargs)
+        return original(*args, **kwargs)
+    return chosen

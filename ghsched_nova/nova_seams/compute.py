@@ -1,0 +1,200 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Seams of nova-compute: its driver, its manager and its instances."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import functools
+import sys
+import types
+from typing import Any
+
+from nova.compute import task_states
+import nova.conf
+from nova import objects
+from nova.pci import whitelist
+from nova.virt import hardware
+from oslo_concurrency import lockutils
+
+from ghsched_nova.nova_seams import registry
+from ghsched_placement import node_room
+
+seam = registry.in_processes(registry.COMPUTE)
+
+
+def dedicated_cpus() -> frozenset[int]:
+    """[compute]cpu_dedicated_set; empty without one.
+
+    ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
+    """
+    return frozenset(hardware.get_cpu_dedicated_set() or ())
+
+
+@seam('nova.virt.driver.load_compute_driver', ('virtapi', 'compute_driver'))
+def provide_driver(module: types.ModuleType) -> None:
+    """Make a module importable as ``nova.virt.ghsched`` in this process.
+
+    ``nova.virt.driver.load_compute_driver`` imports
+    ``nova.virt.<compute_driver>``. Python looks in ``sys.modules`` before it
+    looks for a file.
+    """
+    sys.modules['nova.virt.ghsched'] = module
+    registry.record('nova.virt.ghsched', module)
+
+
+@seam('nova.compute.manager.ComputeVirtAPI.__init__', ('self', 'compute'))
+def add_endpoint(virtapi: Any, endpoint: Any) -> None:
+    """Let nova-compute answer calls that are not Nova's own.
+
+    ``nova.service.Service`` makes one server of its manager and of the
+    manager's ``additional_endpoints``, once ``init_host`` is through.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param endpoint: with a ``target`` that has a namespace of its own.
+    """
+    manager: Any = getattr(virtapi, '_compute', None)
+    if manager is not None:
+        manager.additional_endpoints.append(endpoint)
+        registry.record('nova.compute.manager.ComputeManager.'
+                        'additional_endpoints', type(endpoint))
+
+
+@seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
+@seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
+def around_launch(host: Any, function: Callable[..., Any]) -> None:
+    """Have a function of ours start the domains that are defined already.
+
+    ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` start
+    them with ``launch()`` of the guest that ``get_guest()`` gave, and let
+    them run at once.
+
+    :param host: nova.virt.libvirt.host.Host of the driver.
+    :param function: takes Nova's ``launch`` of a guest, the guest, the
+        instance, and whether it is to stay paused.
+    """
+    def get_guest(original: Callable[..., Any], instance: Any) -> Any:
+        guest = original(instance)
+
+        def launch(start: Callable[..., Any], *args: Any,
+                   **kwargs: Any) -> None:
+            function(start, guest, instance, *args, **kwargs)
+        registry.replace('nova.virt.libvirt.guest.Guest.launch', launch,
+                         guest)
+        return guest
+    registry.replace('nova.virt.libvirt.host.Host.get_guest', get_guest, host)
+
+
+@seam('nova.compute.manager.ComputeManager._attach_interface',
+      ('self', 'context', 'instance', 'network_id', 'port_id', 'requested_ip',
+       'tag'))
+def around_attach_interface(function: Callable[..., Any]) -> None:
+    """Have a function of ours around the attachment of a port.
+
+    Whatever a driver raises, ``_attach_interface`` of nova-compute's manager
+    answers with an exception of its own, which gives no reason.
+
+    :param function: takes Nova's method, and then its arguments but self.
+    """
+    def attached(original: Callable[..., Any], manager: Any, *args: Any,
+                 **kwargs: Any) -> Any:
+        return function(functools.partial(original, manager), *args, **kwargs)
+    registry.replace('nova.compute.manager.ComputeManager._attach_interface',
+                     attached)
+
+
+@seam('nova.compute.manager.ComputeManager._update_resource_tracker',
+      ('self', 'context', 'instance'))
+def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
+    """Let Placement know now what nova-compute reports with each period.
+
+    ``_update_resource_tracker`` of nova-compute's manager is what it calls
+    when a guest has changed its state. It does nothing for a guest that is
+    not claimed on this host yet.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    """
+    manager: Any = getattr(virtapi, '_compute', None)
+    if manager is not None:
+        manager._update_resource_tracker(context, instance)
+
+
+def instance_lock(uuid: str) -> Any:
+    """The lock of ``nova.compute.manager.ComputeManager`` for one guest.
+
+    Its methods put ``nova.utils.synchronized(instance.uuid)`` around their
+    work; the lock is one of the process.
+    """
+    return lockutils.lock(uuid, 'nova-')
+
+
+def is_rebuilt_in_place(instance: Any) -> bool:
+    """Whether a guest is made again on its own host, and not evacuated.
+
+    While an evacuated instance is spawned it still names the host that it
+    comes from (``nova.compute.manager.ComputeManager._do_rebuild_instance``).
+    """
+    return bool(instance.task_state == task_states.REBUILD_SPAWNING
+                and instance.host == nova.conf.CONF.host)
+
+
+def is_evacuated(instance: Any) -> bool:
+    """Whether a guest is made again on this host because its own is lost."""
+    return bool(instance.task_state == task_states.REBUILD_SPAWNING
+                and instance.host != nova.conf.CONF.host)
+
+
+def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
+    """How ``[pci]device_spec`` tags a device that libvirt reports.
+
+    ``nova.pci.whitelist.Whitelist`` is what the PCI tracker filters with.
+    """
+    specs = whitelist.Whitelist(nova.conf.CONF.pci.device_spec).specs
+
+    def tags(device: Mapping[str, Any]) -> Mapping[str, str] | None:
+        for spec in specs:
+            if spec.match(device):
+                return dict(spec.get_tags())
+        return None
+    return tags
+
+
+def add_physnet(cell: Any, physnet: str) -> None:
+    """Have a host cell offer one more physical network.
+
+    A set-of-strings field of a versioned object notices assignment only.
+    """
+    cell.network_metadata.physnets = (
+        set(cell.network_metadata.physnets) | {physnet})
+
+
+def node_rooms(virtapi: Any, nodename: str) -> list[node_room.NodeRoom]:
+    """Return CPUs and memory by NUMA node as nova-compute accounts for them.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :returns: empty before nova-compute has reported its first time, and on a
+        host that reports no NUMA nodes.
+    """
+    node: Any = virtapi._compute.rt.compute_nodes.get(nodename)
+    text = node and node.numa_topology
+    topology: Any = text and objects.NUMATopology.obj_from_db_obj(text)
+    return [node_room.NodeRoom(
+        node=cell.id, cpus=len(cell.cpuset), vcpus_used=cell.cpu_usage,
+        cpu_ratio=node.cpu_allocation_ratio, dedicated=len(cell.pcpuset),
+        dedicated_used=len(cell.pinned_cpus), memory=cell.memory,
+        memory_used=cell.memory_usage, ram_ratio=node.ram_allocation_ratio,
+        pages=tuple(node_room.Pages(
+            pages.size_kb, pages.total, pages.used, pages.reserved)
+            for pages in sorted(cell.mempages,
+                                key=lambda pages: pages.size_kb)),
+        socket=cell.socket if 'socket' in cell else None)
+        for cell in (topology.cells if topology else ())]

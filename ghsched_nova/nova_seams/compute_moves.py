@@ -1,0 +1,153 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Claims of nova-compute while a guest moves to other nodes of its host."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+from typing import Any
+
+from nova.compute import resource_tracker
+from nova import exception
+from oslo_concurrency import lockutils
+from oslo_log import log as logging
+
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import registry
+from ghsched_placement import node_move
+
+LOG = logging.getLogger(__name__)
+
+seam = registry.in_processes(registry.COMPUTE)
+
+#: What guests that are being moved have beside what is on record, by the name
+#: of the compute node and the UUID of the guest.
+_MOVING: dict[tuple[str, str], Any] = {}
+
+
+@seam('nova.compute.resource_tracker.ResourceTracker.'
+      '_update_usage_from_instances',
+      ('self', 'context', 'instances', 'nodename'))
+@seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
+      ('self', 'usage', 'nodename', 'sign'))
+def count_moves() -> None:
+    """Have nova-compute count both places of a guest that is being moved.
+
+    With each report it counts from the records of its guests once more.
+    """
+    def counted(original: Callable[..., Any], tracker: Any, context: Any,
+                instances: Any, nodename: str) -> Any:
+        found = original(tracker, context, instances, nodename)
+        for (node, uuid), topology in tuple(_MOVING.items()):
+            try:
+                if node == nodename:
+                    tracker._update_usage(_usage(topology), nodename)
+            except exception.NovaException as error:
+                LOG.warning('the new place of server %s is not counted: %s',
+                            uuid, error)
+        return found
+    registry.replace('nova.compute.resource_tracker.ResourceTracker.'
+                     '_update_usage_from_instances', counted)
+
+
+def _usage(topology: Any) -> dict[str, Any]:
+    """As ``ResourceTracker._update_usage`` takes it."""
+    return {'memory_mb': 0, 'numa_topology': topology}
+
+
+@contextlib.contextmanager
+def claim_cells(virtapi: Any, instance: Any,
+                after: Sequence[node_move.GuestCell]
+                ) -> Iterator[Callable[[], None]]:
+    """Count other NUMA nodes for a guest, beside its own, for a while.
+
+    Gives a function that writes them into the guest's record, from when on it
+    is counted there alone, unless its task state has changed.
+
+    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param after: the NUMA nodes of the guest as they are to be.
+    :raises NovaException: when somebody else has a CPU, or the memory.
+    """
+    tracker: Any = virtapi._compute.rt
+    before, node = instance.numa_topology, instance.node
+    wanted = _placed(before, after)
+    gained, key = _gained(before, wanted), (node, instance.uuid)
+
+    def commit() -> None:
+        with _tracker_lock():
+            instance.numa_topology = wanted
+            # Whoever deletes the guest has read the record of before.
+            instance.save(expected_task_state=[instance.task_state])
+            del _MOVING[key]
+            for topology, sign in ((gained, -1), (before, -1), (wanted, 1)):
+                tracker._update_usage(_usage(topology), node, sign)
+
+    with _tracker_lock():
+        _check_memory(tracker.compute_nodes[node], gained)
+        tracker._update_usage(_usage(gained), node)
+        _MOVING[key] = gained
+    try:
+        yield commit
+    finally:
+        with _tracker_lock():
+            if _MOVING.pop(key, None) is not None:
+                # Else it is what a report in between did not count.
+                with contextlib.suppress(exception.NovaException):
+                    tracker._update_usage(_usage(gained), node, -1)
+
+
+def _tracker_lock() -> Any:
+    """That of the methods of ``ResourceTracker``."""
+    return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
+                          'nova-', fair=True)
+
+
+def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
+    """Nova's record of a guest on other host cells and CPUs."""
+    wanted = topology.obj_clone()
+    for cell, place in zip(wanted.cells, cells, strict=True):
+        cell.id = place.host_node
+        if cell.cpu_pinning:
+            cell.cpu_pinning = dict(place.pins)
+        if cell.cpuset_reserved:
+            cell.cpuset_reserved = set(place.reserved)
+    return wanted
+
+
+def _gained(before: Any, wanted: Any) -> Any:
+    """The cells that move, without CPUs that the guest has already."""
+    gained = wanted.obj_clone()
+    had = frozenset().union(*(cell.taken for cell in numa.guest_cells(before)))
+    gained.cells = [new for old, new in zip(before.cells, gained.cells,
+                                            strict=True) if old.id != new.id]
+    for cell in gained.cells:
+        if cell.cpu_pinning:
+            cell.cpu_pinning = {vcpu: cpu for vcpu, cpu
+                                in cell.cpu_pinning.items()
+                                if cpu not in had}
+        if cell.cpuset_reserved:
+            cell.cpuset_reserved = set(cell.cpuset_reserved) - had
+    return gained
+
+
+def _check_memory(node: Any, gained: Any) -> None:
+    rooms = numa.host_rooms(node)
+    for cell in numa.guest_cells(gained):
+        room = rooms[cell.host_node]
+        free = (room.memory_free * 1024 if cell.page_size is None else
+                room.pages_free.get(cell.page_size, 0) * cell.page_size)
+        if free < cell.memory * 1024:
+            raise exception.ComputeResourcesUnavailable(
+                reason=f'host NUMA node {cell.host_node} has {free // 1024} '
+                       f'MiB free, {cell.memory} MiB are to be moved there')

@@ -1,0 +1,92 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The message bus: calls to nova-compute, and notifications."""
+
+import socket
+from typing import Any
+
+from nova.compute import rpcapi as compute_rpcapi
+from nova import context as nova_context
+from nova import rpc
+
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
+
+seam = registry.in_processes(registry.API, registry.COMPUTE)
+
+#: Where nova-compute listens on the message bus.
+COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC
+
+#: Seconds to wait for a TCP connection to one host of the message bus, and
+#: the port of RabbitMQ where a transport_url names none.
+_BUS_TIMEOUT_S = 2.0
+
+_BUS_PORT = 5672
+
+
+@seam('nova.rpc.get_client',
+      ('target', 'version_cap', 'serializer', 'call_monitor_timeout'))
+@seam('nova.rpc.ClientRouter.client', ('self', 'context'))
+def rpc_client(context: Any, target: Any) -> Any:
+    """A client on the message bus of the cell that a context is of.
+
+    As the RPC APIs of ``nova.compute.rpcapi`` make theirs.
+    """
+    router = rpc.ClientRouter(rpc.get_client(
+        target, serializer=rpc.JsonPayloadSerializer()))
+    return router.client(context)
+
+
+def bus_answers(context: Any) -> bool:
+    """Whether any host of a cell's message bus accepts a TCP connection.
+
+    A process that makes its first call waits for the connection of its reply
+    queue without a limit, whatever limit the call has
+    (``oslo_messaging._drivers.amqpdriver.AMQPDriverBase._get_reply_q``).
+
+    :param context: of the cell, see ``nova.context.target_cell``.
+    :returns: true also where the hosts of the bus are not known.
+    """
+    transport: Any = getattr(context, 'mq_connection', None) or rpc.TRANSPORT
+    url = getattr(getattr(transport, '_driver', None), '_url', None)
+    hosts = [(one.hostname, one.port or _BUS_PORT)
+             for one in (url.hosts if url is not None else ())
+             if one.hostname]
+    return not hosts or any(map(_accepts, hosts))
+
+
+def _accepts(address: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(address, _BUS_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def long_calls() -> dict[str, int]:
+    """How Nova calls what takes long, see ``nova.compute.rpcapi``.
+
+    The host is known to be alive as long as it sends a sign of life.
+    """
+    return {'timeout': shared.config().long_rpc_timeout,
+            'call_monitor_timeout': shared.config().rpc_response_timeout}
+
+
+def notify(event: str, payload: dict[str, Any]) -> None:
+    """Send a notification as nova-compute sends its versioned ones.
+
+    To the topics of ``[notifications]versioned_notifications_topics``; with
+    ``notification_format=unversioned`` nobody is notified.
+    """
+    rpc.get_versioned_notifier(f'nova-compute:{shared.config().host}').info(
+        nova_context.get_admin_context(), event, payload)

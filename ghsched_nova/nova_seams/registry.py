@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Declare what ghsched relies on in Nova, and replace functions of Nova.
+
+A seam is a name of Nova that is no documented extension point. It is declared
+where it is used, by :func:`in_processes`. :func:`replace` is the only function
+that puts one of ours in place of one of Nova's.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import functools
+import importlib
+import inspect
+import pkgutil
+import threading
+from typing import Any
+from typing import TypeVar
+
+API = 'nova-api'
+SCHEDULER = 'nova-scheduler'
+COMPUTE = 'nova-compute'
+PROCESSES = (API, SCHEDULER, COMPUTE)
+
+#: Releases of Nova (major numbers) that a seam may be in.
+ALL_RELEASES = range(31, 100)
+
+#: Packages whose modules declare seams, and other modules that do.
+_PACKAGES = ('ghsched_nova.nova_seams', 'ghsched_nova.nova_fixes')
+_MODULES = tuple(f'ghsched_nova.{name}' for name in (
+    'api.limits', 'cmd.compute', 'scheduler.claims', 'scheduler.host_view',
+    'virt.driver_devices', 'virt.driver_migration', 'virt.driver_reports',
+    'virt.driver_start', 'virt.providers'))
+
+_Used = TypeVar('_Used', bound=Callable[..., Any])
+
+
+class SeamsDiffer(Exception):
+    """This Nova has other functions than ghsched was written for."""
+
+
+@dataclass(frozen=True)
+class Seam:
+    """A name of Nova that ghsched relies on.
+
+    :param parameters: of a function; None for an attribute or a constant.
+    :param since: release that brought a parameter. We hand these on and use
+        none of them.
+    :param releases: those that have the name.
+    :param processes: services that use it.
+    :param users: our modules that use it.
+    """
+
+    name: str
+    parameters: tuple[str, ...] | None = None
+    since: Mapping[str, int] = field(default_factory=dict)
+    releases: range = ALL_RELEASES
+    processes: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+
+    def parameters_in(self, release: int) -> tuple[str, ...] | None:
+        """Return the parameters that one release of Nova has."""
+        if self.parameters is None:
+            return None
+        return tuple(one for one in self.parameters
+                     if self.since.get(one, 0) <= release)
+
+
+#: By dotted name: those that the modules loaded so far have declared.
+SEAMS: dict[str, Seam] = {}
+
+#: By dotted name of Nova: our functions that this process has put there.
+REPLACED: dict[str, tuple[str, ...]] = {}
+
+#: Held while a function of Nova is replaced.
+_replacing = threading.RLock()
+
+
+def in_processes(*processes: str) -> Callable[..., Callable[[_Used], _Used]]:
+    """Return a decorator that declares a seam which some services use."""
+    def seam(name: str, parameters: Sequence[str] | None = None, *,
+             since: Mapping[str, int] | None = None,
+             releases: range = ALL_RELEASES) -> Callable[[_Used], _Used]:
+        def declared(user: _Used) -> _Used:
+            _add(Seam(name, None if parameters is None else tuple(parameters),
+                      since or {}, releases, frozenset(processes),
+                      frozenset((user.__module__,))))
+            return user
+        return declared
+    return seam
+
+
+def _add(seam: Seam) -> None:
+    """Add a seam to the table; it may be declared where else it is used.
+
+    :raises ValueError: two declarations of a name differ.
+    """
+    known = SEAMS.get(seam.name, seam)
+    if (known.parameters, known.releases, known.since) != (
+            seam.parameters, seam.releases, seam.since):
+        raise ValueError(f'{seam.name} is declared twice: {known} and {seam}')
+    SEAMS[seam.name] = Seam(
+        seam.name, seam.parameters, seam.since, seam.releases,
+        known.processes | seam.processes, known.users | seam.users)
+
+
+def load_all() -> None:
+    """Import each module that declares seams, for lists of all of them."""
+    for package in _PACKAGES:
+        path = importlib.import_module(package).__path__
+        for module in pkgutil.iter_modules(path):
+            importlib.import_module(f'{package}.{module.name}')
+    for name in _MODULES:
+        importlib.import_module(name)
+
+
+def relied_on(release: int, names: Iterable[str] | None = None
+              ) -> dict[str, tuple[str, ...] | None]:
+    """Return the parameters of seams that one release of Nova has, by name.
+
+    :param release: major number, 31 for OpenStack 2025.1.
+    :param names: those asked for; None for all that are declared.
+    """
+    return {name: SEAMS[name].parameters_in(release)
+            for name in (SEAMS if names is None else names)
+            if release in SEAMS[name].releases}
+
+
+def find_owner(name: str) -> tuple[Any, str]:
+    """Return the module or class that a dotted name of Nova is in.
+
+    :returns: the owner, and the last part of the name.
+    :raises AttributeError: Nova has no such module or class.
+    """
+    *path, attribute = name.split('.')
+    for length in range(len(path), 0, -1):
+        try:
+            owner: Any = importlib.import_module('.'.join(path[:length]))
+        except ModuleNotFoundError:
+            continue
+        return functools.reduce(getattr, path[length:], owner), attribute
+    raise AttributeError(f'no module of {name}')
+
+
+def replace(name: str, function: Callable[..., Any],
+            of: Any = None) -> None:
+    """Replace a function of Nova by one of ours, once.
+
+    A function of the same module and qualified name is not put there again;
+    another one is put around it.
+
+    :param name: dotted, of a declared seam.
+    :param function: takes Nova's function, and then its arguments.
+    :param of: the only object whose method is replaced; None for all.
+    :raises SeamsDiffer: Nova has no such function.
+    """
+    with _replacing:
+        try:
+            owner, attribute = find_owner(SEAMS[name].name)
+            original = getattr(owner if of is None else of, attribute)
+        except AttributeError as error:
+            raise SeamsDiffer(f'Nova has no {name}: {error}') from error
+        if _record(name, function, original):
+            _put(owner if of is None else of, attribute, function, original)
+
+
+def _put(owner: Any, attribute: str, function: Callable[..., Any],
+         original: Any) -> None:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+    setattr(wrapper, _OURS, getattr(original, _OURS, ()) + (
+        _qualified(function),))
+    # What getattr() gives of a class is bound, or needs no instance.
+    static = inspect.isclass(owner) and isinstance(
+        inspect.getattr_static(owner, attribute), (classmethod, staticmethod))
+    setattr(owner, attribute, staticmethod(wrapper) if static else wrapper)
+
+
+#: Attribute of a wrapper: our functions around the function of Nova.
+_OURS = '_ghsched_wrapped'
+
+
+def _record(name: str, function: Callable[..., Any], original: Any) -> bool:
+    """Record a replacement; return whether it is a new one."""
+    if _qualified(function) in getattr(original, _OURS, ()):
+        return False
+    record(name, function)
+    return True
+
+
+def record(name: str, ours: Any) -> None:
+    """Record what of ours a list or a table of Nova was given."""
+    REPLACED[name] = tuple(dict.fromkeys(
+        (*REPLACED.get(name, ()), _qualified(ours))))
+
+
+def _qualified(function: Any) -> str:
+    named = getattr(function, 'func', function)     # of a partial
+    return (f'{getattr(named, "__module__", "")}.'
+            f'{getattr(named, "__qualname__", named)}')

@@ -1,0 +1,454 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Seams of nova-scheduler: requests, candidates, claims and filters."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import copy
+import types
+from typing import Any
+
+from nova.compute import utils as compute_utils
+import nova.conf
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova.objects import request_spec
+from nova.scheduler.client import report
+from nova.scheduler import request_filter
+from nova.scheduler import utils as scheduler_utils
+from nova import service
+from nova.virt import hardware
+
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import pci
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
+from ghsched_nova.nova_seams.shared import InstanceNUMATopology
+from ghsched_nova.nova_seams.shared import NUMATopology
+from ghsched_nova.nova_seams.shared import RequestSpec
+from ghsched_placement import names
+
+seam = registry.in_processes(registry.SCHEDULER)
+
+#: Fields of a guest node that Nova's fit looks at, beside its CPUs.
+_OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
+           'cpu_topology')
+
+
+@seam('nova.scheduler.request_filter.process_reqspec',
+      ('ctxt', 'request_spec'))
+def add_request_filter(
+        function: Callable[[Any, RequestSpec], bool]) -> None:
+    """Have the scheduler call a request pre-filter of ours.
+
+    Nova has no entry point for pre-filters; it walks the list
+    ``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` at each request
+    (``process_reqspec``). Scheduler filters are imported while the host
+    manager is built, before the first request.
+    """
+    if function not in request_filter.ALL_REQUEST_FILTERS:
+        request_filter.ALL_REQUEST_FILTERS.append(function)
+        registry.record('nova.scheduler.request_filter.ALL_REQUEST_FILTERS',
+                        function)
+
+
+@seam('nova.objects.request_spec.RequestSpec.get_request_group_mapping',
+      ('self',))
+@seam('nova.scheduler.host_manager.HostState.consume_from_request',
+      ('self', 'spec_obj'))
+def change_group_mapping(
+        function: Callable[[RequestSpec, dict[str, list[str]]], None]) -> None:
+    """Let a function of ours change the providers of a request's groups.
+
+    ``HostState.consume_from_request`` reads them between two instances of one
+    request (``RequestSpec.get_request_group_mapping``).
+
+    :param function: takes the request and its providers by group suffix.
+    """
+    def changed(original: Callable[..., Any], spec: RequestSpec) -> Any:
+        mapping = original(spec)
+        if mapping:
+            function(spec, mapping)
+        return mapping
+    registry.replace('nova.objects.request_spec.RequestSpec.'
+                     'get_request_group_mapping', changed)
+
+
+@seam('nova.service.Service.create',
+      ('host', 'binary', 'topic', 'manager', 'report_interval',
+       'periodic_enable', 'periodic_fuzzy_delay', 'periodic_interval_max',
+       'topic_alt'),
+      since={'topic_alt': 33})
+def use_scheduler_manager(path: str) -> None:
+    """Have nova-scheduler use a manager class of ours.
+
+    ``nova.service.Service.create`` looks the class up in
+    ``nova.service.SERVICE_MANAGERS`` by the name of the binary when it is
+    given none, and ``nova.cmd.scheduler.main`` gives none.
+    """
+    service.SERVICE_MANAGERS['nova-scheduler'] = path
+    registry.record('nova.service.SERVICE_MANAGERS', path)
+
+
+@seam('nova.filters.BaseFilterHandler.get_filtered_objects',
+      ('self', 'filters', 'objs', 'spec_obj', 'index'))
+@seam('nova.filters.BaseFilter.filter_all',
+      ('self', 'filter_obj_list', 'spec_obj'))
+@seam('nova.scheduler.manager.SchedulerManager._get_all_host_states',
+      ('self', 'context', 'spec_obj', 'provider_summaries'))
+@seam('nova.scheduler.client.report.SchedulerReportClient.'
+      'get_allocation_candidates', ('self', 'context', 'resources'))
+def watch_filters(host_manager: Any, start: Callable[[], None],
+                  note: Callable[[str, int, int], None]) -> None:
+    """Have each filter of nova-scheduler noted.
+
+    ``nova.scheduler.host_manager.HostManager`` has a handler of its own, which
+    asks a filter for its class's name and for ``filter_all``.
+
+    :param start: called before the filters run for an instance.
+    :param note: takes the name of a filter that ran, and how many hosts there
+        were before and after.
+    """
+    def get_filtered_objects(original: Callable[..., Any],
+                             filters: Iterable[Any], *args: Any,
+                             **kwargs: Any) -> Any:
+        start()
+        return original([_watched(one, note) for one in filters], *args,
+                        **kwargs)
+    registry.replace('nova.filters.BaseFilterHandler.get_filtered_objects',
+                     get_filtered_objects, host_manager.filter_handler)
+
+
+def _watched(original: Any, note: Callable[[str, int, int], None]) -> Any:
+    def filter_all(hosts: Iterable[Any], spec: RequestSpec) -> Any:
+        before = list(hosts)
+        after = original.filter_all(before, spec)
+        if after is None:       # "stop filtering"
+            return None
+        after = list(after)
+        note(type(original).__name__, len(before), len(after))
+        return after
+
+    watched = copy.copy(original)
+    watched.filter_all = filter_all
+    return watched
+
+
+def is_rebuild(spec: RequestSpec) -> bool:
+    """Whether the host is given and nothing is claimed again."""
+    return bool(scheduler_utils.request_is_rebuild(spec))
+
+
+def is_forced(spec: RequestSpec) -> bool:
+    """Whether the host is given, so that no filter runs.
+
+    See ``nova.scheduler.host_manager.HostManager.get_filtered_hosts``.
+    """
+    return any(name in spec and getattr(spec, name)
+               for name in ('force_hosts', 'force_nodes'))
+
+
+def pci_in_placement() -> bool:
+    """Whether nova-scheduler asks Placement for devices."""
+    return bool(nova.conf.CONF.filter_scheduler.pci_in_placement)
+
+
+@seam('nova.objects.request_spec.RequestGroup.to_queryparams', ('self',))
+class _NamingGroup(request_spec.RequestGroup):
+    """A request group that takes nothing of its provider.
+
+    Placement has those since 1.36; Nova's query has an empty list of
+    resources for one, which Placement refuses.
+    """
+
+    @classmethod
+    def obj_name(cls) -> str:
+        return 'RequestGroup'
+
+    def to_queryparams(self) -> list[tuple[str, str]]:
+        return [(name, value) for name, value in super().to_queryparams()
+                if value]
+
+
+def request_group(suffix: str, resources: Mapping[str, int],
+                  required: Iterable[str]) -> Any:
+    """A granular group of an allocation candidates query."""
+    kind = request_spec.RequestGroup if resources else _NamingGroup
+    return kind(requester_id=suffix, use_same_provider=True,
+                resources=dict(resources), required_traits=set(required))
+
+
+def sockets(topology: NUMATopology) -> dict[int, int | None]:
+    """Socket of each host NUMA node."""
+    return {cell.id: cell.socket if 'socket' in cell else None
+            for cell in topology.cells}
+
+
+class _WithoutAllocations:
+    """A Placement client that takes a consumer for new."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    @staticmethod
+    def get(*_args: Any, **_kwargs: Any) -> Any:
+        return types.SimpleNamespace(status_code=404)
+
+
+@seam('nova.scheduler.client.report.SchedulerReportClient.claim_resources',
+      ('self', 'context', 'consumer_uuid', 'alloc_request', 'project_id',
+       'user_id', 'allocation_request_version', 'consumer_generation'))
+@seam('nova.scheduler.client.report.SchedulerReportClient.'
+      'get_allocs_for_consumer', ('self', 'context', 'consumer'))
+def claim_resources(client: Any, context: Any, consumer: str,
+                    request: Mapping[str, Any], *args: Any,
+                    **kwargs: Any) -> frozenset[str]:
+    """Return the providers that a claim adds to a guest; none if it failed.
+
+    ``SchedulerReportClient.claim_resources`` first reads the allocation of
+    the guest, because an evacuated guest has one. Placement refuses a claim
+    that takes such a guest for new, so it is read after a refusal only.
+    """
+    wanted = frozenset(request['allocations'])
+    try:
+        claimed = report.SchedulerReportClient.claim_resources(
+            _WithoutAllocations(client), context, consumer, request, *args,
+            **kwargs)
+    except exception.AllocationUpdateFailed:
+        held = client.get_allocs_for_consumer(context, consumer)
+        wanted -= frozenset(held['allocations'])
+        claimed = client.claim_resources(context, consumer, request, *args,
+                                         **kwargs)
+    return wanted if claimed else frozenset()
+
+
+def chosen_order(state: Any) -> tuple[int, ...] | None:
+    """Host node of each guest node where our filter has chosen them."""
+    return numa.limits_order((state.limits or {}).get('numa_topology'))
+
+
+def numa_limits(host_state: Any, spec: RequestSpec,
+                nodes: Sequence[int], in_order: bool) -> Any:
+    """Limits that hold the claim on some host cells.
+
+    The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
+    ``nova.compute.claims``) takes a set of host cells that together have
+    every physical network named in the limits. That is how a choice of
+    Placement's reaches it, beside the guest's real networks.
+
+    :param nodes: host NUMA nodes.
+    :param in_order: whether there is one for each guest node; see
+        :func:`steer_fit`.
+    """
+    wanted = set(map(names.node_physnet, nodes))
+    if in_order:
+        wanted.add(names.order_physnet(nodes))
+    tunneled = False
+    metadata = (spec.network_metadata
+                if 'network_metadata' in spec else None)
+    if metadata is not None:
+        wanted |= set(metadata.physnets)
+        tunneled = metadata.tunneled
+    return numa.make_limits(host_state, wanted, tunneled)
+
+
+def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
+        requests: Sequence[Any]) -> InstanceNUMATopology | None:
+    """What the claim on the host will choose under ``limits``.
+
+    ``numa_fit_instance_to_host`` fills in the topology that it is given, so
+    it gets a copy.
+
+    :param requests: PCI requests.
+    """
+    return hardware.numa_fit_instance_to_host(
+        host_state.numa_topology, spec.numa_topology.obj_clone(),
+        limits=limits, pci_requests=requests,
+        pci_stats=host_state.pci_stats, provider_mapping=mappings)
+
+
+def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
+             node: int) -> bool:
+    """Whether CPUs and memory of a host node suffice for a guest node."""
+    topology = spec.numa_topology.obj_clone()
+    topology.cells = topology.cells[guest_node:guest_node + 1]
+    if guest_node:
+        # Nova reserves the CPU of isolated emulator threads for the first.
+        topology.emulator_threads_policy = None
+    limits = objects.NUMATopologyLimits(
+        cpu_allocation_ratio=host_state.cpu_allocation_ratio,
+        ram_allocation_ratio=host_state.ram_allocation_ratio)
+    return bool(hardware.numa_fit_instance_to_host(
+        numa.in_order(host_state.numa_topology, [node]), topology, {},
+        limits=limits))
+
+
+def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
+    """Return, by guest node, the first guest node with the same needs."""
+    topology, first = spec.numa_topology, dict[Any, int]()
+    # Nova reserves the CPU of isolated emulator threads for the first.
+    isolates = bool(topology and 'emulator_threads_policy' in topology
+                    and topology.emulator_threads_policy)
+    return tuple(first.setdefault((
+        isolates and not number,
+        len(cell.cpuset), len(cell.pcpuset), *(
+            str(getattr(cell, name)) if name in cell else None
+            for name in _OF_FIT)), number)
+        for number, cell in enumerate(topology.cells if topology else ()))
+
+
+def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
+                    ) -> bool:
+    """Whether each host cell offers the physical network made for it.
+
+    :param of_node: name of the network by host NUMA node.
+    """
+    return all(of_node(cell.id) in numa.physnets(cell)
+               for cell in topology.cells)
+
+
+def pool_nodes(host_state: Any) -> dict[str, int | None]:
+    """Host NUMA node of each PF that a host has free devices of.
+
+    By UUID of the provider, as the PCI tracker tells it in the pools that
+    the claim will take the devices from.
+    """
+    stats = host_state.pci_stats
+    return pci.nodes_of_pools(stats.pools if stats else ())
+
+
+@seam('nova.compute.utils.update_pci_request_with_placement_allocations',
+      ('context', 'report_client', 'pci_requests', 'provider_mapping'))
+def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
+    """Copies of PCI requests, as the claim for a candidate will have them.
+
+    Of a port with a guaranteed bandwidth Placement chose the PF. Nova reads
+    its interface out of the name of the provider, and the claim takes a VF of
+    that PF (``nova.compute.manager``, before each claim).
+
+    :raises nova.exception.NovaException: when the provider or its name is
+        not what Nova expects.
+    """
+    copies = [request.obj_clone() for request in requests]
+    compute_utils.update_pci_request_with_placement_allocations(
+        nova_context.get_admin_context(), shared.placement_client(), copies,
+        mappings)
+    return copies
+
+
+@seam('nova.pci.stats.PciDeviceStats._filter_pools_for_spec',
+      ('self', 'pools', 'request'))
+@seam('nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs',
+      ('self', 'pools', 'request'))
+@seam('nova.pci.stats.PciDeviceStats._get_rp_uuids_for_request',
+      ('self', 'provider_mapping', 'request'))
+@seam('nova.pci.stats.PciDeviceStats.'
+      '_filter_pools_based_on_placement_allocation',
+      ('self', 'pools', 'request', 'rp_uuids'))
+def matching_pools(host_state: Any, request: Any,
+                   mappings: Any = None) -> list[Any]:
+    """The pools of a host that have devices of the kind of a PCI request.
+
+    :param mappings: of the candidate that will be claimed: where it names
+        pools for the request, no others.
+    """
+    stats = host_state.pci_stats
+    pools = stats.pools if stats else []
+    for matching in ('_filter_pools_for_spec',
+                     '_filter_pools_for_unrequested_pfs'):
+        pools = getattr(stats, matching)(pools, request) if pools else []
+    return list(stats._filter_pools_based_on_placement_allocation(
+        pools, request, stats._get_rp_uuids_for_request(mappings, request))
+        if mappings and pools else pools)
+
+
+@seam('nova.scheduler.filters.numa_topology_filter.NUMATopologyFilter.'
+      '_satisfies_cpu_policy',
+      ('self', 'host_state', 'extra_specs', 'image_props'))
+def satisfies_cpu_policy(nova_filter: Any, state: Any,
+                         spec: RequestSpec) -> bool:
+    """Whether a host has the hardware threads that a flavor asks for.
+
+    :param nova_filter: ``NUMATopologyFilter``.
+    """
+    return bool(nova_filter._satisfies_cpu_policy(
+        state, spec.flavor.extra_specs, spec.image.properties))
+
+
+def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
+    """How many devices of a PCI request are free, by host NUMA node.
+
+    The key is None for devices whose node the host does not tell.
+    """
+    found: dict[int | None, int] = {}
+    for pool in matching_pools(host_state, request):
+        node = pool.get('numa_node')
+        found[node] = found.get(node, 0) + pool['count']
+    return found
+
+
+def only_cell(spec: RequestSpec) -> str | None:
+    """The cell that a request is bound to, as ``HostManager`` has it."""
+    wanted = (spec.requested_destination
+              if 'requested_destination' in spec else None)
+    if (wanted and 'cell' in wanted and wanted.cell
+            and not wanted.allow_cross_cell_move):
+        return str(wanted.cell.uuid)
+    return None
+
+
+@seam('nova.scheduler.utils.ResourceRequest.get_request_group',
+      ('self', 'ident'))
+@seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
+def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
+    """Aggregates that a host has to be in, and must not be in.
+
+    :param resources: ``nova.scheduler.utils.ResourceRequest``, whose
+        unnumbered group has what availability zone, project and isolation of
+        aggregates ask for.
+    """
+    group = resources.get_request_group(None)
+    return ([set(one) for one in group.aggregates],
+            set(group.forbidden_aggregates))
+
+
+@seam('nova.objects.instance_action.InstanceActionEvent.event_start',
+      ('context', 'instance_uuid', 'event_name', 'want_result', 'host'))
+@seam('nova.objects.instance_action.InstanceActionEvent.'
+      'event_finish_with_failure',
+      ('context', 'instance_uuid', 'event_name', 'exc_val', 'exc_tb',
+       'want_result'))
+def add_failed_event(context: Any, uuid: str, name: str,
+                     reason: str) -> None:
+    """Add an event with a reason to the action that is going on.
+
+    As ``nova.compute.utils.EventReporter``, which nova-conductor uses, does
+    it; nova-api has started the action with the request id of the context. A
+    server that is not in a cell yet has no actions.
+    """
+    cell = objects.InstanceMapping.get_by_instance_uuid(
+        context, uuid).cell_mapping
+    if cell is None:
+        return
+    with nova_context.target_cell(context, cell) as of_cell:
+        event = objects.InstanceActionEvent
+        event.event_start(of_cell, uuid, name, want_result=False,
+                          host=nova.conf.CONF.host)
+        event.event_finish_with_failure(of_cell, uuid, name, exc_val=reason,
+                                        exc_tb='', want_result=False)

@@ -1,0 +1,211 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What compute hosts report, for the index of nova-scheduler."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import copy
+import datetime
+import functools
+from typing import Any
+
+import nova.conf
+from nova import context as nova_context
+from nova.db.main import api as main_db
+from nova.db.main import models as main_models
+from nova import objects
+from nova.objects import numa as numa_object
+from oslo_serialization import jsonutils
+from oslo_utils import timeutils
+import sqlalchemy as sa
+
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams.scheduler import only_cell
+from ghsched_nova.nova_seams.shared import RequestSpec
+
+seam = registry.in_processes(registry.SCHEDULER)
+
+#: What the index reads of a compute node.
+_REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',
+             'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio')
+
+#: Rows that are asked for at a time.
+_AT_A_TIME = 500
+
+
+@seam('nova.context.scatter_gather_cells',
+      ('context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'))
+def in_cells(context: Any, cells: Sequence[Any],
+             function: Callable[[Any], Any]) -> list[Any]:
+    """What a function gives for each cell; None for one that fails.
+
+    As ``HostManager._get_computes_for_cells`` asks them.
+    """
+    found = nova_context.scatter_gather_cells(
+        context, cells, nova_context.CELL_TIMEOUT, function)
+    return [None if nova_context.is_cell_failure_sentinel(answer) else answer
+            for answer in found.values()]
+
+
+def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
+    """UUID, ``updated_at`` and ``deleted`` of compute nodes of a cell.
+
+    ``nova.objects.ComputeNodeList`` has no query for what has changed.
+
+    :param since: what has not changed for longer is left out; None for all.
+    """
+    node = main_models.ComputeNode
+    query = sa.select(node.uuid, node.updated_at, node.deleted)
+    if since is None:
+        query = query.where(node.deleted == 0)
+    else:
+        query = query.where(sa.or_(
+            node.updated_at >= since, node.deleted_at >= since,
+            sa.and_(node.updated_at.is_(None), node.deleted == 0)))
+    return _rows_of(context, query)
+
+
+def database_time(context: Any) -> datetime.datetime:
+    """Return the time of the database of a cell, in UTC without a zone."""
+    with main_db.get_engine(context=context).connect() as connection:
+        clock = {'mysql': sa.func.utc_timestamp(6),
+                 'postgresql': sa.func.timezone('UTC', sa.func.now())}.get(
+                     connection.dialect.name, sa.func.current_timestamp())
+        found = connection.execute(sa.select(
+            sa.type_coerce(clock, sa.DateTime()))).scalar_one()
+    return datetime.datetime.fromisoformat(str(found))
+
+
+def compute_node_reports(context: Any,
+                         uuids: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The columns of compute nodes of a cell that the index reads."""
+    node = main_models.ComputeNode
+    columns = [getattr(node, name) for name in _REPORTED]
+    found: list[Mapping[str, Any]] = []
+    for first in range(0, len(uuids), _AT_A_TIME):
+        query = sa.select(*columns).where(
+            node.deleted == 0,
+            node.uuid.in_(uuids[first:first + _AT_A_TIME]))
+        found.extend(row._mapping for row in _rows_of(context, query))
+    return found
+
+
+def unavailable_hosts(context: Any) -> set[str]:
+    """Hosts of a cell whose nova-compute is disabled or down.
+
+    As ``nova.servicegroup.drivers.db`` has it.
+    """
+    service = main_models.Service
+    heard = sa.func.coalesce(service.last_seen_up, service.updated_at,
+                             service.created_at)
+    oldest = timeutils.utcnow() - datetime.timedelta(
+        seconds=nova.conf.CONF.service_down_time)
+    query = sa.select(service.host).where(
+        service.deleted == 0, service.binary == 'nova-compute',
+        sa.or_(service.disabled == sa.true(),
+               service.forced_down == sa.true(), heard < oldest))
+    return {row.host for row in _rows_of(context, query)}
+
+
+@seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
+def _rows_of(context: Any, query: Any) -> list[Any]:
+    """Rows of the database of the cell that a context is of."""
+    with main_db.get_engine(context=context).connect() as connection:
+        return list(connection.execute(query))
+
+
+class _HostTopology(numa_object.NUMATopology):
+    """Topology of a host, parsed when its nodes are asked for.
+
+    Most hosts are weighed by what needs no nodes, and then not taken.
+    """
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        super().__init__()
+        self._read = read
+
+    @classmethod
+    def obj_name(cls) -> str:
+        return 'NUMATopology'
+
+    def obj_attr_is_set(self, attrname: str) -> bool:
+        """All are: they are loaded when one gets them."""
+        return attrname in self.fields
+
+    def obj_load_attr(self, attrname: str) -> None:
+        setattr(self, attrname, getattr(self._read(), attrname))
+        self.obj_reset_changes([attrname])
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return copy.deepcopy(self._read(), memo)
+
+
+@seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',))
+def cache_host_topologies(size: int) -> None:
+    """Parse the NUMA topology of a host if need be, once for each change.
+
+    ``nova.scheduler.host_manager.HostState`` parses it with each request.
+    Who takes of a topology makes a new one
+    (``nova.virt.hardware.numa_usage_from_instance_numa``).
+    """
+    @functools.lru_cache(maxsize=size)
+    def parse(document: str) -> Any:
+        return objects.NUMATopology.obj_from_primitive(
+            jsonutils.loads(document))
+    registry.replace('nova.objects.numa.NUMATopology.obj_from_db_obj',
+                     lambda _original, document: _HostTopology(
+                         functools.partial(parse, document)))
+
+
+@seam('nova.scheduler.host_manager.HostManager._get_host_states',
+      ('self', 'context', 'compute_nodes', 'services'))
+def host_states(manager: Any, context: Any, uuids: Sequence[str],
+                spec: RequestSpec) -> list[Any]:
+    """States of some hosts, with the services of these hosts alone.
+
+    ``HostManager.get_host_states_by_uuids`` reads the services of all hosts.
+
+    :param manager: ``nova.scheduler.host_manager.HostManager``.
+    """
+    wanted = only_cell(spec)
+    cells = [cell for cell in manager.enabled_cells
+             if wanted in (None, cell.uuid)]
+
+    def look(in_cell: Any) -> Any:
+        nodes = objects.ComputeNodeList.get_all_by_uuids(in_cell, uuids)
+        hosts = {node.host for node in nodes}
+        services = objects.ServiceList(objects=_services(in_cell, hosts))
+        return in_cell.cell_uuid, list(nodes), list(services)
+    nodes: dict[str, list[Any]] = {}
+    services: dict[str, Any] = {}
+    for answer in in_cells(context, cells, look):
+        if answer is not None:
+            cell, of_cell, its_services = answer
+            nodes[cell] = of_cell
+            services.update((one.host, one) for one in its_services)
+    return list(manager._get_host_states(context, nodes, services))
+
+
+@seam('nova.objects.service.Service._from_db_object',
+      ('context', 'service', 'db_service'))
+def _services(context: Any, hosts: Iterable[str]) -> list[Any]:
+    """nova-compute of some hosts of a cell, by one query."""
+    service = main_models.Service
+    query = sa.select(*service.__table__.c).where(
+        service.deleted == 0, service.binary == 'nova-compute',
+        service.host.in_(sorted(hosts)))
+    return [objects.Service._from_db_object(
+        context, objects.Service(context), dict(row._mapping))
+        for row in _rows_of(context, query)]

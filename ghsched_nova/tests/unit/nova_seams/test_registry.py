@@ -1,0 +1,208 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One door into Nova: what is declared, and what is replaced."""
+
+import ast
+from concurrent import futures
+import pathlib
+import subprocess
+import sys
+from unittest import mock
+
+import ddt
+from nova import utils
+
+from ghsched_nova.nova_seams import registry
+from ghsched_placement.tests import base
+
+TOP = pathlib.Path(__file__).parents[4]
+NAME = 'nova.utils.Plain.method'
+
+#: The only module that may set an attribute of Nova's.
+DOOR = 'ghsched_nova/nova_seams/registry.py'
+
+
+class Plain:
+    """Stands for a class of Nova."""
+
+    def method(self, *args):
+        return ('Nova', *args)
+
+    @staticmethod
+    def static(*args):
+        return ('Nova', *args)
+
+    @classmethod
+    def of_class(cls, *args):
+        return (cls.__name__, *args)
+
+
+def ours(original, *args):
+    return 'ours', original(*args)
+
+
+def other(original, *args):
+    return 'other', original(*args)
+
+
+class ReplaceTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.plain = type('Plain', (), dict(vars(Plain)))
+        self.enterContext(mock.patch.object(
+            utils, 'Plain', self.plain, create=True))
+        names = [f'nova.utils.Plain.{name}'
+                 for name in ('method', 'static', 'of_class', 'gone')]
+        self.enterContext(mock.patch.object(registry, 'SEAMS', {
+            name: registry.Seam(name) for name in names}))
+        self.enterContext(mock.patch.object(registry, 'REPLACED', {}))
+
+    def test_function_that_is_replaced_twice_is_called_once(self):
+        for function in (ours, ours, other, ours):
+            registry.replace(NAME, function)
+        self.assertEqual(('other', ('ours', ('Nova', 1))),
+                         self.plain().method(1))
+        self.assertEqual({NAME: (f'{__name__}.ours', f'{__name__}.other')},
+                         registry.REPLACED)
+
+    def test_function_of_a_class_is_called_without_an_instance(self):
+        for name in ('static', 'of_class'):
+            registry.replace(f'nova.utils.Plain.{name}', ours)
+        for owner in (self.plain, self.plain()):
+            self.assertEqual(('ours', ('Nova', 1)), owner.static(1))
+            self.assertEqual(('ours', ('Plain', 1)), owner.of_class(1))
+
+    def test_function_of_one_object_is_that_of_others_as_before(self):
+        changed, plain = self.plain(), self.plain()
+        registry.replace(NAME, ours, changed)
+        self.assertEqual(('ours', ('Nova', 1)), changed.method(1))
+        self.assertEqual(('Nova', 1), plain.method(1))
+
+    def test_function_that_is_gone_is_named(self):
+        error = self.assertRaises(registry.SeamsDiffer, registry.replace,
+                                  'nova.utils.Plain.gone', ours)
+        self.assertIn('nova.utils.Plain.gone', str(error))
+
+    def test_function_that_is_not_declared_is_not_replaced(self):
+        self.assertRaises(KeyError, registry.replace,
+                          'nova.utils.generate_uid', ours)
+
+    def test_replacements_under_native_threads_are_made_once(self):
+        with futures.ThreadPoolExecutor(8) as pool:
+            done = [pool.submit(registry.replace, NAME, function)
+                    for function in (ours, other) * 40]
+        for one in done:
+            one.result()
+        self.assertEqual(1, str(self.plain().method()).count('ours'))
+        self.assertEqual(1, str(self.plain().method()).count('other'))
+        self.assertEqual({f'{__name__}.ours', f'{__name__}.other'},
+                         set(registry.REPLACED[NAME]))
+
+    def test_declarations_that_differ_are_refused(self):
+        seam = registry.in_processes(registry.API)
+        seam('nova.x', ('a',))(ours)
+        registry.in_processes(registry.COMPUTE)('nova.x', ('a',))(ours)
+        self.assertEqual({registry.API, registry.COMPUTE},
+                         registry.SEAMS['nova.x'].processes)
+        self.assertRaises(ValueError, seam('nova.x', ('b',)), ours)
+
+
+def set_attributes(source):
+    """Yield lines that set an attribute of something imported from Nova."""
+    tree = ast.parse(source)
+    of_nova = {(alias.asname or alias.name).partition('.')[0]
+               for node in ast.walk(tree)
+               if isinstance(node, ast.Import | ast.ImportFrom)
+               for alias in node.names
+               if (getattr(node, 'module', None) or alias.name
+                   ).partition('.')[0] == 'nova'}
+    for node in ast.walk(tree):
+        if (of_nova and isinstance(node, ast.Call)
+                and getattr(node.func, 'id', '') in ('setattr', 'delattr')
+                and ast.unparse(node.args[0]) != 'self'):
+            yield node.lineno
+        for target in getattr(node, 'targets', [getattr(
+                node, 'target', None)]):
+            while isinstance(target, ast.Attribute) and isinstance(
+                    target.value, ast.Attribute):
+                target = target.value
+            if isinstance(target, ast.Attribute) and isinstance(
+                    target.value, ast.Name) and target.value.id in of_nova:
+                yield node.lineno
+
+
+@ddt.ddt
+class OneDoorTest(base.TestCase):
+
+    @ddt.data(('from nova import policy\npolicy.init = len', [2]),
+              ('import nova.conf\nnova.conf.CONF.x = 1', [2]),
+              ('from nova import policy\nsetattr(policy, "b", 1)', [2]),
+              ('from nova import objects\na = objects.X()\na.b = 1', []))
+    @ddt.unpack
+    def test_setting_of_an_attribute_is_found(self, source, lines):
+        self.assertEqual(lines, list(set_attributes(source)))
+
+    def test_functions_of_nova_are_replaced_by_one_function(self):
+        found = {}
+        for path in (TOP / 'ghsched_nova').rglob('*.py'):
+            name = str(path.relative_to(TOP))
+            if name != DOOR and not name.startswith(
+                    ('ghsched_nova/tests', 'ghsched_nova/lab')):
+                found[name] = list(set_attributes(path.read_text()))
+        self.assertEqual({}, {name: lines for name, lines in found.items()
+                              if lines})
+
+
+#: Modules that Nova imports in a service.
+NOVA = {
+    registry.COMPUTE: ('nova.cmd.compute', 'nova.compute.manager',
+                       'nova.virt.libvirt.driver'),
+    registry.SCHEDULER: ('nova.cmd.scheduler', 'nova.scheduler.manager')}
+
+PROGRAM = r"""
+import importlib, sys
+for name in sys.argv[1].split(','):
+    importlib.import_module(name)
+before = set(sys.modules)
+importlib.import_module(sys.argv[2])
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+@ddt.ddt
+class ForeignModulesTest(base.TestCase):
+
+    @ddt.data(
+        (registry.COMPUTE, 'ghsched_nova.virt.driver',
+         ('nova.compute.api', 'nova.conductor.api', 'nova.limit', 'nova.db',
+          'nova.scheduler.manager', 'nova.scheduler.host_manager',
+          'nova.scheduler.request_filter', 'nova.api',
+          'ghsched_nova.nova_seams.api', 'ghsched_nova.nova_seams.scheduler',
+          'ghsched_nova.api', 'ghsched_nova.scheduler')),
+        (registry.SCHEDULER, 'ghsched_nova.scheduler.filters',
+         ('nova.compute.api', 'nova.compute.manager', 'nova.virt.libvirt',
+          'nova.compute.resource_tracker', 'nova.limit', 'nova.api',
+          'ghsched_nova.nova_seams.api', 'ghsched_nova.nova_seams.compute',
+          'ghsched_nova.virt')))
+    @ddt.unpack
+    def test_service_imports_no_seams_of_another_service(
+            self, service, module, foreign):
+        done = subprocess.run(  # noqa: S603 - a program of this test
+            [sys.executable, '-c', PROGRAM, ','.join(NOVA[service]), module],
+            cwd=TOP, capture_output=True, text=True, check=True, timeout=300)
+        loaded = done.stdout.split()
+        self.assertIn(module, loaded)
+        self.assertEqual([], [
+            name for name in loaded for part in foreign
+            if name == part or name.startswith(part + '.')])
