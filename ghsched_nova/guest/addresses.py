@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The addresses that Nova has given a guest, from its domain (pure)."""
+"""IP addresses that Nova assigned to a guest, from its domain XML (pure)."""
 
 from collections.abc import Iterator
 import ipaddress
@@ -19,19 +19,19 @@ from lxml import etree
 
 from ghsched_nova.guest import document
 
-#: Nova's own part of the metadata (nova.virt.libvirt.config.NOVA_NS).
+#: XML namespace of Nova's metadata element (nova.virt.libvirt.config.NOVA_NS).
 _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
 
-def fixed(xml: str) -> frozenset[str]:
-    """Fixed IP addresses, in their shortest form.
+def fixed_addresses(xml: str) -> frozenset[str]:
+    """Return the fixed IP addresses of a domain, in their shortest form.
 
-    Those of when the guest was started: Nova writes them then.
+    They are those at the start of the guest, when Nova writes the metadata.
     """
-    return frozenset(_fixed(document.parse_element(xml)))
+    return frozenset(_parse_addresses(document.parse_element(xml)))
 
 
-def _fixed(domain: etree._Element) -> Iterator[str]:
+def _parse_addresses(domain: etree._Element) -> Iterator[str]:
     for found in domain.iterfind(
             f'metadata/{{{_NOVA}}}instance/{{{_NOVA}}}ports/{{{_NOVA}}}port/'
             f'{{{_NOVA}}}ip[@type="fixed"]'):

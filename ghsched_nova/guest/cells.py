@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""The NUMA nodes of a guest, from the XML of its domain (pure).
+"""NUMA cells of a guest, from its domain XML (pure).
 
 libvirt, "Domain XML format": ``<cpu><numa><cell>`` has the vCPUs and the
-memory of a node, ``<numatune>`` the host nodes that its memory is from.
+memory of a cell, ``<numatune>`` the host nodes that provide its memory.
 """
 
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from lxml import etree
 
 from ghsched_placement import cpulist
 
-#: KiB of the units that libvirt writes; it reads more of them, and always
-#: gives back the first.
+#: KiB per unit of memory. libvirt reads more units, and always writes KiB.
 _KIB = {'KiB': 1, 'MiB': 1024, 'GiB': 1024 ** 2}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A NUMA node of a guest; one without a topology is all in node 0.
+    """NUMA cell of a guest; a guest without NUMA topology is one cell 0.
 
     :param memory: KiB.
-    :param host_nodes: that its memory may be on; none when nothing says so.
+    :param host_nodes: host NUMA nodes that may provide its memory; empty if
+        the XML does not restrict them.
     """
 
     node: int
@@ -43,15 +43,15 @@ class Cell:
 
     @property
     def host_node(self) -> int | None:
-        """The one that it is on; None when it may be on others."""
+        """Host NUMA node of the cell; None if its memory may be on several."""
         return self.host_nodes[0] if len(self.host_nodes) == 1 else None
 
 
-def of(domain: etree._Element) -> tuple[Cell, ...]:
-    """The nodes of a guest, in their order.
+def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
+    """Return the NUMA cells of a domain, in the order of their numbers.
 
-    :param domain: the root of the XML.
-    :raises ValueError: when it makes no sense.
+    :param domain: root element of the XML.
+    :raises ValueError: if a number or a unit is malformed.
     """
     general = _nodes(domain.find('numatune/memory'))
     own = {int(one.get('cellid', '-1')): _nodes(one)
@@ -87,5 +87,5 @@ def _memory(element: etree._Element | None) -> int:
 
 def _kib(text: str, unit: str) -> int:
     if unit not in _KIB:
-        raise ValueError(f'{unit!r} is no unit of memory')
+        raise ValueError(f'unknown unit of memory {unit!r}')
     return int(text) * _KIB[unit]

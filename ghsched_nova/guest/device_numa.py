@@ -11,23 +11,23 @@
 # under the License.
 
 
-"""The NUMA nodes of passthrough devices, as a guest sees them.
+"""Guest NUMA nodes of passthrough devices, in the domain XML (pure).
 
-Nova passes a device through without saying where the guest finds it. libvirt
-then puts it behind a root port of the first PCI host bridge, and the guest's
-``/sys/bus/pci/devices/*/numa_node`` says -1. :func:`decide` says which guest
-node a device belongs to. Two renderers tell the guest:
+Nova passes a device through without a guest address. libvirt then puts it
+behind a root port of the first PCI host bridge, and the guest's
+``/sys/bus/pci/devices/*/numa_node`` shows -1. :func:`decide` assigns devices
+to guest nodes. Two functions write the assignment into the XML:
 
 * :func:`render_expander`, for any libvirt: one ``pcie-expander-bus`` per
-  guest node (libvirt, "Domain XML format", controllers). QEMU gives such a
-  host bridge its node in ACPI, and the devices behind it inherit the node.
-* :func:`render_numa_element`, for a libvirt that knows openEuler's
+  guest node (libvirt, "Domain XML format", controllers). QEMU reports the node
+  of such a host bridge in ACPI, and the devices behind it inherit the node.
+* :func:`render_numa_element`, for a libvirt with openEuler's
   ``<numa node='N'/>`` in a ``<hostdev>``. :func:`probe_xml` and
-  :func:`keeps_numa_element` tell whether it does; others drop the element
-  without a word.
+  :func:`keeps_numa_element` find out whether libvirt has it; others silently
+  drop the element.
 
-Everything is text in, text out. Nothing but the elements in question changes,
-and a document that cannot be rendered whole raises and changes nothing.
+Functions take and return XML text. They change only the elements concerned; if
+one raises, nothing was changed.
 """
 
 from collections.abc import Mapping
@@ -47,15 +47,15 @@ PREFERRED = keys.PREFERRED
 NONE = keys.NONE
 MODES = (REQUIRED, PREFERRED, NONE)
 
-#: Machines with PCI Express, ACPI and hot-plug behind an expander bus. The
-#: pci-expander-bus of i440fx takes no hot-plug.
+#: Machine types with PCI Express, ACPI and hot-plug behind an expander bus.
+#: The pci-expander-bus of i440fx does not support hot-plug.
 MACHINES = ('q35', 'virt')
 
 PROBE_NAME = 'ghsched-probe-device-numa'
 PROBE_UUID = '5a1f5a1e-37a5-5b0c-93f4-0a4e0a1d9a52'
 
 _NUMA = 'numa'
-#: Not a node that a libvirt would make up.
+#: Not a default value of any libvirt.
 _PROBE_NODE = '1'
 
 
@@ -64,10 +64,10 @@ _PROBE_NODE = '1'
 
 @dataclass(frozen=True)
 class Device:
-    """A passthrough device.
+    """Passthrough device of a guest.
 
     :param address: PCI address on the host.
-    :param host_node: host NUMA node; None or -1 when the host does not know.
+    :param host_node: host NUMA node; None or -1 if the host does not know it.
     """
 
     address: str
@@ -76,7 +76,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a device cannot be told where it is."""
+    """Reason why a device gets no guest NUMA node, or not the right one."""
 
     address: str
     reason: str
@@ -87,10 +87,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Decision:
-    """Guest node of each device; None: the guest is told nothing of it.
+    """Guest NUMA node of each device; None if the guest sees none for it.
 
-    :param problems: devices that are not where they should be, with reasons
-        for the log. One that was given the nearest node is among them.
+    :param problems: devices without their proper node, with reasons for the
+        log; devices assigned to the nearest node are included.
     """
 
     guest_node_of: Mapping[str, int | None]
@@ -100,19 +100,19 @@ class Decision:
 def decide(devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
            distances: Mapping[int, Mapping[int, int]] | None = None,
            nearest: bool = False) -> Decision:
-    """Which guest node each device belongs to.
+    """Assign each passthrough device to a guest NUMA node.
 
-    A device belongs to the guest node that its own host node backs (the
-    lowest one, should it back several). Any other device gets no node, as the
-    guest would be told what is not so.
+    A device belongs to the guest node that its own host node backs (the lowest
+    one, if it backs several). Any other device gets no node, so that the guest
+    never sees a wrong one.
 
     :param host_nodes: host node of each guest node.
     :param mode: ``required``, ``preferred`` or ``none``.
     :param distances: ACPI SLIT of the host, by node and node.
-    :param nearest: under ``preferred``, let a device of a known host node
-        that backs no guest node have the guest node nearest to it.
-    :raises DeviceNumaError: under ``required``, when a device has no guest
-        node; names each device and its host node.
+    :param nearest: under ``preferred``, assign a device whose host node backs
+        no guest node to the nearest guest node.
+    :raises DeviceNumaError: under ``required``, if a device has no guest node;
+        the message lists each device and its host node.
     """
     if mode not in MODES:
         raise DeviceNumaError(f'device_numa is one of {", ".join(MODES)}; '
@@ -122,8 +122,8 @@ def decide(devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
     nodes: dict[str, int | None] = {}
     problems = []
     for device in devices:
-        address = pci.host_address(device.address)
-        node, reason = _guest_node(device.host_node, host_nodes)
+        address = pci.normalize_address(device.address)
+        node, reason = _find_guest_node(device.host_node, host_nodes)
         if node is None and mode == PREFERRED and nearest:
             node = _nearest(device.host_node, host_nodes, distances or {})
             if node is not None:
@@ -138,9 +138,9 @@ def decide(devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
     return Decision(nodes, tuple(problems))
 
 
-def _guest_node(host_node: int | None,
-                host_nodes: Sequence[int]) -> tuple[int | None, str]:
-    """The guest node, or None and why not."""
+def _find_guest_node(host_node: int | None,
+                     host_nodes: Sequence[int]) -> tuple[int | None, str]:
+    """Return the guest node that a host node backs, or None and the reason."""
     if not host_nodes:
         return None, 'the guest has no NUMA nodes (hw:numa_nodes)'
     if host_node is None or host_node < 0:
@@ -167,51 +167,54 @@ def _nearest(host_node: int | None, host_nodes: Sequence[int],
 
 def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
                     spare_ports: int = 0) -> str:
-    """Put each device behind the expander bus of its guest node.
+    """Return the domain XML with each device behind its node's expander bus.
 
-    Every device gets a root port of its own. No root port there is left
-    free: libvirt places a device that has no address on the free port with
-    the lowest index, whatever is above that port. Spare ports for hot-plug
-    are therefore only made while every device that libvirt will place finds a
-    free root port of the first host bridge, with a lower index.
+    Every device gets a root port of its own, and none of these ports stays
+    free: libvirt places a device without an address on the free port with the
+    lowest index, whatever bus is above that port. Spare ports for hot-plug are
+    therefore added only if every device that libvirt will place finds a free
+    root port of the first host bridge with a lower index.
 
-    A domain with no root port of its own (Nova's ``num_pcie_ports=0``) gets
-    as many as its other devices may need and one more. libvirt would make
-    that one, for hot-plug, only in a domain without controllers.
+    A domain without root ports of its own (Nova's ``num_pcie_ports=0``) gets
+    as many as its other devices may need and one more for hot-plug, which
+    libvirt would add only in a domain without controllers.
 
     :param guest_node_of: guest node by host PCI address, as decided; devices
-        without a node, or not named, stay as they are.
+        without a node, or not listed, are left unchanged.
     :param spare_ports: free ports behind the expander bus of *each* guest
         node, for :func:`attach_address`.
-    :raises DeviceNumaError: when the machine cannot have it, when a device
-        is not in the domain or has an address already, or when the bus
-        numbers do not suffice.
+    :raises DeviceNumaError: if the machine type does not support it, if a
+        device is not in the domain or has an address already, or if the PCI
+        bus numbers do not suffice.
     """
     root = pci.parse(xml)
     changed = _strip_expanders(root)
-    wanted = _wanted(root, guest_node_of)
+    wanted = _group_by_node(root, guest_node_of)
     if not wanted and not spare_ports:
-        return document.text(root) if changed else xml
+        return document.to_text(root) if changed else xml
     _check_machine(root)
     devices = pci.devices_of(root)
-    room = _room(devices, wanted)
-    if not room.spares_fit:
+    room = _measure_room(devices, wanted)
+    if not room.has_room_for_spares:
         spare_ports = 0
-    nodes = pci.cells(root) if spare_ports else wanted
-    layout = pci.lay_out(
+    nodes = pci.cell_numbers(root) if spare_ports else wanted
+    layout = pci.place_expanders(
         [(node, len(wanted.get(node, ())) + spare_ports)
          for node in sorted(nodes)],
         room.taken, room.bus_numbers)
     _add_controllers(devices, room.new_ports, layout)
-    _plug(wanted, layout)
-    return document.text(root)
+    _assign_ports(wanted, layout)
+    return document.to_text(root)
 
 
-def _wanted(root: etree._Element, guest_node_of: Mapping[str, int | None]
-            ) -> dict[int, list[etree._Element]]:
-    """Devices to be placed by guest node, in the order of the domain."""
+def _group_by_node(root: etree._Element,
+                   guest_node_of: Mapping[str, int | None]
+                   ) -> dict[int, list[etree._Element]]:
+    """Return the devices to be placed by guest node, in the order of the
+    domain.
+    """
     found: dict[int, list[etree._Element]] = {}
-    for address, node, device in _with_node(root, guest_node_of):
+    for address, node, device in _devices_with_node(root, guest_node_of):
         if device.find('address') is not None:
             raise DeviceNumaError(
                 f'the PCI device {address} has a guest address already')
@@ -219,13 +222,15 @@ def _wanted(root: etree._Element, guest_node_of: Mapping[str, int | None]
     return found
 
 
-def _with_node(root: etree._Element, guest_node_of: Mapping[str, int | None]
-               ) -> list[tuple[str, int, etree._Element]]:
-    """Devices with a guest node, in the order of the domain."""
-    wanted = {pci.host_address(address): node
+def _devices_with_node(root: etree._Element,
+                       guest_node_of: Mapping[str, int | None]
+                       ) -> list[tuple[str, int, etree._Element]]:
+    """Return address, guest node and element of each device with a guest node.
+    """
+    wanted = {pci.normalize_address(address): node
               for address, node in guest_node_of.items() if node is not None}
-    present = pci.passthrough(root)
-    cells = pci.cells(root)
+    present = pci.passthrough_devices(root)
+    cells = pci.cell_numbers(root)
     for address, node in wanted.items():
         if address not in present:
             raise DeviceNumaError(f'the domain has no PCI device {address}')
@@ -238,7 +243,7 @@ def _with_node(root: etree._Element, guest_node_of: Mapping[str, int | None]
 
 
 def _check_machine(root: etree._Element) -> None:
-    kind = pci.machine(root)
+    kind = pci.machine_type(root)
     if kind not in MACHINES:
         raise DeviceNumaError(
             f'a guest of machine type {kind} cannot be shown the NUMA node '
@@ -247,18 +252,18 @@ def _check_machine(root: etree._Element) -> None:
     if not pci.has_acpi(root):
         raise DeviceNumaError('the guest has no ACPI, which would tell it '
                               'the NUMA node of its devices')
-    if not pci.cells(root):
+    if not pci.cell_numbers(root):
         raise DeviceNumaError('the guest has no NUMA nodes (hw:numa_nodes)')
 
 
 @dataclass(frozen=True)
 class _Room:
-    """What there is beside the expander buses.
+    """Controllers and root ports of a domain outside the expander buses.
 
-    :param taken: indexes of controllers, the new ports among them.
+    :param taken: indexes of controllers, including the new ports.
     :param free_ports: root ports of the first host bridge without a device.
-    :param new_ports: those of them that are still to be made.
-    :param needed: ports for the devices that libvirt will place.
+    :param new_ports: free root ports that are still to be added.
+    :param needed: number of ports for the devices that libvirt will place.
     """
 
     taken: frozenset[int]
@@ -267,15 +272,17 @@ class _Room:
     needed: int
 
     @property
-    def spares_fit(self) -> bool:
-        """Whether libvirt leaves a free port behind an expander bus alone."""
-        first = next(pci.unused(self.taken))
+    def has_room_for_spares(self) -> bool:
+        """Whether libvirt would leave a free port behind an expander bus
+        unused.
+        """
+        first = next(pci.unused_numbers(self.taken))
         below = [index for index in self.free_ports if index < first]
         return len(below) >= self.needed
 
     @property
     def bus_numbers(self) -> int:
-        """PCI bus numbers of the first host bridge and all below it.
+        """Number of PCI buses of the first host bridge and all below it.
 
         One for each controller, and one for each root port or bridge that
         libvirt may still add.
@@ -284,20 +291,21 @@ class _Room:
             0, self.needed - len(self.free_ports))
 
 
-def _room(devices: etree._Element,
-          wanted: Mapping[int, Sequence[etree._Element]]) -> _Room:
-    topology = pci.read(devices)
-    needed = pci.ports_needed(devices) - sum(map(len, wanted.values()))
+def _measure_room(devices: etree._Element,
+                  wanted: Mapping[int, Sequence[etree._Element]]) -> _Room:
+    topology = pci.read_topology(devices)
+    needed = pci.count_needed_ports(devices) - sum(map(len, wanted.values()))
     new: tuple[int, ...] = ()
     if not topology.normal_ports:
-        new = tuple(itertools.islice(pci.unused(topology.taken), needed + 1))
+        new = tuple(itertools.islice(
+            pci.unused_numbers(topology.taken), needed + 1))
     return _Room(frozenset(topology.taken.union(new)),
                  (*topology.free_normal_ports, *new), new, needed)
 
 
-def _plug(wanted: Mapping[int, Sequence[etree._Element]],
-          layout: Sequence[pci.Expander]) -> None:
-    """Give each device a port behind the expander bus of its node."""
+def _assign_ports(wanted: Mapping[int, Sequence[etree._Element]],
+                  layout: Sequence[pci.Expander]) -> None:
+    """Set the address of each device to a port behind the bus of its node."""
     for expander in layout:
         for device, port in zip(wanted.get(expander.node, ()),
                                 expander.ports, strict=False):
@@ -348,28 +356,29 @@ def _append(device: etree._Element, child: etree._Element) -> None:
 
 def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
                         ) -> str:
-    """Put ``<numa node='N'/>`` into each device that has a guest node.
+    """Return the domain XML with ``<numa node='N'/>`` in each device with a
+    node.
 
     :param guest_node_of: as for :func:`render_expander`.
-    :raises DeviceNumaError: when a device is not in the domain, or the guest
-        has no such node.
+    :raises DeviceNumaError: if a device is not in the domain, or the guest has
+        no such node.
     """
     root = pci.parse(xml)
     changed = _strip_numa_elements(root)
-    devices = _with_node(root, guest_node_of)
+    devices = _devices_with_node(root, guest_node_of)
     for _address, node, device in devices:
         _append(device, etree.Element(_NUMA, node=str(node)))
-    return document.text(root) if changed or devices else xml
+    return document.to_text(root) if changed or devices else xml
 
 
 def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
               uuid: str = PROBE_UUID) -> str:
-    """A throw-away domain with a device that names its guest node.
+    """Return the XML of a temporary domain whose device has a guest node.
 
-    Define it, read it back, undefine it, and give what came back to
-    :func:`keeps_numa_element`. It is never started, and libvirt does not look
-    for its device. Name and UUID are fixed, so that one left behind by a
-    crash is defined again and not in the way.
+    The caller defines the domain, reads its XML, undefines it and passes the
+    XML to :func:`keeps_numa_element`. The domain is never started, and libvirt
+    does not check that its device exists. Name and UUID are fixed, so that a
+    domain left behind by a crash is simply defined again.
     """
     root = etree.Element('domain', type=virt_type)
     for tag, value in (('name', name), ('uuid', uuid), ('memory', '2048'),
@@ -384,13 +393,14 @@ def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
     etree.SubElement(etree.SubElement(hostdev, 'source'), 'address',
                      domain='0xfffe', bus='0xfe', slot='0x1f', function='0x7')
     etree.SubElement(hostdev, _NUMA, node=_PROBE_NODE)
-    return document.text(root)
+    return document.to_text(root)
 
 
 def keeps_numa_element(returned_xml: str) -> bool:
-    """Whether the libvirt that returned the probe kept the element.
+    """Return True if libvirt kept the ``<numa>`` element of the probe domain.
 
-    :raises DeviceNumaError: when it returned no domain.
+    :param returned_xml: XML that libvirt returned for :func:`probe_xml`.
+    :raises DeviceNumaError: if the XML is not a domain.
     """
     element = pci.parse(returned_xml).find(f'devices/hostdev/{_NUMA}')
     return element is not None and element.get('node') == _PROBE_NODE
@@ -400,13 +410,13 @@ def keeps_numa_element(returned_xml: str) -> bool:
 
 
 def attach_address(xml: str, guest_node: int) -> str | None:
-    """Where a device of a guest node can be attached to a running guest.
+    """Return the address at which to hot-plug a device of a guest NUMA node.
 
-    :param xml: of the running domain, as libvirt gives it.
-    :returns: the ``<address>`` of a free root port behind the expander bus
-        of that node, for :func:`with_address`; None when there is none.
+    :param xml: XML of the running domain.
+    :returns: ``<address>`` of a free root port behind the expander bus of that
+        node, for :func:`set_device_address`; None if no port is free.
     """
-    topology = pci.read(pci.devices_of(pci.parse(xml)))
+    topology = pci.read_topology(pci.devices_of(pci.parse(xml)))
     free = [index for index, bus in topology.behind.items()
             if topology.expanders[bus] == guest_node
             and index not in topology.used]
@@ -415,19 +425,20 @@ def attach_address(xml: str, guest_node: int) -> str | None:
     return etree.tostring(_device_address(min(free)), encoding='unicode')
 
 
-def address_without_node(xml: str) -> str | None:
-    """Where a device can be attached whose node the guest is not told.
+def attach_address_without_node(xml: str) -> str | None:
+    """Return the address at which to hot-plug a device without a guest NUMA
+    node.
 
-    libvirt puts a device without an address on the free port of the lowest
-    index, and that may be one behind an expander bus: the guest would be told
-    what is not so.
+    libvirt would put a device without an address on the free port with the
+    lowest index. That may be a port behind an expander bus, so that the guest
+    would see a wrong node.
 
-    :param xml: of the running domain, as libvirt gives it.
-    :returns: the ``<address>`` of a free port of the first host bridge; None
-        when libvirt can do nothing wrong.
-    :raises DeviceNumaError: when only ports of a guest node are free.
+    :param xml: XML of the running domain.
+    :returns: ``<address>`` of a free port of the first host bridge; None if no
+        port behind an expander bus is free, so that libvirt may choose.
+    :raises DeviceNumaError: if only ports of a guest node are free.
     """
-    topology = pci.read(pci.devices_of(pci.parse(xml)))
+    topology = pci.read_topology(pci.devices_of(pci.parse(xml)))
     if all(index in topology.used for index in topology.behind):
         return None
     if not topology.free_normal_ports:
@@ -437,28 +448,31 @@ def address_without_node(xml: str) -> str | None:
                           encoding='unicode')
 
 
-def with_address(device_xml: str, address: str) -> str:
-    """A ``<hostdev>`` or ``<interface>`` at a guest address.
+def set_device_address(device_xml: str, address: str) -> str:
+    """Return the XML of a ``<hostdev>`` or ``<interface>`` with a guest
+    address.
 
-    :raises DeviceNumaError: when it is no passthrough device, or has one.
+    :raises DeviceNumaError: if the XML is not a passthrough device, or has an
+        address already.
     """
     device = _device(device_xml)
     if device.find('address') is not None:
         raise DeviceNumaError('the device has a guest address already')
     _append(device, document.parse_element(address))
-    return document.text(device)
+    return document.to_text(device)
 
 
-def with_numa_element(device_xml: str, guest_node: int) -> str:
-    """A ``<hostdev>`` or ``<interface>`` that names its guest node.
+def set_device_node(device_xml: str, guest_node: int) -> str:
+    """Return the XML of a ``<hostdev>`` or ``<interface>`` with its guest NUMA
+    node.
 
-    :raises DeviceNumaError: when it is no passthrough device.
+    :raises DeviceNumaError: if the XML is not a passthrough device.
     """
     device = _device(device_xml)
     for old in device.findall(_NUMA):
         document.remove(old)
     _append(device, etree.Element(_NUMA, node=str(guest_node)))
-    return document.text(device)
+    return document.to_text(device)
 
 
 def _device(xml: str) -> etree._Element:
@@ -472,28 +486,32 @@ def _device(xml: str) -> etree._Element:
 # -- reading, and taking back -------------------------------------------------
 
 
-def machine(xml: str) -> str:
-    """``q35``, ``virt`` (of Arm), ``i440fx``, or what else a domain names."""
-    return pci.machine(pci.parse(xml))
-
-
-def passthrough(xml: str) -> tuple[str, ...]:
-    """Host PCI addresses of the passthrough devices of a domain.
-
-    A macvtap port is not among them: the guest gets a virtio device.
+def machine_type(xml: str) -> str:
+    """Return the machine type of a domain: ``q35``, ``virt`` (Arm), ``i440fx``
+    or another.
     """
-    return tuple(pci.passthrough(pci.parse(xml)))
+    return pci.machine_type(pci.parse(xml))
 
 
-def read(xml: str) -> dict[str, int | None]:
-    """The guest node of each passthrough device, as a domain says it."""
+def passthrough_addresses(xml: str) -> tuple[str, ...]:
+    """Return the host PCI addresses of the passthrough devices of a domain.
+
+    macvtap ports are not included: the guest gets a virtio device for them.
+    """
+    return tuple(pci.passthrough_devices(pci.parse(xml)))
+
+
+def read_guest_nodes(xml: str) -> dict[str, int | None]:
+    """Return the guest NUMA node of each passthrough device, from the domain
+    XML.
+    """
     root = pci.parse(xml)
-    topology = pci.read(pci.devices_of(root))
+    topology = pci.read_topology(pci.devices_of(root))
     found: dict[str, int | None] = {}
-    for address, element in pci.passthrough(root).items():
+    for address, element in pci.passthrough_devices(root).items():
         named = element.find(_NUMA)
         if named is not None:
-            found[address] = pci.number(named, 'node')
+            found[address] = pci.parse_number(named, 'node')
             continue
         bus = topology.behind.get(pci.guest_bus(element) or 0, 0)
         found[address] = topology.expanders.get(bus)
@@ -501,9 +519,9 @@ def read(xml: str) -> dict[str, int | None]:
 
 
 def _strip_expanders(root: etree._Element) -> int:
-    # Nova makes no expander bus, so every one is ours.
+    # Nova adds no expander bus, so each one was added by ghsched.
     devices = pci.devices_of(root)
-    topology = pci.read(devices)
+    topology = pci.read_topology(devices)
     for element in list(devices):
         if pci.guest_bus(element) in topology.behind:
             document.remove(element.find('address'))

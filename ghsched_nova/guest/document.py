@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""A libvirt document as a tree that keeps its looks.
+"""Edits of a libvirt XML document that preserve its formatting.
 
-What is put in is indented like its neighbours, and what is taken out leaves
-no trace, so that nothing changes but what a renderer means to change.
+New elements are indented like their neighbours, and removed ones leave no
+blank lines, so that a diff shows only the intended change.
 """
 
 from collections.abc import Sequence
@@ -26,15 +26,18 @@ _DECLARATION = re.compile(r'\s*<\?xml\s[^>]*\?>')
 
 
 class NotThisDocument(ValueError):  # noqa: N818
-    """The text is not the kind of document that was expected; says why."""
+    """The text is not a document of the expected kind, for the reason in the
+    message.
+    """
 
 
 def parse(xml: str, tag: str = 'domain') -> etree._Element:
-    """The root element of a libvirt document.
+    """Return the root element of a libvirt document.
 
-    :raises NotThisDocument: when it is none, or another one.
+    :raises NotThisDocument: if the text is not XML or has another root
+        element.
     """
-    # lxml takes no declaration in text that is decoded already.
+    # lxml refuses an encoding declaration in decoded text.
     declaration = _DECLARATION.match(xml)
     body = xml[declaration.end():] if declaration else xml
     try:
@@ -47,26 +50,28 @@ def parse(xml: str, tag: str = 'domain') -> etree._Element:
 
 
 def parse_element(xml: str | bytes) -> etree._Element:
-    """Return the root element of an XML text.
+    """Return the root element of an XML text, parsed with safe options.
 
-    It replaces no entity, reads no other file and takes no tree of more than
-    256 levels, whatever is the default of the release of lxml.
+    Entities are not replaced, no other file is read, and a tree of more than
+    256 levels is refused, whatever the defaults of the installed lxml are.
 
-    :raises etree.XMLSyntaxError: for any other text.
+    :raises etree.XMLSyntaxError: if the text is not well-formed.
     """
     return etree.fromstring(xml, etree.XMLParser(
         resolve_entities=False, load_dtd=False, no_network=True,
         strip_cdata=False, huge_tree=False))
 
 
-def text(root: etree._Element) -> str:
-    """The document of an element, as text."""
+def to_text(root: etree._Element) -> str:
+    """Return the XML text of the whole document of an element."""
     return etree.tostring(root.getroottree(), encoding='unicode')
 
 
 def insert(parent: etree._Element, children: Sequence[etree._Element],
            position: int) -> None:
-    """Insert some, indented like the neighbours if they are indented."""
+    """Insert child elements, indented like their neighbours if those are
+    indented.
+    """
     if not children:
         return
     depth = 1 + sum(1 for _ in parent.iterancestors())
@@ -86,7 +91,7 @@ def insert(parent: etree._Element, children: Sequence[etree._Element],
 
 
 def remove(element: etree._Element | None) -> None:
-    """Remove, and leave the blanks as if it had never been there."""
+    """Remove an element together with its indentation; do nothing for None."""
     parent = None if element is None else element.getparent()
     if element is None or parent is None:
         return

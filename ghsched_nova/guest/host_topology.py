@@ -11,17 +11,15 @@
 # under the License.
 
 
-"""A guest that sees the part of the host that backs it.
+"""Topology of a guest that mirrors the host resources behind it (pure).
 
-``ghsched:guest_topology=host`` puts into the domain XML what Nova leaves
-out: distances of the NUMA nodes (ACPI SLIT), latency and bandwidth of their
-memory (ACPI HMAT), sockets, dies, clusters, cores and threads as the vCPUs
-are pinned, CPU caches, and the guest's own policy as an OEM string of
-SMBIOS. Everything here is pure.
+``ghsched:guest_topology=host`` adds to the domain XML what Nova omits:
+distances of the NUMA nodes (ACPI SLIT), latency and bandwidth of their memory
+(ACPI HMAT), sockets, dies, clusters, cores and threads as the vCPUs are
+pinned, CPU caches, and the guest's own policy as an OEM string of SMBIOS.
 
-libvirt's rules are those of src/conf/numa_conf.c and
-src/qemu/qemu_validate.c, QEMU's those of hw/core/numa.c
-(``parse_numa_hmat_lb``), read in 9.0.0 and 7.2.
+libvirt's rules are those of src/conf/numa_conf.c and src/qemu/qemu_validate.c,
+QEMU's those of hw/core/numa.c (``parse_numa_hmat_lb``), read in 9.0.0 and 7.2.
 """
 
 from collections.abc import Mapping
@@ -36,24 +34,24 @@ from ghsched_nova.guest import document
 from ghsched_placement import cpulist
 from ghsched_placement.policy import GuestPolicy
 
-#: The first libvirt that keeps ``clusters`` in a ``<topology>``.
+#: First libvirt version that keeps ``clusters`` in a ``<topology>``.
 KEEPS_CLUSTERS = (10, 1, 0)
 
-#: SLIT has 10 for a node itself, and 255 for one that cannot be reached.
+#: SLIT distance of a node to itself, and the largest one of a reachable node.
 _LOCAL, _FARTHEST = 10, 254
 
-#: QEMU wants bandwidth in whole MiB/s and keeps multiples of a common power
-#: of two in 16 bits, where 0xffff is reserved.
+#: QEMU requires bandwidth in whole MiB/s and stores multiples of a common
+#: power of two in 16 bits, where 0xffff is reserved.
 _MIB = 2 ** 20
 _ENTRIES = 0xfffe
 
-#: What the OEM string of a guest begins with.
+#: Prefix of the OEM string of a guest.
 OEM_PREFIX = 'ghsched='
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a host CPU is; numbers are the kernel's (sysfs topology)."""
+    """Position of a host CPU in the kernel's numbers (sysfs topology)."""
 
     socket: int
     die: int
@@ -63,13 +61,14 @@ class Place:
 
 @dataclass(frozen=True)
 class HostTopology:
-    """What is known of a host; what is not known is left out.
+    """Known facts about the topology of a host; unknown ones are left out.
 
     :param distances: SLIT, by node and node.
-    :param latency: of a node's memory from its own CPUs, in nanoseconds.
-    :param bandwidth: likewise, in bytes per second.
-    :param cpus: by CPU.
-    :param clusters: whether libvirt keeps clusters of cores.
+    :param latency: latency in nanoseconds of a node's memory from its own
+        CPUs.
+    :param bandwidth: bandwidth in bytes per second of a node's memory.
+    :param cpus: position by CPU.
+    :param clusters: whether libvirt supports clusters of cores.
     """
 
     distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
@@ -81,7 +80,7 @@ class HostTopology:
 
 @dataclass(frozen=True)
 class Shape:
-    """A regular CPU topology, as libvirt's <topology> has it."""
+    """Regular CPU topology, as in libvirt's <topology>."""
 
     sockets: int
     dies: int
@@ -92,11 +91,11 @@ class Shape:
 
 def render(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
            host: HostTopology) -> str:
-    """The domain as its part of the host is.
+    """Return the domain XML with the topology of the host resources behind it.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :returns: the same text for a guest that does not ask for it.
-    :raises NotThisDocument: when the document is no domain.
+    :returns: the unchanged text if the policy does not request it.
+    :raises NotThisDocument: if the document is not a domain.
     """
     if not policy.guest_topology:
         return xml
@@ -107,12 +106,14 @@ def render(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
         _set_cache(root, cpu)
         _set_numa(cpu, policy, host_nodes, host)
     _set_oem_string(root, policy)
-    return document.text(root)
+    return document.to_text(root)
 
 
-def fragment(policy: GuestPolicy, host_nodes: Sequence[int],
-             host: HostTopology) -> tuple[str, ...]:
-    """What :func:`render` adds whatever the vCPUs are pinned to."""
+def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
+                    host: HostTopology) -> tuple[str, ...]:
+    """Return the elements that :func:`render` adds regardless of CPU pinning,
+    as text.
+    """
     if not policy.guest_topology:
         return ()
     found = [one for place in range(len(host_nodes))
@@ -144,10 +145,11 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
         document.insert(numa, [found], len(numa))
 
 
-def distance(host: HostTopology, one: int, other: int) -> int | None:
-    """From one host node to another as a guest may see it; None: unknown.
+def guest_distance(host: HostTopology, one: int, other: int) -> int | None:
+    """Return the SLIT distance of two host nodes in the guest; None if
+    unknown.
 
-    libvirt takes 10 for a node itself alone.
+    libvirt allows 10 only for the distance of a node to itself.
     """
     if one == other:
         return _LOCAL
@@ -157,8 +159,10 @@ def distance(host: HostTopology, one: int, other: int) -> int | None:
 
 def _distances(place: int, host_nodes: Sequence[int],
                host: HostTopology) -> etree._Element | None:
-    """Those of one guest node; None unless each of the guest is known."""
-    known = [[distance(host, one, other) for other in host_nodes]
+    """Return the distances of a guest node; None unless all of the guest are
+    known.
+    """
+    known = [[guest_distance(host, one, other) for other in host_nodes]
              for one in host_nodes]
     if len(known) < 2 or any(value is None for row in known for value in row):
         return None
@@ -170,10 +174,10 @@ def _distances(place: int, host_nodes: Sequence[int],
 
 def _interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
                    host: HostTopology) -> etree._Element | None:
-    """Of each node from its own CPUs, which is what Linux shows of it.
+    """Return latency and bandwidth of each node from its own CPUs.
 
-    libvirt 9.0 takes the way from one node to another and the way back for
-    the same link, and refuses the second. How far others are is in SLIT.
+    Linux shows no others. libvirt 9.0 takes the two directions between two
+    nodes for the same link and refuses the second one; SLIT has the distances.
     """
     found = etree.Element('interconnects')
     for place, node in enumerate(host_nodes):
@@ -181,19 +185,19 @@ def _interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
             etree.SubElement(
                 found, 'latency', initiator=str(place), target=str(place),
                 type='access', value=str(host.latency[node]))
-    for node, kib in bandwidths(policy, host_nodes, host).items():
+    for node, kib in guest_bandwidths(policy, host_nodes, host).items():
         etree.SubElement(
             found, 'bandwidth', initiator=str(node), target=str(node),
             type='access', value=str(kib), unit='KiB')
     return found if len(found) else None
 
 
-def bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
-               host: HostTopology) -> dict[int, int]:
-    """KiB/s that a guest may count on, by guest node.
+def guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
+                     host: HostTopology) -> dict[int, int]:
+    """Return the KiB/s that a guest can rely on, by guest NUMA node.
 
-    Its guarantee; where it has none, its cap, which is all of the node for a
-    guest without one. Always rounded down.
+    The value is the guarantee of the node, or its cap if it has no guarantee
+    (the whole host node without a cap), rounded down.
     """
     found = {}
     for place, node in enumerate(host_nodes):
@@ -213,13 +217,13 @@ def bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 # -- CPUs ---------------------------------------------------------------------
 
 
-def shape(places: Sequence[Place]) -> Shape:
-    """How CPUs look that are at some places, in the order of the vCPUs.
+def make_shape(places: Sequence[Place]) -> Shape:
+    """Return the regular CPU topology of host CPUs, in the order of the vCPUs.
 
-    A level whose parts are of different size, or lie apart, is left out: all
-    of what is above it then counts as one.
+    A level whose parts differ in size, or are not contiguous, is left out: the
+    level above it then counts as one part.
     """
-    wholes = [_even(places, level) for level in range(1, 5)]
+    wholes = [_part_size(places, level) for level in range(1, 5)]
     sizes, above = [], len(places)
     for size in wholes[:3]:
         above = size if size and above % size == 0 else above
@@ -230,8 +234,8 @@ def shape(places: Sequence[Place]) -> Shape:
                  cluster // threads, threads)
 
 
-def _even(places: Sequence[Place], level: int) -> int:
-    """How many CPUs each part of a level has; 0 when they differ."""
+def _part_size(places: Sequence[Place], level: int) -> int:
+    """Return the number of CPUs in each part of a level; 0 if parts differ."""
     keys = [(place.socket, place.die, place.cluster, place.core)[:level]
             for place in places]
     runs = [(key, len(list(run))) for key, run in itertools.groupby(keys)]
@@ -242,13 +246,13 @@ def _even(places: Sequence[Place], level: int) -> int:
 
 def _set_shape(root: etree._Element, cpu: etree._Element,
                host: HostTopology) -> None:
-    """As pinned; a guest whose vCPUs float keeps what Nova gave it."""
-    pinned = _pinned(root)
+    """Set <topology> as the vCPUs are pinned; unpinned guests keep Nova's."""
+    pinned = _pinned_cpus(root)
     count = (root.findtext('vcpu') or '').strip()
     if not pinned or count != str(len(pinned)) or any(
             one not in host.cpus for one in pinned):
         return
-    found = shape([host.cpus[one] for one in pinned])
+    found = make_shape([host.cpus[one] for one in pinned])
     element = cpu.find('topology')
     if element is None:
         element = etree.Element('topology')
@@ -256,7 +260,7 @@ def _set_shape(root: etree._Element, cpu: etree._Element,
         document.insert(cpu, [element], len(cpu) if numa is None
                         else cpu.index(numa))
     arm = _arch(root) == 'aarch64'
-    # QEMU has dies on x86 alone, and clusters on Arm.
+    # QEMU supports dies only on x86, and clusters only on Arm.
     dies = 1 if arm else found.dies
     clusters = found.clusters if arm and host.clusters else 1
     cores = len(pinned) // (found.sockets * dies * clusters * found.threads)
@@ -268,8 +272,9 @@ def _set_shape(root: etree._Element, cpu: etree._Element,
             element.set(name, str(value))
 
 
-def _pinned(root: etree._Element) -> list[int]:
-    """The host CPU of each vCPU; empty unless each has one of its own."""
+def _pinned_cpus(root: etree._Element) -> list[int]:
+    """Return the host CPU of each vCPU; empty unless each has one of its own.
+    """
     found = {}
     for pin in root.findall('cputune/vcpupin'):
         try:
@@ -286,7 +291,10 @@ def _pinned(root: etree._Element) -> list[int]:
 
 
 def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
-    """The host's caches, or an L3 cache at all; QEMU has it on x86 alone."""
+    """Set <cache> to the host's caches, or to an emulated L3 cache.
+
+    QEMU supports both only on x86.
+    """
     mode = cpu.get('mode')
     if (mode is None or _arch(root) not in ('x86_64', 'i686')
             or cpu.find('cache') is not None):
@@ -311,7 +319,8 @@ def _arch(root: etree._Element) -> str:
 
 
 def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
-    """Nova gives SMBIOS of its own to x86 guests alone."""
+    """Add the policy as an SMBIOS OEM string; Nova sets SMBIOS only for x86.
+    """
     os = root.find('os')
     if os is None or _arch(root) not in ('x86_64', 'i686', 'aarch64'):
         return

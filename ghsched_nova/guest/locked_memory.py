@@ -11,20 +11,21 @@
 # under the License.
 
 
-"""The limit on memory that a guest with VFIO devices may lock.
+"""Limit of the memory that a guest with VFIO devices may lock.
 
-VFIO pins all memory that a device may reach. Without a virtual IOMMU all
+VFIO pins all memory that a device can access. Without a virtual IOMMU all
 devices of a guest share one address space, which counts once. With one, each
-device has its own and all of the guest's memory counts for each device.
+device has its own address space, and all memory of the guest counts for each
+device.
 
 libvirt raises the limit by itself (qemuDomainGetMemLockLimitBytes in
-src/qemu/qemu_domain.c, read in 9.0.0 and in 11.3.0): a ``<hard_limit>`` if the
-domain has one, no limit at all with ``<memoryBacking><locked/>``, else memory
+src/qemu/qemu_domain.c, read in 9.0.0 and in 11.3.0): to the ``<hard_limit>``
+of the domain, to no limit with ``<memoryBacking><locked/>``, else to memory
 times devices (times one without IOMMU) plus 1 GiB. libvirt before 8.7.0 counts
-the memory once in every case (its NEWS for 8.7.0), so there a guest with a
-virtual IOMMU and several VFs does not start. Only for that case a
-``<hard_limit>`` is written: it is the guest's memory limit in its cgroup too,
-and better left alone.
+the memory once in every case (its NEWS for 8.7.0), so a guest with a virtual
+IOMMU and several VFs does not start. Only in that case ghsched adds a
+``<hard_limit>``, because it also limits the guest's memory in its control
+group.
 """
 
 from lxml import etree
@@ -33,10 +34,10 @@ from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_nova.guest.pci_topology import DeviceNumaError
 
-#: The first libvirt that counts the memory for each device.
+#: First libvirt version that counts the memory once per device.
 COUNTS_EACH_DEVICE = (8, 7, 0)
 
-#: What libvirt adds for the MMIO regions of emulated devices, in KiB.
+#: KiB that libvirt adds for the MMIO regions of emulated devices.
 EXTRA_KIB = 1024 * 1024
 
 _UNITS = {'b': 1, 'bytes': 1, 'KB': 10**3, 'MB': 10**6, 'GB': 10**9,
@@ -44,18 +45,18 @@ _UNITS = {'b': 1, 'bytes': 1, 'KB': 10**3, 'MB': 10**6, 'GB': 10**9,
 _UNITS |= {name: 1024**power for power, names in enumerate(
     (('k', 'KiB'), ('M', 'MiB'), ('G', 'GiB'), ('T', 'TiB')), start=1)
     for name in names}
-#: Elements that stand before memtune in the XML that libvirt writes.
+#: Elements that precede memtune in the XML that libvirt writes.
 _BEFORE = frozenset((
     'name', 'uuid', 'genid', 'title', 'description', 'metadata', 'maxMemory',
     'memory', 'currentMemory', 'blkiotune'))
 
 
 def locked_memory_kib(ram_kib: int, vfs: int, viommu: bool = False) -> int:
-    """How much a guest with VFs must be allowed to lock, in KiB.
+    """Return the KiB of memory that a guest with VFs must be allowed to lock.
 
-    :param ram_kib: all memory of the guest.
-    :param vfs: its VFIO devices; without any it is 0.
-    :param viommu: whether it has a virtual IOMMU.
+    :param ram_kib: total memory of the guest.
+    :param vfs: number of VFIO devices; 0 gives 0.
+    :param viommu: whether the guest has a virtual IOMMU.
     """
     if not vfs:
         return 0
@@ -64,15 +65,15 @@ def locked_memory_kib(ram_kib: int, vfs: int, viommu: bool = False) -> int:
 
 def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
                          ) -> str:
-    """The domain with the ``<hard_limit>`` that it needs to start.
+    """Return the domain XML with the ``<hard_limit>`` it needs to start.
 
-    Most domains come back as they were, see above.
+    Most domains need none and are returned unchanged.
 
-    :raises DeviceNumaError: when the domain has a hard limit of its own that
-        its devices exceed; libvirt would use it as it is.
+    :raises DeviceNumaError: if the domain has a hard limit that is too low for
+        its devices; libvirt would apply it as it is.
     """
     root = pci.parse(xml)
-    devices = _vfio_devices(root)
+    devices = _count_vfio_devices(root)
     viommu = root.find('devices/iommu') is not None
     needed = locked_memory_kib(_memory_kib(root), devices, viommu)
     limit = root.find('memtune/hard_limit')
@@ -83,7 +84,7 @@ def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
             or root.find('memoryBacking/locked') is not None):
         return xml
     _set_limit(root, needed)
-    return document.text(root)
+    return document.to_text(root)
 
 
 def _check(limit_kib: int, needed_kib: int, devices: int) -> None:
@@ -94,10 +95,10 @@ def _check(limit_kib: int, needed_kib: int, devices: int) -> None:
             'start')
 
 
-def _vfio_devices(root: etree._Element) -> int:
-    """Devices that libvirt counts as VFIO devices."""
+def _count_vfio_devices(root: etree._Element) -> int:
+    """Return the number of devices that libvirt counts as VFIO devices."""
     devices = pci.devices_of(root)
-    return (len(pci.passthrough(root))
+    return (len(pci.passthrough_devices(root))
             + len(devices.findall("hostdev[@type='mdev']"))
             + len(devices.findall("disk[@type='nvme']")))
 
@@ -111,7 +112,7 @@ def _memory_kib(root: etree._Element) -> int:
 
 
 def _kib(element: etree._Element) -> int:
-    """A memory size; libvirt's default unit is KiB."""
+    """Return a memory size in KiB, which is also libvirt's default unit."""
     unit = _UNITS.get(element.get('unit', 'KiB'))
     try:
         size = int(element.text or '')
@@ -119,7 +120,7 @@ def _kib(element: etree._Element) -> int:
         size = -1
     if unit is None or size < 0:
         raise DeviceNumaError(
-            f'<{element.tag}> is not a size: {element.text!r} '
+            f'<{element.tag}> is not a memory size: {element.text!r} '
             f'{element.get("unit", "")}')
     return size * unit // 1024
 

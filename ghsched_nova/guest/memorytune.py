@@ -11,17 +11,17 @@
 # under the License.
 
 
-"""``<memorytune>`` in a libvirt domain: text in, text out.
+"""``<memorytune>`` element of a libvirt domain (pure; XML text in, text out).
 
 Upstream libvirt knows ``<node id= bandwidth=/>`` and ``<monitor/>``
-(docs/formatdomain, "CPU Tuning"). openEuler's libvirt knows three more
-attributes of a node: ``hardlimit``, ``priority`` and ``min_bandwidth``; the
-XML that has them is called *extended* here. Upstream libvirt drops attributes
-it does not know without a word when it defines a domain, which is why
-:func:`probe_xml` and :func:`keeps_extended` exist.
+(docs/formatdomain, "CPU Tuning"). openEuler's libvirt has three more
+attributes of a node: ``hardlimit``, ``priority`` and ``min_bandwidth``; XML
+with them is called *extended* here. Upstream libvirt silently drops unknown
+attributes when it defines a domain; :func:`probe_xml` and
+:func:`keeps_extended` find out which libvirt this is.
 
-Nothing but the element in question changes: all other elements, comments and
-blanks of a document stay as they were.
+Functions that change a document leave all other elements, comments and
+whitespace as they are.
 """
 
 from collections.abc import Iterable
@@ -38,14 +38,14 @@ from ghsched_placement import cpulist
 _TAG = 'memorytune'
 _COUNT = re.compile(r'[0-9]{1,9}')
 
-#: cputune stands after all of these in the XML that libvirt itself writes.
+#: Elements that precede cputune in the XML that libvirt writes.
 _BEFORE_CPUTUNE = frozenset((
     'name', 'uuid', 'genid', 'title', 'description', 'metadata', 'maxMemory',
     'memory', 'currentMemory', 'blkiotune', 'memtune', 'memoryBacking',
     'vcpu', 'vcpus', 'iothreads', 'iothreadids', 'defaultiothread'))
 
-#: Differs from every default, so that a libvirt that made values up would
-#: not pass for one that kept ours.
+#: All values differ from the defaults, so that a libvirt that fills in
+#: defaults is not taken for one that keeps the attributes.
 _PROBE_NODE = {'id': '0', 'bandwidth': '90', 'hardlimit': '0',
                'priority': '5', 'min_bandwidth': '10'}
 
@@ -54,22 +54,23 @@ PROBE_UUID = '3d0f3c52-6d0e-5d55-8a3c-3f6f0b8f6c11'
 
 
 class MemoryTuneError(ValueError):
-    """A domain XML or a tune that cannot be worked with; says why."""
+    """A domain XML or a MemoryTune is invalid, for the reason in the message.
+    """
 
 
 @dataclass(frozen=True)
 class NodeTune:
-    """Memory bandwidth on one resctrl domain of the host.
+    """Memory bandwidth limits on one resctrl domain of the host.
 
     :param id: number of the resctrl domain, as in the ``MB:`` line.
-    :param bandwidth: cap in percent. libvirt has no node without it.
-    :param hardlimit: whether the cap holds while bandwidth is idle. Hosts
-        differ in their default, so it is given wherever the host can choose.
+    :param bandwidth: cap in percent; libvirt requires it.
+    :param hardlimit: whether the cap also holds while bandwidth is idle. Hosts
+        differ in their default, so it is set on every host with a choice.
     :param priority: 0..7.
     :param min_bandwidth: guarantee in percent.
 
-    None stands for a knob that the host has not: openEuler's libvirt does not
-    start a guest that names one.
+    None means that the host lacks the control: openEuler's libvirt does not
+    start a guest whose XML sets a missing one.
     """
 
     id: int
@@ -81,13 +82,13 @@ class NodeTune:
 
 @dataclass(frozen=True)
 class MemoryTune:
-    """One ``<memorytune>``: some vCPUs, and what holds for them.
+    """One ``<memorytune>`` element: vCPUs of a guest and their limits.
 
-    :param vcpus: guest CPUs of the control group; must not be empty. None is
-        the whole process of the guest, which libvirt knows from 12.8 on
+    :param vcpus: guest CPUs of the control group; must not be empty. None
+        means the whole process of the guest, which libvirt supports since 12.8
         (docs/formatdomain, "CPU Tuning").
-    :param nodes: one entry per resctrl domain; empty makes no control group.
-    :param monitor: whether a monitor for the same vCPUs is wanted.
+    :param nodes: one entry per resctrl domain; without any, no control group.
+    :param monitor: whether a monitor for the same vCPUs is requested.
     """
 
     vcpus: frozenset[int] | None
@@ -95,8 +96,10 @@ class MemoryTune:
     monitor: bool = False
 
 
-def tunes(settings: Iterable[Mapping[str, Any]]) -> tuple[NodeTune, ...]:
-    """What resctrl domains are to hold, in the words of libvirt."""
+def make_node_tunes(settings: Iterable[Mapping[str, Any]]
+                    ) -> tuple[NodeTune, ...]:
+    """Return the limits of resctrl domains from settings in libvirt's terms.
+    """
     return tuple(NodeTune(**setting) for setting in settings)
 
 
@@ -104,13 +107,13 @@ def tunes(settings: Iterable[Mapping[str, Any]]) -> tuple[NodeTune, ...]:
 
 
 def render(xml: str, tune: MemoryTune, extended: bool) -> str:
-    """Put a ``<memorytune>`` into a domain, in place of any that is there.
+    """Return the domain XML with this ``<memorytune>`` in place of any other.
 
     :param xml: a ``<domain>`` document.
-    :param extended: whether this libvirt keeps hardlimit, priority and
-        min_bandwidth; without, only the bandwidth is written.
-    :raises MemoryTuneError: when the document is no domain, or when the tune
-        is one that libvirt would drop or refuse.
+    :param extended: whether libvirt keeps hardlimit, priority and
+        min_bandwidth; if not, only the bandwidth is written.
+    :raises MemoryTuneError: if the document is not a domain, or if libvirt
+        would drop or refuse the element.
     """
     element = _element(tune, extended)
     root = _parse(xml)
@@ -120,11 +123,11 @@ def render(xml: str, tune: MemoryTune, extended: bool) -> str:
         cputune = etree.Element('cputune')
         document.insert(root, [cputune], _cputune_position(root))
     document.insert(cputune, [element], len(cputune))
-    return document.text(root)
+    return document.to_text(root)
 
 
-def fragment(tune: MemoryTune, extended: bool) -> str:
-    """The ``<memorytune>`` alone, indented, without a newline at its end.
+def render_element(tune: MemoryTune, extended: bool) -> str:
+    """Return the ``<memorytune>`` element as indented text.
 
     :raises MemoryTuneError: as for :func:`render`.
     """
@@ -133,12 +136,13 @@ def fragment(tune: MemoryTune, extended: bool) -> str:
     return etree.tostring(element, encoding='unicode')
 
 
-def remap(xml: str, nodes: Mapping[int, int]) -> str:
-    """Renumber the resctrl domains, as a live migration needs.
+def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
+    """Return the domain XML with new resctrl domain numbers, for a live
+    migration.
 
-    :param nodes: new number by old number; must name every node of the XML.
-    :raises MemoryTuneError: when a node has no new number, or when two would
-        get the same one: libvirt refuses that.
+    :param nodes: new number by old number; must contain every node of the XML.
+    :raises MemoryTuneError: if a node has no new number, or if two would get
+        the same one, which libvirt refuses.
     """
     root = _parse(xml)
     for element in root.findall(f'cputune/{_TAG}'):
@@ -155,28 +159,29 @@ def remap(xml: str, nodes: Mapping[int, int]) -> str:
                     f'two memorytune nodes would become node {new}')
             seen.add(new)
             node.set('id', str(new))
-    return document.text(root)
+    return document.to_text(root)
 
 
-def retune(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
-    """Other values for the nodes that a domain has in its ``<memorytune>``.
+def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
+    """Return the domain XML with new limits for the nodes of its
+    ``<memorytune>``.
 
-    :param nodes: their new values; of one that the domain has not nothing is
-        written.
-    :returns: the same text when nothing changes.
-    :raises MemoryTuneError: when the document is no domain.
+    :param nodes: new limits; those of nodes that the domain does not have are
+        ignored.
+    :returns: the unchanged text if no limit differs.
+    :raises MemoryTuneError: if the document is not a domain.
     """
     root = _parse(xml)
     values = {str(node.id): _attributes(node, extended) for node in nodes}
     changed = False
     for element in root.findall(f'cputune/{_TAG}/node'):
         wanted = values.get(element.get('id', ''), {})
-        # libvirt may show more attributes than it was given.
+        # libvirt may return more attributes than were defined.
         if any(element.get(name) != text for name, text in wanted.items()):
             for name, text in wanted.items():
                 element.set(name, text)
             changed = True
-    return document.text(root) if changed else xml
+    return document.to_text(root) if changed else xml
 
 
 def _element(tune: MemoryTune, extended: bool) -> etree._Element:
@@ -217,11 +222,11 @@ def _attributes(node: NodeTune, extended: bool) -> dict[str, str]:
 # -- reading ------------------------------------------------------------------
 
 
-def read(xml: str) -> MemoryTune | None:
-    """The tune in a domain; None when it has none.
+def read_tune(xml: str) -> MemoryTune | None:
+    """Return the ``<memorytune>`` of a domain; None if it has none.
 
-    :raises MemoryTuneError: when the document is no domain, has a second
-        ``<memorytune>`` (we never write one) or a value that is not a number.
+    :raises MemoryTuneError: if the document is not a domain, has a second
+        ``<memorytune>`` (ghsched writes one only) or an invalid number.
     """
     elements = _parse(xml).findall(f'cputune/{_TAG}')
     if not elements:
@@ -265,29 +270,30 @@ def _optional_count(element: etree._Element, name: str) -> int | None:
 
 
 def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
-    """A throw-away domain with every extended attribute.
+    """Return the XML of a temporary domain with every extended attribute.
 
-    Define it, read it back, undefine it, and give what came back to
-    :func:`keeps_extended`. It is never started. It must be of type kvm,
-    because libvirt refuses a memorytune for any other. Name and UUID are
-    fixed, so that one left behind by a crash is defined again and not in the
-    way.
+    The caller defines the domain, reads its XML, undefines it and passes the
+    XML to :func:`keeps_extended`. The domain is never started. Its type is
+    kvm, because libvirt refuses a memorytune for other types. Name and UUID
+    are fixed, so that a domain left behind by a crash is simply defined again.
     """
     return _probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
 
 
 def process_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
-    """As :func:`probe_xml`, with a group for the whole process.
+    """Return the XML of a temporary domain with a group for the whole process.
 
-    libvirt up to 12.7 does not take it: it wants ``vcpus``.
+    libvirt before 12.8 refuses it, since it requires ``vcpus``.
     """
     return _probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 
 
 def keeps_process(returned_xml: str) -> bool:
-    """Whether the libvirt that returned it knows groups of processes.
+    """Return True if libvirt supports control groups for a whole process.
 
-    :raises MemoryTuneError: when it returned no domain.
+    :param returned_xml: XML that libvirt returned for
+        :func:`process_probe_xml`.
+    :raises MemoryTuneError: if the XML is not a domain.
     """
     tune = _parse(returned_xml).find(f'cputune/{_TAG}')
     return tune is not None and tune.get('vcpus') is None
@@ -304,13 +310,14 @@ def _probe(name: str, uuid: str, whose: dict[str, str],
     tune = etree.SubElement(cputune, _TAG, whose)
     etree.SubElement(tune, 'node', node)
     etree.SubElement(etree.SubElement(root, 'os'), 'type').text = 'hvm'
-    return document.text(root)
+    return document.to_text(root)
 
 
 def keeps_extended(returned_xml: str) -> bool:
-    """Whether the libvirt that returned the probe kept all attributes.
+    """Return True if libvirt kept all extended attributes of the probe domain.
 
-    :raises MemoryTuneError: when it returned no domain.
+    :param returned_xml: XML that libvirt returned for :func:`probe_xml`.
+    :raises MemoryTuneError: if the XML is not a domain.
     """
     node = _parse(returned_xml).find(f'cputune/{_TAG}/node')
     return node is not None and all(
@@ -328,7 +335,7 @@ def _parse(xml: str) -> etree._Element:
 
 
 def _cputune_position(root: etree._Element) -> int:
-    """Where libvirt itself has it; libvirt reads any order."""
+    """Return the index at which libvirt itself places ``<cputune>``."""
     return max((place for place, child in enumerate(root, start=1)
                 if child.tag in _BEFORE_CPUTUNE), default=0)
 

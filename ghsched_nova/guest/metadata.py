@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A guest's policy inside its libvirt domain (pure).
+"""Bandwidth policy of a guest in the metadata of its libvirt domain (pure).
 
-libvirt keeps the children of ``<metadata>`` untouched as long as each has a
+libvirt preserves the children of ``<metadata>`` as long as each has a
 namespace of its own (libvirt, "Domain XML format", general metadata), over
-restarts of libvirtd and over migration. With the policy there, the host
-engine can tell from the running domains alone what resctrl should hold,
+restarts of libvirtd and over migration. With the policy in the domain, the
+host engine knows from the running domains alone what resctrl should hold,
 without Nova's database.
 """
 
@@ -36,13 +36,13 @@ _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _REALTIME = f'{{{NAMESPACE}}}realtime'
 _BOOLEAN = {'true': True, 'false': False}
-#: Owner in the metadata that Nova writes (nova/virt/libvirt/config.py,
-#: LibvirtConfigGuestMetaNovaOwner): the project of the instance.
+#: Element of the instance's project in the metadata that Nova writes
+#: (nova/virt/libvirt/config.py, LibvirtConfigGuestMetaNovaOwner).
 _PROJECT = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
             '{*}owner/{*}project')
-#: Attributes of a node that are its policy.
+#: Attributes of a node element that belong to its policy.
 _VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).packed())
-#: Says that a domain shares its control group.
+#: Value of the group attribute if a domain shares its control group.
 SHARED = 'shared'
 
 
@@ -52,16 +52,16 @@ class MetadataError(ValueError):
 
 @dataclass(frozen=True)
 class DomainPolicy:
-    """What a domain was started with.
+    """Policy of a running domain and the host NUMA nodes it applies to.
 
-    :param policy: as the flavor asked for it.
-    :param host_nodes: host NUMA node of each guest NUMA node that has
-        bandwidth or ways of the L3; empty for a policy without ``nodes``.
-    :param shared: whether it has its control group together with the guests
-        of the same policy on the same host nodes.
+    :param policy: policy as requested by the flavor.
+    :param host_nodes: host NUMA node of each guest NUMA node with bandwidth or
+        L3 ways; empty for a policy without ``nodes``.
+    :param shared: whether the guest shares its control group with guests of
+        the same policy on the same host nodes.
     :param realtime_nodes: host NUMA node of each guest NUMA node; empty for a
         policy without ``rt_permille``.
-    :raises ValueError: for other numbers of nodes than the policy has.
+    :raises ValueError: if the numbers of host and policy nodes differ.
     """
 
     policy: GuestPolicy
@@ -85,21 +85,23 @@ class DomainPolicy:
 
     @property
     def counted_nodes(self) -> tuple[int, ...]:
-        """Host NUMA node of each guest node that anything is counted of."""
+        """Host NUMA node of each guest NUMA node whose resources are
+        accounted.
+        """
         return self.host_nodes or self.realtime_nodes
 
-    def on(self, host_nodes: tuple[int, ...]) -> Self:
+    def with_host_nodes(self, host_nodes: tuple[int, ...]) -> Self:
         """Return the same policy on other host NUMA nodes.
 
-        :raises ValueError: for another number of nodes than it has.
+        :raises ValueError: if the number of nodes differs from the policy's.
         """
         return replace(
             self, host_nodes=host_nodes if self.host_nodes else (),
             realtime_nodes=host_nodes if self.realtime_nodes else ())
 
 
-def write(xml: str, domain: DomainPolicy) -> str:
-    """The domain XML with the policy in its metadata, replacing any."""
+def write_policy(xml: str, domain: DomainPolicy) -> str:
+    """Return the domain XML with the policy in its metadata, replacing any."""
     root = document.parse_element(xml)
     metadata = root.find('metadata')
     if metadata is None:
@@ -112,11 +114,11 @@ def write(xml: str, domain: DomainPolicy) -> str:
     return etree.tostring(root, encoding='unicode')
 
 
-def fragment(domain: DomainPolicy) -> str:
-    """The policy alone, as virDomainSetMetadata wants it.
+def render_policy(domain: DomainPolicy) -> str:
+    """Return the policy element as text for virDomainSetMetadata.
 
-    libvirt puts :data:`NAMESPACE` and :data:`PREFIX` in, and refuses an
-    element that has the prefix already (``virXMLInjectNamespace`` of
+    libvirt adds :data:`NAMESPACE` and :data:`PREFIX`, and refuses an element
+    that already has the prefix (``virXMLInjectNamespace`` of
     src/util/virxml.c).
     """
     element = etree.Element('policy')
@@ -137,24 +139,29 @@ def _fill(policy: etree._Element, domain: DomainPolicy, tag: str,
         for name, value in node.packed().items():
             if value is not None:
                 element.set(name, _text(value))
-    # Of elements of its own: earlier releases read a node of bandwidth in
-    # each of the others.
+    # Real time has elements of its own, because earlier releases read each
+    # node element as one of bandwidth.
     for permille, host_node in zip(domain.policy.rt_permille,
                                    domain.realtime_nodes, strict=True):
         etree.SubElement(policy, realtime_tag, host=str(host_node),
                          permille=str(permille))
 
 
-def read(xml: str) -> DomainPolicy | None:
-    """The policy in a domain's metadata; None for a guest without one.
+def read_policy(xml: str) -> DomainPolicy | None:
+    """Return the policy in the metadata of a domain XML; None if it has none.
 
-    :raises MetadataError: when it is there but makes no sense.
+    :raises MetadataError: if the policy is malformed.
     """
-    return of(document.parse_element(xml))
+    return parse_policy(document.parse_element(xml))
 
 
-def of(domain: etree._Element) -> DomainPolicy | None:
-    """As :func:`read`, of the root element of the XML."""
+def parse_policy(domain: etree._Element) -> DomainPolicy | None:
+    """Return the policy in the metadata of a parsed domain; None if it has
+    none.
+
+    :param domain: root element of the domain XML.
+    :raises MetadataError: if the policy is malformed.
+    """
     element = domain.find(f'metadata/{_POLICY}')
     if element is None:
         return None
@@ -179,26 +186,26 @@ def of(domain: etree._Element) -> DomainPolicy | None:
             f'read: {error!r}') from error
 
 
-def project(domain: etree._Element) -> str:
-    """Return the UUID of the project that has a server in Nova.
+def read_project_id(domain: etree._Element) -> str:
+    """Return the UUID of the Nova project that owns a domain.
 
-    Empty where the domain is not of Nova.
+    Empty if the domain was not created by Nova.
 
-    :param domain: root element of the XML.
+    :param domain: root element of the domain XML.
     """
     element = domain.find(_PROJECT)
     return '' if element is None else str(element.get('uuid', ''))
 
 
-def move(xml: str, new_node: Mapping[int, int]) -> str:
-    """The domain XML for a host where other NUMA nodes back the guest.
+def remap_host_nodes(xml: str, new_node: Mapping[int, int]) -> str:
+    """Return the domain XML with the host NUMA nodes of the destination host.
 
-    :param new_node: host NUMA node there by host NUMA node here.
+    :param new_node: host NUMA node at the destination by node at the source.
     """
-    domain = read(xml)
+    domain = read_policy(xml)
     if domain is None:
         return xml
-    return write(xml, domain.on(tuple(
+    return write_policy(xml, domain.with_host_nodes(tuple(
         new_node.get(node, node) for node in domain.counted_nodes)))
 
 

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The move of a running guest that is under way, kept in its domain (pure).
+"""Record of a running guest's node move, in the metadata of its domain (pure).
 
-In an element of its own in ``<metadata>``, which stays whatever happens to
-nova-compute: who comes after it finds what was begun.
+The element is independent of nova-compute, so that a restarted nova-compute
+finds a move that was in progress.
 """
 
 import json
@@ -28,8 +28,8 @@ PREFIX = 'ghsched_move'
 _MOVE = f'{{{NAMESPACE}}}move'
 
 
-def fragment(packed: Any) -> str:
-    """The element, as virDomainSetMetadata wants it.
+def render_record(packed: Any) -> str:
+    """Return the record element as text for virDomainSetMetadata.
 
     :param packed: plain data, see :mod:`ghsched_nova.live.move_messages`.
     """
@@ -38,10 +38,10 @@ def fragment(packed: Any) -> str:
     return etree.tostring(element, encoding='unicode')
 
 
-def read(xml: str) -> Any:
-    """What :func:`fragment` was given; None when no move is under way.
+def read_record(xml: str) -> Any:
+    """Return the data of the record; None if no move is in progress.
 
-    One that cannot be read is an empty list.
+    A malformed record gives an empty list.
     """
     if NAMESPACE not in xml:
         return None

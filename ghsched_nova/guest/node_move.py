@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""The XML of a domain on other NUMA nodes of its host (pure).
+"""Domain XML of a guest after a move to other NUMA nodes of its host (pure).
 
-Only values of elements that are there are changed: what Nova has not pinned
-stays unpinned. Device NUMA nodes need no change, because a guest with
-passthrough devices does not move.
+Only values of existing elements change: what Nova did not pin stays unpinned.
+Device NUMA nodes need no change, because a guest with passthrough devices
+cannot be moved.
 """
 
 from collections.abc import Iterable
@@ -33,9 +33,10 @@ from ghsched_placement.node_move import Move
 def vcpu_cpus(cells: Iterable[GuestCell],
               shared: Mapping[int, frozenset[int]]
               ) -> dict[int, frozenset[int]]:
-    """CPUs of each vCPU.
+    """Return the host CPUs of each vCPU.
 
-    :param shared: CPUs for vCPUs without a dedicated one, by host NUMA node.
+    :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
+        node.
     """
     found: dict[int, frozenset[int]] = {}
     for cell in cells:
@@ -47,27 +48,30 @@ def vcpu_cpus(cells: Iterable[GuestCell],
 
 def helper_cpus(cells: Iterable[GuestCell],
                 shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
-    """CPUs of emulator and I/O threads.
+    """Return the host CPUs of the emulator and I/O threads.
 
-    As Nova has it: those reserved for them, else those of all vCPUs.
+    As in Nova: the CPUs reserved for these threads, or those of all vCPUs if
+    none are reserved.
     """
     cells = tuple(cells)
     reserved = frozenset().union(*(cell.reserved for cell in cells))
     return reserved or frozenset().union(*vcpu_cpus(cells, shared).values())
 
 
-def policy_after(xml: str, move: Move) -> metadata.DomainPolicy | None:
-    """Return the policy of a domain after a move; None when it has none.
+def policy_after_move(xml: str, move: Move) -> metadata.DomainPolicy | None:
+    """Return the policy of a domain after a move; None if it has none.
 
-    :raises ValueError: when it cannot be read, or is of another number of
-        NUMA nodes.
+    :raises ValueError: if the policy cannot be read, or has another number of
+        NUMA nodes than the move.
     """
-    policy = metadata.read(xml)
-    return policy and policy.on(tuple(cell.host_node for cell in move.after))
+    policy = metadata.read_policy(xml)
+    return policy and policy.with_host_nodes(tuple(cell.host_node
+                                                   for cell in move.after))
 
 
-def pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
-    """CPUs by kind (the element's name) and number of what is pinned.
+def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
+    """Return the host CPUs of pinned threads by kind (element name) and
+    number.
 
     The emulator has the number 0.
     """
@@ -82,15 +86,15 @@ def pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
 
 def render(xml: str, move: Move,
            shared: Mapping[int, frozenset[int]]) -> str:
-    """The XML of the domain after a move; the same text when nothing moves.
+    """Return the domain XML after a move; the unchanged text if no cell moves.
 
-    :param shared: as of :func:`vcpu_cpus`.
+    :param shared: as for :func:`vcpu_cpus`.
     """
     if not move.needed:
         return xml
-    policy = policy_after(xml, move)
+    policy = policy_after_move(xml, move)
     root = document.parse_element(
-        metadata.write(xml, policy) if policy else xml)
+        metadata.write_policy(xml, policy) if policy else xml)
     cpus = vcpu_cpus(move.after, shared)
     for pin in root.findall('cputune/vcpupin'):
         vcpu = int(pin.get('vcpu', '-1'))
@@ -103,7 +107,11 @@ def render(xml: str, move: Move,
 
 def _move_helpers(root: etree._Element, move: Move,
                   shared: Mapping[int, frozenset[int]]) -> None:
-    """Those with other CPUs stay: hw:emulator_threads_policy=share."""
+    """Pin emulator and I/O threads to their CPUs after the move.
+
+    Threads pinned to CPUs of their own (``hw:emulator_threads_policy=share``)
+    stay where they are.
+    """
     before = helper_cpus(move.before, shared)
     after = helper_cpus(move.after, shared)
     for name in ('emulatorpin', 'iothreadpin') if after else ():

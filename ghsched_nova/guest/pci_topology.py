@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""The PCI Express side of a libvirt domain XML.
+"""PCI Express topology of a libvirt domain XML.
 
-What is there already (controllers, root ports, who sits on which), and where
-new expander buses can go. Facts are from libvirt's source, read in 9.0.0 and
-11.3.0: src/conf/domain_postparse.c (indexes), src/conf/domain_addr.c (which
-bus takes what, automatic placement) and src/qemu/qemu_domain_address.c (which
-device needs a PCI address).
+The module finds the existing controllers, root ports and devices, and computes
+where new expander buses can be added. Facts are from libvirt's source, read in
+9.0.0 and 11.3.0: src/conf/domain_postparse.c (indexes), src/conf/domain_addr.c
+(devices of each bus, automatic placement) and src/qemu/qemu_domain_address.c
+(devices that need a PCI address).
 """
 
 from collections.abc import Callable
@@ -41,24 +41,27 @@ _ADDRESS = re.compile(
 PORT = 'pcie-root-port'
 EXPANDER = 'pcie-expander-bus'
 
-#: PCI bus numbers of a segment; libvirt takes 1..254 for a busNr.
+#: PCI bus numbers of a segment; libvirt accepts 1..254 as busNr.
 BUS_NUMBERS = 256
-#: An expander bus has 32 slots; libvirt leaves them without hot-plug.
+#: Slots of an expander bus; libvirt allows no hot-plug into them.
 SLOTS = 32
 FUNCTIONS = 8
 
 
 class DeviceNumaError(ValueError):
-    """A guest cannot see the NUMA nodes of its devices; says why."""
+    """The guest cannot see the NUMA nodes of its devices, for the reason in
+    the message.
+    """
 
 
 # -- the document -------------------------------------------------------------
 
 
 def parse(xml: str, tag: str = 'domain') -> etree._Element:
-    """The root element of a libvirt document.
+    """Return the root element of a libvirt document.
 
-    :raises DeviceNumaError: when it is none, or another one.
+    :raises DeviceNumaError: if the text is not XML or has another root
+        element.
     """
     try:
         return document.parse(xml, tag)
@@ -67,9 +70,9 @@ def parse(xml: str, tag: str = 'domain') -> etree._Element:
 
 
 def devices_of(root: etree._Element) -> etree._Element:
-    """The ``<devices>`` of a domain.
+    """Return the ``<devices>`` element of a domain.
 
-    :raises DeviceNumaError: when it has none.
+    :raises DeviceNumaError: if the domain has none.
     """
     devices = root.find('devices')
     if devices is None:
@@ -77,10 +80,11 @@ def devices_of(root: etree._Element) -> etree._Element:
     return devices
 
 
-def number(element: etree._Element, name: str) -> int:
-    """A number as libvirt reads it: with 0x hexadecimal, else decimal.
+def parse_number(element: etree._Element, name: str) -> int:
+    """Return an attribute as a number, parsed as libvirt does: 0x is
+    hexadecimal.
 
-    :raises DeviceNumaError: when it is not one.
+    :raises DeviceNumaError: if the attribute is not a number.
     """
     value = element.get(name, '0').strip()
     try:
@@ -93,10 +97,11 @@ def number(element: etree._Element, name: str) -> int:
 # -- machines and NUMA cells --------------------------------------------------
 
 
-def machine(root: etree._Element) -> str:
-    """``q35``, ``virt`` (of Arm), ``i440fx``, or what else the domain names.
+def machine_type(root: etree._Element) -> str:
+    """Return the machine type of a domain: ``q35``, ``virt`` (Arm), ``i440fx``
+    ...
 
-    An x86 domain without a machine gets i440fx from libvirt.
+    libvirt uses i440fx for an x86 domain without a machine type.
     """
     kind = root.find('os/type')
     arch = '' if kind is None else kind.get('arch', '')
@@ -112,26 +117,28 @@ def machine(root: etree._Element) -> str:
     return name
 
 
-def cells(root: etree._Element) -> frozenset[int]:
-    """Numbers of the guest's NUMA cells."""
+def cell_numbers(root: etree._Element) -> frozenset[int]:
+    """Return the numbers of the guest's NUMA cells."""
     found = root.findall('cpu/numa/cell')
     return frozenset(
-        number(cell, 'id') if cell.get('id') else place
+        parse_number(cell, 'id') if cell.get('id') else place
         for place, cell in enumerate(found))
 
 
 def has_acpi(root: etree._Element) -> bool:
-    """Whether the guest gets ACPI tables; they tell it NUMA nodes."""
+    """Return True if the guest has ACPI tables, which describe NUMA nodes to
+    it.
+    """
     return root.find('features/acpi') is not None
 
 
 # -- passthrough devices ------------------------------------------------------
 
 
-def host_address(value: str) -> str:
-    """A PCI address in the one form that is used here: ``DDDD:BB:SS.F``.
+def normalize_address(value: str) -> str:
+    """Return a PCI address in the canonical form ``DDDD:BB:SS.F``.
 
-    :raises DeviceNumaError: when it is not one.
+    :raises DeviceNumaError: if the text is not a PCI address.
     """
     match = _ADDRESS.fullmatch(value.strip())
     if match is None:
@@ -141,25 +148,25 @@ def host_address(value: str) -> str:
 
 
 def is_passthrough(element: etree._Element) -> bool:
-    """Whether it is a PCI device of the host: hostdev or SR-IOV interface."""
+    """Return True for a PCI device of the host: hostdev or SR-IOV interface.
+    """
     if element.tag == 'hostdev':
         return (element.get('type') == 'pci'
                 and element.get('mode') == 'subsystem')
     return element.tag == 'interface' and element.get('type') == 'hostdev'
 
 
-def passthrough(root: etree._Element) -> dict[str, etree._Element]:
-    """Passthrough devices by host address, in the order of the document.
+def passthrough_devices(root: etree._Element) -> dict[str, etree._Element]:
+    """Return the passthrough devices by host address, in the order of the XML.
 
-    :raises DeviceNumaError: on an address that makes no sense or is there
-        twice.
+    :raises DeviceNumaError: if an address is malformed or occurs twice.
     """
     found: dict[str, etree._Element] = {}
     for element in devices_of(root):
         source = element.find('source/address')
         if not is_passthrough(element) or source is None:
             continue
-        parts = [number(source, name)
+        parts = [parse_number(source, name)
                  for name in ('domain', 'bus', 'slot', 'function')]
         address = '{:04x}:{:02x}:{:02x}.{:x}'.format(*parts)
         if address in found:
@@ -174,11 +181,11 @@ def passthrough(root: etree._Element) -> dict[str, etree._Element]:
 
 @dataclass(frozen=True)
 class Topology:
-    """PCI controllers of a domain, by the index they have or will have.
+    """PCI controllers of a domain, by their present or future index.
 
     :param controllers: element by index.
-    :param expanders: guest NUMA node by index of an expander bus; None for
-        one that names no node.
+    :param expanders: guest NUMA node by index of the expander bus; None for a
+        bus without a node.
     :param behind: index of the expander bus by index of a root port on it.
     :param used: indexes of buses on which a device has an address.
     """
@@ -190,27 +197,30 @@ class Topology:
 
     @property
     def normal_ports(self) -> list[int]:
-        """Root ports that are not behind an expander bus, ascending."""
+        """Indexes of root ports that are not behind an expander bus,
+        ascending.
+        """
         return sorted(
             index for index, element in self.controllers.items()
             if element.get('model') == PORT and index not in self.behind)
 
     @property
     def free_normal_ports(self) -> list[int]:
-        """Those of them without a device."""
+        """Indexes of root ports outside expander buses that have no device."""
         return [index for index in self.normal_ports
                 if index not in self.used]
 
     @property
     def taken(self) -> set[int]:
-        """Indexes that are not free; 0 is always the root's."""
+        """Indexes in use; 0 is always the root bus."""
         return {0, *self.controllers}
 
 
-def read(devices: etree._Element) -> Topology:
-    """What a domain has of PCI controllers.
+def read_topology(devices: etree._Element) -> Topology:
+    """Return the PCI controllers of a domain.
 
-    :raises DeviceNumaError: when two have one index.
+    :param devices: ``<devices>`` element.
+    :raises DeviceNumaError: if two controllers have the same index.
     """
     controllers = _by_index(devices)
     expanders: dict[int, int | None] = {}
@@ -229,18 +239,20 @@ def read(devices: etree._Element) -> Topology:
 
 
 def guest_bus(element: etree._Element) -> int | None:
-    """Index of the controller that a device sits on; None: not said."""
+    """Return the index of the controller a device is on; None without an
+    address.
+    """
     address = element.find('address')
     if address is None or address.get('type') != 'pci':
         return None
-    return number(address, 'bus')
+    return parse_number(address, 'bus')
 
 
 def _by_index(devices: etree._Element) -> dict[int, etree._Element]:
-    """As libvirt numbers them.
+    """Return the PCI controllers by index, numbered as libvirt does.
 
-    Those without an index get the lowest unused one, in the order of the
-    document (virDomainAssignControllerIndexes).
+    A controller without an index gets the lowest unused one, in the order of
+    the document (virDomainAssignControllerIndexes).
     """
     found: dict[int, etree._Element] = {}
     unnumbered = []
@@ -248,25 +260,25 @@ def _by_index(devices: etree._Element) -> dict[int, etree._Element]:
         if element.get('index') is None:
             unnumbered.append(element)
             continue
-        index = number(element, 'index')
+        index = parse_number(element, 'index')
         if index in found:
             raise DeviceNumaError(f'two PCI controllers have index {index}')
         found[index] = element
-    numbers = unused(found.keys())
+    numbers = unused_numbers(found.keys())
     for element in unnumbered:
         found[next(numbers)] = element
     return found
 
 
-def unused(taken: Set[int]) -> Iterator[int]:
-    """Numbers from 0 on that are not taken."""
+def unused_numbers(taken: Set[int]) -> Iterator[int]:
+    """Return an iterator over the numbers from 0 on that are not taken."""
     return (index for index in itertools.count() if index not in taken)
 
 
 # -- who needs a port ---------------------------------------------------------
 
-#: Devices that libvirt puts on a root port (or, all conventional PCI ones of
-#: a guest together, on one bridge behind a root port), whatever their model.
+#: Devices of any model that libvirt puts on a root port (all conventional PCI
+#: devices of a guest share one bridge behind a root port).
 _ON_A_PORT = frozenset((
     'crypto', 'filesystem', 'interface', 'memballoon', 'panic', 'rng',
     'shmem', 'sound', 'video', 'vsock', 'watchdog'))
@@ -276,12 +288,12 @@ _PORT_TAKERS = frozenset((
     'pcie-to-pci-bridge', 'pcie-switch-upstream-port'))
 
 
-def ports_needed(devices: etree._Element) -> int:
-    """How many root ports libvirt may use for devices without an address.
+def count_needed_ports(devices: etree._Element) -> int:
+    """Return the maximum number of root ports for devices without an address.
 
-    An upper bound: a device that may need a port counts, even where libvirt
-    would find another place for it, as for the first video device of a q35
-    guest. What libvirt adds on its own counts too: a balloon, a USB
+    The result is an upper bound: a device that may need a port counts even if
+    libvirt finds another place for it, as for the first video device of a q35
+    guest. Devices that libvirt adds itself count, too: a balloon, a USB
     controller, and the controllers of SCSI disks and virtio channels.
     """
     return sum(map(_needs_port, devices)) + sum((
@@ -307,7 +319,7 @@ def _needs_port(element: etree._Element) -> bool:
 def _controller_needs_port(element: etree._Element) -> bool:
     if element.get('type') == 'pci':
         return element.get('model') in _PORT_TAKERS
-    # A second SATA or IDE controller is a card.
+    # A second SATA or IDE controller is not built in, but a PCI card.
     return (element.get('type') not in _BUILT_IN
             or element.get('index', '0') != '0')
 
@@ -346,7 +358,8 @@ def _has_channel(devices: etree._Element) -> bool:
 
 @dataclass(frozen=True)
 class Slot:
-    """A root port to be: its index, and its place on the expander bus."""
+    """Root port to be added: its controller index and its address on the bus.
+    """
 
     index: int
     slot: int
@@ -356,10 +369,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Expander:
-    """An expander bus to be.
+    """Expander bus to be added.
 
-    :param bus_nr: its first PCI bus number; each root port has one of the
-        numbers after it.
+    :param bus_nr: first PCI bus number of the bus; each of its root ports has
+        one of the following numbers.
     """
 
     node: int
@@ -368,18 +381,18 @@ class Expander:
     ports: tuple[Slot, ...]
 
 
-def lay_out(ports_of: Sequence[tuple[int, int]], taken: Set[int],
-            reserved: int) -> tuple[Expander, ...]:
-    """Places for one expander bus per guest node.
+def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
+                    reserved: int) -> tuple[Expander, ...]:
+    """Return indexes and bus numbers for one expander bus per guest node.
 
-    The bus numbers are the highest ones. libvirt's own default has room for
+    The highest bus numbers are used, since libvirt's default leaves room for
     one root port only.
 
     :param ports_of: guest node and number of root ports.
-    :param taken: controller indexes that are not free. The lowest unused
-        ones are used, because libvirt fills a gap with a controller.
+    :param taken: controller indexes in use. The lowest unused ones are chosen,
+        because libvirt fills a gap with a controller.
     :param reserved: PCI bus numbers that the rest of the guest needs.
-    :raises DeviceNumaError: when it does not fit.
+    :raises DeviceNumaError: if the bus numbers do not suffice.
     """
     wanted = sum(1 + ports for _node, ports in ports_of)
     bus_nr = BUS_NUMBERS - wanted
@@ -388,7 +401,7 @@ def lay_out(ports_of: Sequence[tuple[int, int]], taken: Set[int],
             f'the guest needs {wanted} PCI bus numbers for the root ports of '
             f'its passthrough devices and {reserved} for its other devices; '
             f'there are {BUS_NUMBERS}')
-    indexes = unused(taken)
+    indexes = unused_numbers(taken)
     found = []
     for node, ports in ports_of:
         found.append(Expander(node, next(indexes), bus_nr,
@@ -398,7 +411,9 @@ def lay_out(ports_of: Sequence[tuple[int, int]], taken: Set[int],
 
 
 def _slots(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
-    """One slot per port; eight ports per slot when there are too many."""
+    """Yield the ports of a bus: one per slot, or eight if slots do not
+    suffice.
+    """
     many = ports > SLOTS
     for place, index in zip(range(ports), indexes, strict=False):
         slot, function = divmod(place, FUNCTIONS) if many else (place, 0)

@@ -11,12 +11,12 @@
 # under the License.
 
 
-"""Scheduling of a guest's threads in the domain XML, in and out.
+"""Scheduling of a guest's threads in the domain XML (pure).
 
-libvirt sets ``<vcpusched>``, ``<emulatorsched>`` and ``<iothreadsched>`` when
-it starts a guest and has no call to change them later (libvirt, "Domain XML
-format", CPU tuning). Nova writes ``<vcpusched>`` for ``hw:cpu_realtime``
-alone, which a guest of ours cannot have.
+libvirt applies ``<vcpusched>``, ``<emulatorsched>`` and ``<iothreadsched>``
+when it starts a guest and has no call to change them later (libvirt, "Domain
+XML format", CPU tuning). Nova writes ``<vcpusched>`` only for
+``hw:cpu_realtime``, which cannot be combined with ghsched's thread policy.
 """
 
 from collections.abc import Iterator
@@ -34,18 +34,19 @@ from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.scheduling import ThreadPolicy
 from ghsched_placement.scheduling import vcpus_of
 
-#: libvirt has no word for it: it is the class of every thread that has no
-#: element.
+#: Scheduling class of threads without an element; libvirt has no name for
+#: it.
 _NO_ELEMENT = 'other'
 
-#: Neither has it deadline, which is set when the guest runs. What to set is
-#: in the metadata of the domain; libvirt wants a namespace for each part.
+#: libvirt does not support the deadline class either; ghsched sets it while
+#: the guest runs, with the parameters in the metadata of the domain. libvirt
+#: requires a namespace per metadata element.
 NAMESPACE = 'https://opendev.org/x/ghsched/threads/1.0'
 PREFIX = 'ghsched-threads'
 _THREADS = f'{{{NAMESPACE}}}threads'
 _TIMES = ('runtime_us', 'deadline_us', 'period_us')
 
-#: Where interrupts of the domain's devices go, likewise.
+#: Metadata element with the affinity of the interrupts of the devices.
 IRQ_NAMESPACE = 'https://opendev.org/x/ghsched/interrupts/1.0'
 IRQ_PREFIX = 'ghsched-interrupts'
 _INTERRUPTS = f'{{{IRQ_NAMESPACE}}}interrupts'
@@ -53,11 +54,11 @@ _INTERRUPTS = f'{{{IRQ_NAMESPACE}}}interrupts'
 
 @dataclass(frozen=True)
 class DomainThreads:
-    """How the threads of a domain are to be scheduled, as its XML says.
+    """Scheduling and pinning of a domain's threads, from its XML.
 
-    :param vcpus: by vCPU; vCPUs without a class are left out.
-    :param iothreads: by number of the I/O thread, counted from 1.
-    :param pins: host CPUs by element and number; that of the emulator is 0.
+    :param vcpus: scheduling by vCPU; vCPUs without a class are left out.
+    :param iothreads: scheduling by number of the I/O thread, counted from 1.
+    :param pins: host CPUs by element and number; the emulator has number 0.
     """
 
     vcpus: Mapping[int, Scheduling] = field(default_factory=dict)
@@ -71,44 +72,46 @@ class DomainThreads:
 
 
 def render(xml: str, policy: ThreadPolicy) -> str:
-    """The domain with the policy's elements; the same text without any.
+    """Return the domain XML with the elements of a thread policy.
 
-    :raises PolicyError: when the mask of the vCPUs does not fit the domain,
-        or with ``ghsched:irq_bypass=required`` when QEMU has no CPUs beside
-        those of the vCPUs.
-    :raises NotThisDocument: when the document is no domain.
+    :returns: the unchanged text for a policy without such elements.
+    :raises PolicyError: if the vCPU mask does not fit the domain, or, with
+        ``ghsched:irq_bypass=required``, if QEMU has no CPUs other than those
+        of the vCPUs.
+    :raises NotThisDocument: if the document is not a domain.
     """
     bypass = policy.irq_bypass != keys.NONE
     if not (policy.kinds or policy.lock_memory or bypass
-            or _steers(policy)):
+            or _sets_irq_affinity(policy)):
         return xml
     root = document.parse(xml)
     if bypass:
-        _keep_apart(root, policy.irq_bypass == keys.REQUIRED)
+        _exclude_vcpu_cpus(root, policy.irq_bypass == keys.REQUIRED)
     elements = list(_elements(policy, _count(root, 'vcpu', 1),
                               _count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
-        _set_metadata(root, _times(policy, _count(root, 'vcpu', 1)))
-    if _steers(policy):
+        _set_metadata(root, _deadline_element(policy, _count(root, 'vcpu', 1)))
+    if _sets_irq_affinity(policy):
         _set_metadata(root, _affinity(policy))
     if elements:
         cputune = _child(root, 'cputune', 'vcpu')
         document.insert(cputune, elements, len(cputune))
     if policy.lock_memory:
-        _lock(root)
-    return document.text(root)
+        _lock_memory(root)
+    return document.to_text(root)
 
 
-def fragment(policy: ThreadPolicy, vcpus: int) -> str:
-    """What :func:`render` adds, one element a line; empty for nothing.
+def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
+    """Return the elements that :func:`render` adds, one per line; empty for
+    none.
 
-    :param vcpus: how many the guest has.
+    :param vcpus: number of vCPUs of the guest.
     :raises PolicyError: as :func:`render`.
     """
     found = list(_elements(policy, vcpus, 0))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
-        found.append(_times(policy, vcpus))
-    if _steers(policy):
+        found.append(_deadline_element(policy, vcpus))
+    if _sets_irq_affinity(policy):
         found.append(_affinity(policy))
     if policy.lock_memory:
         backing = etree.Element('memoryBacking')
@@ -119,8 +122,10 @@ def fragment(policy: ThreadPolicy, vcpus: int) -> str:
                      for one in found)
 
 
-def read(root: etree._Element) -> DomainThreads:
-    """What the elements of a domain say, and our metadata beside them."""
+def read_threads(root: etree._Element) -> DomainThreads:
+    """Return the scheduling and pinning of threads from a domain and its
+    metadata.
+    """
     vcpus = {number: Scheduling('deadline', None,
                                 *(int(one.get(name, '')) for name in _TIMES))
              for one in root.findall(f'metadata/{_THREADS}')
@@ -133,16 +138,18 @@ def read(root: etree._Element) -> DomainThreads:
         _by_number(cputune, 'vcpusched', 'vcpus') | vcpus,
         None if emulator is None else _scheduling(emulator),
         _by_number(cputune, 'iothreadsched', 'iothreads'),
-        dict(_pins(cputune)))
+        dict(_parse_pins(cputune)))
 
 
-def steers(root: etree._Element) -> bool:
-    """Whether interrupts of a domain's devices go to housekeeping CPUs."""
+def has_housekeeping_irqs(root: etree._Element) -> bool:
+    """Return True if interrupts of the domain's devices go to housekeeping
+    CPUs.
+    """
     return any(one.get('affinity') == keys.HOUSEKEEPING
                for one in root.findall(f'metadata/{_INTERRUPTS}'))
 
 
-def _steers(policy: ThreadPolicy) -> bool:
+def _sets_irq_affinity(policy: ThreadPolicy) -> bool:
     return policy.irq_affinity != keys.NONE
 
 
@@ -170,8 +177,10 @@ def _element(tag: str, scheduling: Scheduling,
     return element
 
 
-def _times(policy: ThreadPolicy, vcpus: int) -> etree._Element:
-    """The vCPUs under deadline, with their times."""
+def _deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
+    """Return the metadata element of the vCPUs under deadline, with their
+    times.
+    """
     assert policy.vcpus is not None  # noqa: S101
     element = etree.Element(
         _THREADS, {'vcpus': cpulist.render(vcpus_of(policy, vcpus))},
@@ -192,23 +201,25 @@ def _set_metadata(root: etree._Element, element: etree._Element) -> None:
     document.insert(metadata, [element], len(metadata))
 
 
-def _lock(root: etree._Element) -> None:
+def _lock_memory(root: etree._Element) -> None:
     backing = _child(root, 'memoryBacking', 'currentMemory')
     for tag in ('nosharepages', 'locked'):
         if backing.find(tag) is None:
             document.insert(backing, [etree.Element(tag)], len(backing))
 
 
-def _keep_apart(root: etree._Element, required: bool) -> None:
-    """Keep QEMU's own threads off the CPUs of the vCPUs.
+def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
+    """Remove the CPUs of the vCPUs from the pins of QEMU's other threads.
 
-    A vCPU that they take the CPU from gets its interrupts late, and by the
-    hypervisor.
+    A vCPU that has to share its CPU gets its interrupts late, and by way of
+    the hypervisor.
+
+    :param required: refuse the domain if a thread would have no CPU left.
     """
     pins: dict[tuple[str, int], frozenset[int]] = {}
     cputune = root.find('cputune')
     if cputune is not None:
-        pins = dict(_pins(cputune))
+        pins = dict(_parse_pins(cputune))
     vcpus = frozenset().union(*(cpus for (kind, _number), cpus in pins.items()
                                 if kind == 'vcpu'))
     others = {key: cpus - vcpus for key, cpus in pins.items()
@@ -219,7 +230,7 @@ def _keep_apart(root: etree._Element, required: bool) -> None:
     if required and not (vcpus and all(map(others.get, needed))):
         raise PolicyError(
             keys.IRQ_BYPASS.extra_spec,
-            'QEMU has no CPUs beside those of the vCPUs')
+            'QEMU has no CPUs other than those of the vCPUs')
     for (kind, number), cpus in others.items():
         if cpus and cpus != pins[kind, number]:
             assert cputune is not None  # noqa: S101
@@ -234,7 +245,9 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
 
 
 def _child(root: etree._Element, tag: str, behind: str) -> etree._Element:
-    """A child of the domain, made behind another one if it is missing."""
+    """Return a child of the domain; insert it after another element if
+    missing.
+    """
     found = root.find(tag)
     if found is None:
         found = etree.Element(tag)
@@ -255,9 +268,9 @@ def _by_number(cputune: etree._Element, tag: str,
             for number in cpulist.parse(element.get(attribute, ''))}
 
 
-def _pins(cputune: etree._Element
-          ) -> Iterator[tuple[tuple[str, int], frozenset[int]]]:
-    """Where libvirt has pinned threads; ``^`` leaves a CPU out of a list."""
+def _parse_pins(cputune: etree._Element
+                ) -> Iterator[tuple[tuple[str, int], frozenset[int]]]:
+    """Yield kind, number and host CPUs of each pinned thread."""
     for kind in ('vcpu', 'emulator', 'iothread'):
         for element in cputune.findall(f'{kind}pin'):
             number = int(element.get(kind, '0'))

@@ -83,7 +83,8 @@ class Running:
 
         :raises MetadataError: when that cannot be read.
         """
-        return metadata.of(self.root) if has_policy(self.xml) else None
+        return (metadata.parse_policy(self.root) if has_policy(self.xml)
+                else None)
 
     @property
     def controlled(self) -> bool:
@@ -145,7 +146,7 @@ class Running:
 
     def passthrough(self) -> tuple[str, ...]:
         """PCI addresses of the host's devices that it has."""
-        return tuple(pci_topology.passthrough(self.root))
+        return tuple(pci_topology.passthrough_devices(self.root))
 
 
 def of(xml: str, number: int = -1) -> Running:

@@ -66,7 +66,7 @@ class DomainXml:
         """
         realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.controlled and not policy.monitor:
-            return metadata.write(xml, metadata.DomainPolicy(
+            return metadata.write_policy(xml, metadata.DomainPolicy(
                 policy, (), realtime_nodes=realtime))
         host = self._facts.host()
         settings = resolve.resolve(host, policy, host_nodes)
@@ -74,8 +74,8 @@ class DomainXml:
                   and not policy.partitions)
         domain = metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
-        xml = metadata.write(xml, domain)
-        nodes = memorytune.tunes(
+        xml = metadata.write_policy(xml, domain)
+        nodes = memorytune.make_node_tunes(
             setting.memorytune for setting in settings)
         if shared or not self._libvirt_can(
                 host.libvirt_makes_groups(self.libvirt.extended) if nodes
@@ -93,12 +93,12 @@ class DomainXml:
             it has none because libvirt does not make the control group.
         :raises NOT_DESIRED: when the policy cannot be read, or not be held.
         """
-        domain = metadata.read(xml)
+        domain = metadata.read_policy(xml)
         if domain is None or not domain.policy.controlled:
             return xml
         settings = resolve.resolve(self._facts.host(), domain.policy,
                                    domain.host_nodes)
-        return memorytune.retune(xml, memorytune.tunes(
+        return memorytune.update_limits(xml, memorytune.make_node_tunes(
             setting.memorytune for setting in settings), self.libvirt.extended)
 
     def place_devices(self, xml: str, policy: GuestPolicy,
@@ -114,7 +114,7 @@ class DomainXml:
         if policy.device_numa == device_numa.NONE:
             return xml
         try:
-            there = set(device_numa.passthrough(xml))
+            there = set(device_numa.passthrough_addresses(xml))
             distances = self._facts.distances()
             decision = device_numa.decide(
                 [device for device in devices if device.address in there],

@@ -100,7 +100,7 @@ def wanted(running: Iterable[desired.Running]) -> list[model.Guest]:
     return [model.Guest(one.domain.uuid, one.domain.name,
                         frozenset(one.passthrough()))
             for one in running if scheduling.IRQ_NAMESPACE in one.xml
-            and scheduling.steers(one.root)]
+            and scheduling.has_housekeeping_irqs(one.root)]
 
 
 def _isolated(root: Path) -> frozenset[int]:

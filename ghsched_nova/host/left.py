@@ -70,7 +70,7 @@ def _left(inventories: Mapping[str, tree.Inventory], name: str,
 
 def _read(xml: str) -> metadata.DomainPolicy | None:
     try:
-        return metadata.read(xml) if desired.has_policy(xml) else None
+        return metadata.read_policy(xml) if desired.has_policy(xml) else None
     except metadata.MetadataError as error:
         LOG.debug('ghsched: a guest is not counted: %s', error)
         return None

@@ -76,13 +76,13 @@ class Domain:
 
     def write(self, policy: metadata.DomainPolicy) -> None:
         self.guest._domain.setMetadata(
-            _ELEMENT, metadata.fragment(policy), metadata.PREFIX,
+            _ELEMENT, metadata.render_policy(policy), metadata.PREFIX,
             metadata.NAMESPACE, _LIVE | _CONFIG)
 
 
 def policy_of(xml: str) -> list[dict[str, Any]] | None:
     """The bandwidth policy in a domain's metadata; None without one."""
-    domain = metadata.read(xml)
+    domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.controlled:
         return None
     return messages.pack(domain.policy.nodes, domain.host_nodes)
@@ -149,7 +149,7 @@ def change(host: engine.HostEngine, domain: Domain,
     """
     nodes, host_nodes = messages.unpack(policy)
     live, stored = domain.live, domain.stored
-    before = metadata.read(live)
+    before = metadata.read_policy(live)
     if before is None or not before.policy.controlled:
         raise NotChanged('the domain has no policy that could change')
     if before.host_nodes != host_nodes:
@@ -175,8 +175,8 @@ def _with(before: metadata.DomainPolicy,
 
 def _reconcile(host: engine.HostEngine, domain: Domain,
                wanted: metadata.DomainPolicy) -> None:
-    if metadata.read(domain.live) != wanted or (
-            metadata.read(domain.stored) != wanted):
+    if metadata.read_policy(domain.live) != wanted or (
+            metadata.read_policy(domain.stored) != wanted):
         domain.write(wanted)
     stored = domain.stored
     retuned = host.domain_xml.retune(stored)

@@ -112,7 +112,8 @@ def known(running: Iterable[desired.Running]
             continue
         try:
             yield load_reader.RunningGuest(one.domain.uuid, one.domain.id,
-                                           one.domain.name, cells.of(one.root))
+                                           one.domain.name,
+                                           cells.parse_cells(one.root))
         except (ValueError, etree.XMLSyntaxError) as error:
             LOG.debug('ghsched: the NUMA nodes of %(name)s are not known: '
                       '%(error)s',
@@ -126,7 +127,7 @@ def guests(running: Iterable[desired.Running]) -> list[view.Guest]:
         policy, project = None, ''
         try:
             policy = one.policy
-            project = metadata.project(one.root) if policy else ''
+            project = metadata.read_project_id(one.root) if policy else ''
         except (metadata.MetadataError, etree.XMLSyntaxError):
             pass
         found.append(view.Guest(one.domain.name, one.domain.uuid,

@@ -52,7 +52,8 @@ def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
     :param migrate_data: Nova's LibvirtLiveMigrateData; ``cell_pins`` of its
         ``dst_numa_info`` has the destination's nodes by guest cell.
     """
-    if 'dst_numa_info' not in migrate_data or metadata.read(xml) is None:
+    if ('dst_numa_info' not in migrate_data
+            or metadata.read_policy(xml) is None):
         return {}
     info = migrate_data.dst_numa_info
     if 'cell_pins' not in info:
@@ -81,4 +82,5 @@ class MovedGuest:
 
     def get_xml_desc(self, *args: Any, **kwargs: Any) -> str:
         xml = self._retuned(self._guest.get_xml_desc(*args, **kwargs))
-        return memorytune.remap(metadata.move(xml, self._moves), self._moves)
+        return memorytune.renumber_nodes(
+            metadata.remap_host_nodes(xml, self._moves), self._moves)

@@ -91,7 +91,7 @@ class Mover:
         """The new nodes are held until all is back, too."""
         request = move_messages.unpack(packed)
         try:
-            self._note(domain, move_record.fragment(packed))
+            self._note(domain, move_record.render_record(packed))
             self._bring(domain, request)
             commit()
         except Exception as error:
@@ -104,7 +104,7 @@ class Mover:
         LOG.warning('ghsched: %(name)s is not moved: %(error)r',
                     {'name': domain.guest.name, 'error': error})
         try:
-            if move_record.read(domain.live) is not None:
+            if move_record.read_record(domain.live) is not None:
                 if same(request.move.after, record()):
                     return
                 self._bring(domain, move_messages.Request(
@@ -131,7 +131,7 @@ class Mover:
         :param cells: its NUMA nodes on Nova's record.
         :returns: whether there was anything to do.
         """
-        packed = move_record.read(domain.live)
+        packed = move_record.read_record(domain.live)
         if packed is None:
             return False
         try:
@@ -161,8 +161,9 @@ class Mover:
         """
         move = request.move
         with self._changing:
-            wanted = domains.policy_after(domain.live, move)
-            if wanted is not None and metadata.read(domain.live) != wanted:
+            wanted = domains.policy_after_move(domain.live, move)
+            if (wanted is not None
+                    and metadata.read_policy(domain.live) != wanted):
                 domain.write(wanted)
             self._engine.reconcile_guest(desired.of(domain.live,
                                                     domain.guest.id))
@@ -176,9 +177,9 @@ class Mover:
 
     def _pin(self, domain: live.Domain,
              request: move_messages.Request) -> None:
-        before = domains.pins(domain.live)
-        after = domains.pins(domains.render(domain.live, request.move,
-                                            request.shared))
+        before = domains.parse_pins(domain.live)
+        after = domains.parse_pins(domains.render(domain.live, request.move,
+                                                  request.shared))
         most = max((max(cpus) for cpus in after.values() if cpus),
                    default=-1)
         handle = domain.guest._domain

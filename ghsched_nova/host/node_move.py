@@ -72,7 +72,7 @@ def _unbound(name: str, request: move_messages.Request,
 
 def _policy(xml: str, request: move_messages.Request) -> Iterator[str]:
     try:
-        domains.policy_after(xml, request.move)
+        domains.policy_after_move(xml, request.move)
     except ValueError as error:
         yield str(error)
 

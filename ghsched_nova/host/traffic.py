@@ -55,7 +55,7 @@ class GuestTraffic:
                 if self._meter is None:
                     self._meter = _meter(self._section)
                 self._meter.look(frozenset().union(
-                    *map(addresses.fixed, guests)), time.monotonic())
+                    *map(addresses.fixed_addresses, guests)), time.monotonic())
         except Exception as error:
             # It is the same with each report: once is enough.
             if self._silent != str(error):
@@ -74,7 +74,8 @@ class GuestTraffic:
             return found
         try:
             return found | traffic.write(
-                self._meter.ties, addresses.fixed(guest.get_xml_desc()))
+                self._meter.ties,
+                addresses.fixed_addresses(guest.get_xml_desc()))
         except Exception as error:
             LOG.warning('ghsched: what guest %(name)s says cannot be told: '
                         '%(error)r', {'name': guest.name, 'error': error})

@@ -129,8 +129,8 @@ class Libvirt:
         found: dict[str, Any] = {}
         try:
             root = document.parse_element(domain.XMLDesc(0))
-            found['cells'] = cells.of(root)
-            found['devices'] = tuple(pci_topology.passthrough(root))
+            found['cells'] = cells.parse_cells(root)
+            found['devices'] = tuple(pci_topology.passthrough_devices(root))
         except (ValueError, etree.XMLSyntaxError, self._module.libvirtError,
                 pci_topology.DeviceNumaError):
             pass
@@ -169,7 +169,7 @@ class Libvirt:
         if element is None:
             return None, ''
         try:
-            return metadata.read(_wrap_in_domain(element)), ''
+            return metadata.read_policy(_wrap_in_domain(element)), ''
         except (metadata.MetadataError, etree.XMLSyntaxError) as error:
             return None, str(error)
 

@@ -106,7 +106,7 @@ def place(device_xml: str, guest_xml: str,
     :raises DeviceNumaError: under ``required``, when there is no such place;
         under ``preferred``, when the guest would see a wrong node.
     """
-    address, *_ = device_numa.passthrough(
+    address, *_ = device_numa.passthrough_addresses(
         f'<domain><devices>{device_xml}</devices></domain>')
     decision = device_numa.decide(
         [device_numa.Device(address, host_node_of.get(address))],
@@ -126,18 +126,19 @@ def place(device_xml: str, guest_xml: str,
         raise pci_topology.DeviceNumaError(reason)
     LOG.warning('ghsched: a device is attached without a NUMA node: %s',
                 reason)
-    plain = device_numa.address_without_node(guest_xml)
-    return device_numa.with_address(device_xml, plain) if plain else device_xml
+    plain = device_numa.attach_address_without_node(guest_xml)
+    return (device_numa.set_device_address(device_xml, plain) if plain
+            else device_xml)
 
 
 def _on_node(device_xml: str, guest_xml: str, guest_node: int,
              numa_element: bool) -> str | None:
     """The device on a guest node; None when there is no port for it."""
     if numa_element:
-        return device_numa.with_numa_element(device_xml, guest_node)
+        return device_numa.set_device_node(device_xml, guest_node)
     free = device_numa.attach_address(guest_xml, guest_node)
-    return None if free is None else device_numa.with_address(device_xml,
-                                                              free)
+    return (None if free is None
+            else device_numa.set_device_address(device_xml, free))
 
 
 def host_nodes(guest_xml: str) -> list[int]:

@@ -85,7 +85,7 @@ class AttachingDriver(base.DriverBase):
     def _place_of(self, guest: Any, pci_devices: Iterable[Any]
                   ) -> attach.Place | None:
         """How devices are attached to a guest; None: as Nova does it."""
-        domain = metadata.read(guest.get_xml_desc())
+        domain = metadata.read_policy(guest.get_xml_desc())
         if domain is None or domain.policy.device_numa == device_numa.NONE:
             return None
         mode = domain.policy.device_numa

@@ -87,7 +87,7 @@ class GuestDiagnostics:
         if measured is not None:
             found |= load.write_of(measured, guest.uuid)
         try:
-            policy = metadata.read(guest.get_xml_desc())
+            policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
                 found |= self._written(guest.uuid, dataclasses.replace(
                     self._report_or_problem(view.Guest(

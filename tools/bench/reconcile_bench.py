@@ -150,7 +150,7 @@ class Host:
             (proc / str(tid)).mkdir(exist_ok=True)
             (proc / str(tid) / 'comm').write_text(name + '\n')
         (self.place.run_path / f'{domain.name}.pid').write_text(f'{process}')
-        xml = metadata.write(
+        xml = metadata.write_policy(
             f'<domain><name>{domain.name}</name><uuid>{domain.uuid}</uuid>'
             f'<vcpu>{VCPUS}</vcpu></domain>', policy)
         return desired.Running(domain, xml)

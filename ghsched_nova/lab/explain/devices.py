@@ -103,7 +103,7 @@ def _domain(guest: topology.Guest,
             etree.SubElement(hostdev, 'source'), 'address',
             domain=f'0x{domain}', bus=f'0x{bus}', slot=f'0x{slot}',
             function=f'0x{function}')
-    return document.text(root)
+    return document.to_text(root)
 
 
 def _elements(xml: str) -> list[etree._Element]:

@@ -164,10 +164,10 @@ def _host(so_far: Explanation) -> dict[str, Any]:
             'metadata': _metadata(question, policy, place.nodes),
             'devices': devices.fragment(question.host, policy, guest,
                                         place.nodes),
-            'threads': tuple(filter(None, scheduling.fragment(
+            'threads': tuple(filter(None, scheduling.render_elements(
                 policy.threads, guest.vcpus).split('\n'))),
-            'topology': host_topology.fragment(policy, place.nodes,
-                                               _topology(question.host)),
+            'topology': host_topology.render_elements(
+                policy, place.nodes, _topology(question.host)),
             **_query(so_far.need, place.locality, place.sizes)}
 
 
@@ -176,7 +176,7 @@ def _metadata(question: Question, policy: policies.GuestPolicy,
     """Return the policy as it stands in the metadata of the domain."""
     if not policies.wanted(question.flavor_specs):
         return ''
-    root = document.parse_element(metadata.write(
+    root = document.parse_element(metadata.write_policy(
         '<domain/>', metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]))))
     for element in root:
@@ -203,7 +203,8 @@ def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
         return None
     return memorytune.MemoryTune(
         vcpus=frozenset(range(guest.vcpus)),
-        nodes=memorytune.tunes(setting.memorytune for setting in settings),
+        nodes=memorytune.make_node_tunes(
+            setting.memorytune for setting in settings),
         monitor=policy.monitor)
 
 

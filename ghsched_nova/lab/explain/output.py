@@ -105,7 +105,7 @@ def _memorytune(explanation: Explanation) -> str:
         return _made_by_us('control group ghsched-UUID')
     if not explanation.tune.nodes and not host.libvirt_monitors:
         return _made_by_us('monitoring group\n     mon_groups/ghsched-UUID')
-    return memorytune.fragment(explanation.tune, host.extended)
+    return memorytune.render_element(explanation.tune, host.extended)
 
 
 def _made_by_us(group: str) -> str:

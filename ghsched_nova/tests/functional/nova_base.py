@@ -328,7 +328,7 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
              for guest, share in enumerate(shares)},
             self.bandwidth(server['id']))
         self.assertEqual(set(nodes), set(self.tuned_nodes(host, server)))
-        domain = metadata.read(self.domain(host, server))
+        domain = metadata.read_policy(self.domain(host, server))
         self.assertEqual(tuple(nodes), domain.host_nodes)
         self.assertEqual(list(shares), [node.minimum for node
                                         in domain.policy.nodes])

@@ -186,11 +186,12 @@ class DefineTest(LibvirtTestCase):
                  for place, address in enumerate(devices)}
         xml = self.guest(shape, nodes, spares=spares)
         back = self.define(xml, '--validate')
-        self.assertEqual(nodes, device_numa.read(back))
+        self.assertEqual(nodes, device_numa.read_guest_nodes(back))
         return xml, back
 
     def topology(self, xml):
-        return pci_topology.read(etree.fromstring(xml).find('devices'))
+        return pci_topology.read_topology(
+            etree.fromstring(xml).find('devices'))
 
     def check_ports(self, xml, back, spares=0):
         """Behind the expander buses: our devices and our spare ports."""
@@ -239,13 +240,15 @@ class DefineTest(LibvirtTestCase):
     def test_stock_rendering_names_no_node(self):
         xml = nova_guest.config(nova_guest.Shape(vfs=2, ports=8)).to_xml()
         self.assertEqual({'0000:81:00.0': None, '0000:81:00.1': None},
-                         device_numa.read(self.define(xml)))
+                         device_numa.read_guest_nodes(self.define(xml)))
 
     def test_what_libvirt_gives_back_can_be_rendered(self):
         shape = nova_guest.Shape(vfs=4, sriov_ports=2, ports=12)
         _xml, back = self.check(shape, spares=1)
-        again = device_numa.render_expander(back, device_numa.read(back), 1)
-        self.assertEqual(device_numa.read(back), device_numa.read(again))
+        again = device_numa.render_expander(
+            back, device_numa.read_guest_nodes(back), 1)
+        self.assertEqual(device_numa.read_guest_nodes(
+            back), device_numa.read_guest_nodes(again))
         self.define(again, '--validate')
 
     @unittest.skipIf(ARM_REASON, ARM_REASON)
@@ -334,7 +337,8 @@ class BootTest(LibvirtTestCase):
 
         :returns: how many endpoints the guest has on each node.
         """
-        found = pci_topology.read(etree.fromstring(xml).find('devices'))
+        found = pci_topology.read_topology(
+            etree.fromstring(xml).find('devices'))
         node_of_bus = {}
         for index, node in found.expanders.items():
             target = found.controllers[index].find('target')

@@ -118,10 +118,10 @@ class SingleKeyTest(AllCapabilitiesTestCase):
         wanted = policy.resources()
         self.assertEqual({node: wanted[0]} if wanted else {},
                          self.held(server))
-        domain = metadata.read(self.xml(server))
+        domain = metadata.read_policy(self.xml(server))
         self.assertLessEqual(set(domain.counted_nodes), {node})
         self.assertEqual(wanted, domain.policy.resources())
-        self.assertIsNone(move_record.read(self.xml(server)))
+        self.assertIsNone(move_record.read_record(self.xml(server)))
         self._run_periodics()
         self.assertEqual(
             {}, self.computes['host_a'].driver._ghsched.uncounted)
@@ -153,11 +153,11 @@ class SingleKeyTest(AllCapabilitiesTestCase):
     def check_live_change(self, server, name):
         """A running guest with bandwidth gets another cap, all else stays."""
         before, xml = self.held(server), self.xml(server)
-        if metadata.read(xml).policy.controlled:
+        if metadata.read_policy(xml).policy.controlled:
             self.assertTrue(self.change(server, mem_bw_max='70').needed)
             self.assertEqual(
                 [70], [node.maximum for node in
-                       metadata.read(self.xml(server)).policy.nodes])
+                       metadata.read_policy(self.xml(server)).policy.nodes])
         else:
             error = self.assertRaises(Exception, self.change, server,  # noqa
                                       mem_bw_max='70')

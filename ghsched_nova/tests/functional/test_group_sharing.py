@@ -247,7 +247,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual(1, len(self.groups()))
         self._reboot_server(servers[0], hard=True)
         self._run_periodics()
-        self.assertFalse(metadata.read(
+        self.assertFalse(metadata.read_policy(
             self.domain('host_a', servers[0])).shared)
         self.assertEqual((2, 1), self.counted())
         self.assertEqual({0: 10}, self.kernel.enforced[-1][2]['MBMIN'])

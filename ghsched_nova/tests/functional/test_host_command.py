@@ -78,7 +78,7 @@ class CommandTestCase(test_testhost.HostTestCase):
         return number
 
     def rendered(self, xml):
-        return metadata.write(xml, self.policy)
+        return metadata.write_policy(xml, self.policy)
 
     def in_order(self):
         self.assertEqual((0, []), self.kinds('plan'))

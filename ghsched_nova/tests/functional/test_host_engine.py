@@ -505,7 +505,7 @@ class EngineTest(EmulatedTestCase):
                f'<vcpu>{len(VCPUS)}</vcpu></domain>')
         return desired.Running(
             model.Domain(UUID, DOMAIN, NAME),
-            metadata.write(xml, metadata.DomainPolicy(
+            metadata.write_policy(xml, metadata.DomainPolicy(
                 GuestPolicy(nodes=(ALL_FOUR,)), (0,))))
 
     def test_each_fault_is_told_leaves_nothing_and_is_mended(self):

@@ -525,7 +525,7 @@ class MoveTest(nova_base.GhschedTestCase):
         self.boot_here()
         self._live_migrate(self.server, 'completed')
         self.assertEqual([1], self.host_nodes(self.server))
-        domain = metadata.read(self.domain('host_b', self.server))
+        domain = metadata.read_policy(self.domain('host_b', self.server))
         self.assertEqual((1,), domain.host_nodes)
 
     def test_cold_migration_confirmed(self):

@@ -90,7 +90,7 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
             'task_state': instance.task_state,
             'request': dict(spec.flavor.extra_specs),
             'bandwidth': self.bandwidth(server['id']),
-            'live': metadata.read(domain.XMLDesc(0)),
+            'live': metadata.read_policy(domain.XMLDesc(0)),
             'stored': self.stored(domain),
         }
 
@@ -101,7 +101,7 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
     def stored(self, domain):
         """Policy and caps that a restart of QEMU would use."""
         xml = domain.XMLDesc(2)
-        return metadata.read(xml), {
+        return metadata.read_policy(xml), {
             int(node.get('id')): int(node.get('bandwidth')) for node in
             etree.fromstring(xml).findall('cputune/memorytune/node')}
 

@@ -191,13 +191,13 @@ class MoveTest(openstack_base.CommandTestCase):
                          self.bandwidth(self.server['id']))
         live, stored = self.domain.XMLDesc(0), self.domain.XMLDesc(2)
         for xml in (live, stored):
-            self.assertEqual((node,), metadata.read(xml).host_nodes)
-            self.assertIsNone(move_record.read(xml))
+            self.assertEqual((node,), metadata.read_policy(xml).host_nodes)
+            self.assertIsNone(move_record.read_record(xml))
             self.assertEqual(
                 {vcpu: frozenset({cpu})
                  for vcpu, cpu in cell.cpu_pinning.items()},
                 {number: cpus for (kind, number), cpus
-                 in domains.pins(xml).items() if kind == 'vcpupin'})
+                 in domains.parse_pins(xml).items() if kind == 'vcpupin'})
         self.assertIn(f'<memnode cellid="0" nodeset="{node}"', stored)
         self.assertIn(self.memory.nodes.get(self.domain.name()),
                       (frozenset({node}), None))

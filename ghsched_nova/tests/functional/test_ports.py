@@ -120,7 +120,7 @@ class PortsTestCase(test_vfs.VfsTestCase):
     def seen_nodes(self, server, host='host_a'):
         """Host NUMA node that each device of the guest has in its eyes."""
         nodes = self.host_nodes(server)
-        seen = device_numa.read(self.domain(host, server))
+        seen = device_numa.read_guest_nodes(self.domain(host, server))
         return sorted(-1 if node is None else nodes[node]
                       for node in seen.values())
 
@@ -331,7 +331,8 @@ class AttachTest(PortsTestCase):
             self.assertEqual(self.port_nodes(server),
                              self.seen_nodes(server))
             self.assertEqual(self.claimed_addresses(server), sorted(
-                device_numa.passthrough(self.domain('host_a', server))))
+                device_numa.passthrough_addresses(self.domain('host_a',
+                                                              server))))
             self.assertEqual(7, self.free_vfs())
             self.api.detach_interface(server['id'], port)
             self._wait_for_notification_detach()

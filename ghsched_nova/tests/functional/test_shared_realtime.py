@@ -143,5 +143,5 @@ class LiveChangeTest(SharedRealTimeTestCase):
         """Of the vCPUs, in the live XML and in the stored one."""
         connection = self.computes['host_a'].driver._host.get_connection()
         domain = connection.lookupByUUIDString(server['id'])
-        return [scheduling.read(etree.fromstring(domain.XMLDesc(flags))).vcpus
-                for flags in (0, 2)]
+        roots = [etree.fromstring(domain.XMLDesc(flags)) for flags in (0, 2)]
+        return [scheduling.read_threads(root).vcpus for root in roots]

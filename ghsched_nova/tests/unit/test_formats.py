@@ -124,13 +124,14 @@ class HostTest(base.TestCase):
     def test_a_domain_is_read(self):
         self.assertEqual(
             metadata.DomainPolicy(policy.parse(KEYS, 2), (1, 0)),
-            metadata.read(DOMAIN))
+            metadata.read_policy(DOMAIN))
 
     def test_a_domain_with_a_burst_is_read(self):
         self.assertEqual(
             metadata.DomainPolicy(policy.parse(
                 {**KEYS, 'ghsched:mem_bw_burst.1': '30'}, 2), (1, 0)),
-            metadata.read(DOMAIN.replace('max="40"', 'max="40" burst="30"')))
+            metadata.read_policy(DOMAIN.replace('max="40"',
+                                                'max="40" burst="30"')))
 
     def test_bursts_that_were_measured_are_read(self):
         hour = burst.Hour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
@@ -156,4 +157,4 @@ class HostTest(base.TestCase):
             move_messages.Request(
                 node_move.Move((cell(0, 2),), (cell(1, 6),)),
                 {0: frozenset({1}), 1: frozenset({5})}),
-            move_messages.unpack(move_record.read(MOVE)))
+            move_messages.unpack(move_record.read_record(MOVE)))

@@ -91,7 +91,7 @@ def elements():
     """Tags and attributes of a domain's metadata."""
     policy = GuestPolicy(nodes=(NodePolicy(1, 2, True, 3, l3_ways=1,
                                            burst=1),))
-    for element in etree.fromstring(metadata.fragment(
+    for element in etree.fromstring(metadata.render_policy(
             metadata.DomainPolicy(policy, (0,)))).iter():
         yield from (element.tag, *element.attrib)
 

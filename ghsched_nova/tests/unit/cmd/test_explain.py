@@ -114,12 +114,14 @@ class GoldenTest(base.TestCase):
     def test_the_xml_is_the_one_of_the_driver(self):
         text = self.compare('kunpeng920', 'xml', *KUNPENG)
         added = etree.fromstring(f'<domain>{text}</domain>')
-        policy = metadata.of(added)
+        policy = metadata.parse_policy(added)
         self.assertEqual((2, 3), policy.host_nodes)
         self.assertEqual(75, policy.policy.nodes[1].maximum)
-        tune = memorytune.read(f'<domain><cputune>{text}</cputune></domain>')
+        tune = memorytune.read_tune(
+            f'<domain><cputune>{text}</cputune></domain>')
         assert tune is not None
-        self.assertTrue(text.endswith(memorytune.fragment(tune, True) + '\n'))
+        self.assertTrue(text.endswith(
+            memorytune.render_element(tune, True) + '\n'))
 
 
 class VfsTest(base.TestCase):

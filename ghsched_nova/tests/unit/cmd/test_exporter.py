@@ -223,7 +223,7 @@ class ScrapeTest(ExporterTestCase):
         for uuid in members:
             host.model.mkdir(f'/{name}/mon_groups/{naming.group_name(uuid)}')
         host.sync()
-        self.serve(host, metadata.fragment(policy))
+        self.serve(host, metadata.render_policy(policy))
         return {
             (dict(labels)['guest_uuid'], dict(labels)['guest_name']): value
             for (metric, labels), value in self.scrape().items()

@@ -70,7 +70,7 @@ class HostCommandTest(base.TestCase):
                                            self.world.files)
 
     def running(self, guest):
-        xml = metadata.write(
+        xml = metadata.write_policy(
             XML.format(guest.domain), metadata.DomainPolicy(
                 self.world.policy(), (0,)))
         return desired.Running(guest.domain, xml)

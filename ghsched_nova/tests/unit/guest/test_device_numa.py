@@ -128,7 +128,7 @@ def guests(draw):
 
 
 def topology(xml):
-    return pci.read(etree.fromstring(xml).find('devices'))
+    return pci.read_topology(etree.fromstring(xml).find('devices'))
 
 
 def place_as_libvirt(found, count):
@@ -244,7 +244,8 @@ class ExpanderTest(base.TestCase):
             '0x07', root.find('devices/hostdev/address').get('bus'))
         self.assertEqual(
             '0x05', root.find('devices/interface/address').get('bus'))
-        self.assertEqual({address(1): 1, address(2): 0}, dn.read(found))
+        self.assertEqual({address(1): 1, address(2): 0},
+                         dn.read_guest_nodes(found))
 
     def test_indentation_is_kept(self):
         for indent in (True, False):
@@ -294,7 +295,8 @@ class ExpanderTest(base.TestCase):
     def test_a_device_without_a_node_is_left_to_libvirt(self):
         xml = domain([hostdev(1), hostdev(2)], ports=4)
         found = dn.render_expander(xml, {address(1): 0, address(2): None})
-        self.assertEqual({address(1): 0, address(2): None}, dn.read(found))
+        self.assertEqual({address(1): 0, address(2): None},
+                         dn.read_guest_nodes(found))
         self.assertEqual(xml, dn.render_expander(xml, {address(1): None}))
 
     def test_a_guest_of_libvirts_own_ports_keeps_one_for_hot_plug(self):
@@ -334,14 +336,14 @@ class ExpanderTest(base.TestCase):
         xml, nodes = guest
         found = dn.render_expander(xml, nodes, spares)
         after = topology(found)
-        self.assertEqual(nodes, dn.read(found))
+        self.assertEqual(nodes, dn.read_guest_nodes(found))
         self.assertEqual(others(xml), others(found))
         # Contiguous, and each once.
         if nodes and any(node is not None for node in nodes.values()):
             self.assertEqual(set(range(1, max(after.controllers) + 1)),
                              set(after.controllers) - {0})
         buses = [pci.guest_bus(element) for element
-                 in pci.passthrough(etree.fromstring(found)).values()]
+                 in pci.passthrough_devices(etree.fromstring(found)).values()]
         buses = [bus for bus in buses if bus is not None]
         self.assertEqual(len(set(buses)), len(buses))
         places = [tuple(element.find('address').attrib.get(name)
@@ -370,7 +372,8 @@ class ExpanderTest(base.TestCase):
         free = [index for index in after.behind if index not in after.used]
         cells = len(etree.fromstring(xml).findall('cpu/numa/cell'))
         self.assertIn(len(free), {0, spares * cells})
-        needed = pci.ports_needed(etree.fromstring(found).find('devices'))
+        needed = pci.count_needed_ports(
+            etree.fromstring(found).find('devices'))
         self.assertFalse(
             set(place_as_libvirt(after, needed)) & set(after.behind))
 
@@ -404,7 +407,7 @@ class SparePortsTest(base.TestCase):
         for bus in ('0x09', '0x0a'):
             place = dn.attach_address(xml, 1)
             self.assertIn(f'bus="{bus}"', place)
-            device = dn.with_address(interface(9), place)
+            device = dn.set_device_address(interface(9), place)
             xml = xml.replace('</devices>', device + '</devices>')
         self.assertIsNone(dn.attach_address(xml, 1))
         self.assertIsNone(dn.attach_address(xml, 7))
@@ -412,20 +415,20 @@ class SparePortsTest(base.TestCase):
 
     def test_only_a_passthrough_device_without_address_is_placed(self):
         place = '<address type="pci" bus="0x09"/>'
-        self.assertIn(place, dn.with_address(hostdev(1), place))
+        self.assertIn(place, dn.set_device_address(hostdev(1), place))
         for reason, xml in (
                 ('no PCI device', '<interface type="bridge"/>'),
                 ('no PCI device', '<hostdev mode="subsystem" type="usb"/>'),
                 ('not a hostdev', '<disk/>'),
-                ('already', dn.with_address(hostdev(1), place))):
+                ('already', dn.set_device_address(hostdev(1), place))):
             with self.assertRaisesRegex(dn.DeviceNumaError, reason):
-                dn.with_address(xml, place)
+                dn.set_device_address(xml, place)
 
 
 class PortsNeededTest(base.TestCase):
 
     def needed(self, *devices):
-        return pci.ports_needed(
+        return pci.count_needed_ports(
             etree.fromstring(domain(devices)).find('devices'))
 
     def test_what_takes_a_port_and_what_does_not(self):
@@ -462,7 +465,7 @@ class NumaElementTest(base.TestCase):
             [('hostdev', '1'), ('interface', '0')],
             [(element.getparent().tag, element.get('node'))
              for element in root.findall('devices/*/numa')])
-        self.assertEqual(nodes, dn.read(found))
+        self.assertEqual(nodes, dn.read_guest_nodes(found))
         self.assertEqual(found, dn.render_numa_element(found, nodes))
 
     def test_a_machine_without_expander_bus_can_have_it(self):
@@ -479,7 +482,7 @@ class NumaElementTest(base.TestCase):
     def test_it_comes_and_goes_without_a_trace(self, guest):
         xml, nodes = guest
         found = dn.render_numa_element(xml, nodes)
-        self.assertEqual(nodes, dn.read(found))
+        self.assertEqual(nodes, dn.read_guest_nodes(found))
         self.assertEqual(xml, dn.render_numa_element(found, {}))
 
     def test_the_probe_tells_who_keeps_the_element(self):
@@ -493,9 +496,9 @@ class NumaElementTest(base.TestCase):
 
     def test_a_device_to_attach(self):
         for device in (hostdev(1), interface(1)):
-            once = dn.with_numa_element(device, 1)
+            once = dn.set_device_node(device, 1)
             self.assertIn('<numa node="1"/>', once)
-            self.assertEqual(1, dn.with_numa_element(once, 0).count('<numa'))
+            self.assertEqual(1, dn.set_device_node(once, 0).count('<numa'))
 
 
 class MachineTest(base.TestCase):
@@ -508,12 +511,13 @@ class MachineTest(base.TestCase):
                 ('virt', 'aarch64', 'virt'), ('virt-8.2', 'aarch64', 'virt'),
                 ('', 'aarch64', 'virt'), ('virt', 'riscv64', 'riscv64 virt'),
                 ('pseries', 'ppc64', 'pseries')):
-            self.assertEqual(kind, dn.machine(
+            self.assertEqual(kind, dn.machine_type(
                 domain(machine=name, arch=arch)), name)
 
     def test_passthrough_devices_in_their_order(self):
         xml = domain([interface(9), ON_A_PORT[1], hostdev(2)])
-        self.assertEqual((address(9), address(2)), dn.passthrough(xml))
+        self.assertEqual((address(9), address(2)),
+                         dn.passthrough_addresses(xml))
 
 
 class LockedMemoryTest(base.TestCase):
@@ -590,9 +594,9 @@ class LayOutTest(base.TestCase):
         wanted = sum(ports) + len(ports)
         if wanted > 256 - max(reserved, 1):
             with self.assertRaises(dn.DeviceNumaError):
-                pci.lay_out(counts, taken, reserved)
+                pci.place_expanders(counts, taken, reserved)
             return
-        found = pci.lay_out(counts, taken, reserved)
+        found = pci.place_expanders(counts, taken, reserved)
         indexes = [one.index for one in found]
         indexes += [slot.index for one in found for slot in one.ports]
         self.assertEqual(wanted, len(set(indexes) - taken))

@@ -156,16 +156,16 @@ class ShapeTest(base.TestCase):
                 for socket in range(2) for die in range(2)
                 for cluster in range(2) for core in range(3)
                 for _thread in range(2)]
-        self.assertEqual(Shape(2, 2, 2, 3, 2), host_topology.shape(cpus))
+        self.assertEqual(Shape(2, 2, 2, 3, 2), host_topology.make_shape(cpus))
 
     def test_an_uneven_level_counts_as_one(self):
         cpus = [Place(0, 0, 0, 0), Place(0, 0, 0, 1), Place(0, 0, 1, 2),
                 Place(1, 0, 0, 0), Place(1, 0, 0, 1), Place(1, 0, 1, 2)]
-        self.assertEqual(Shape(2, 1, 1, 3, 1), host_topology.shape(cpus))
+        self.assertEqual(Shape(2, 1, 1, 3, 1), host_topology.make_shape(cpus))
 
     @given(places())
     def test_it_has_as_many_threads_as_the_guest_has_vcpus(self, cpus):
-        found = host_topology.shape(cpus)
+        found = host_topology.make_shape(cpus)
         self.assertEqual(len(cpus), found.sockets * found.dies
                          * found.clusters * found.cores * found.threads)
 
@@ -176,7 +176,7 @@ class BandwidthTest(base.TestCase):
            st.integers(1, 100))
     def test_it_is_never_more_and_fits_the_table(self, speeds, share):
         host = HostTopology(bandwidth=dict(enumerate(speeds)))
-        found = host_topology.bandwidths(
+        found = host_topology.guest_bandwidths(
             policy(len(speeds), mem_bw_max=str(share)),
             range(len(speeds)), host)
         if not found:

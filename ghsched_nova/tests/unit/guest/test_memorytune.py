@@ -73,7 +73,7 @@ def without(xml):
     for element in root.findall('cputune/memorytune'):
         cputune = element.getparent()
         document.remove(element if len(cputune) > 1 else cputune)
-    return document.text(root)
+    return document.to_text(root)
 
 
 def plain(tune):
@@ -106,11 +106,12 @@ class RenderTest(base.TestCase):
         tune = mt.MemoryTune(frozenset({0, 1, 5}), monitor=True)
         self.assertEqual(
             '<memorytune vcpus="0-1,5">\n  <monitor vcpus="0-1,5"/>\n'
-            '</memorytune>', mt.fragment(tune, True))
+            '</memorytune>', mt.render_element(tune, True))
 
     def test_a_knob_that_the_host_has_not_is_not_named(self):
         tune = mt.MemoryTune(frozenset({0}), (mt.NodeTune(0, 40),))
-        self.assertEqual(mt.fragment(tune, False), mt.fragment(tune, True))
+        self.assertEqual(mt.render_element(tune, False),
+                         mt.render_element(tune, True))
 
     def test_an_empty_domain_gets_a_cputune(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
@@ -135,8 +136,9 @@ class RenderTest(base.TestCase):
 
     @given(DOMAINS, TUNES)
     def test_read_gives_back_what_was_rendered(self, xml, tune):
-        self.assertEqual(tune, mt.read(mt.render(xml, tune, True)))
-        self.assertEqual(plain(tune), mt.read(mt.render(xml, tune, False)))
+        self.assertEqual(tune, mt.read_tune(mt.render(xml, tune, True)))
+        self.assertEqual(plain(tune), mt.read_tune(
+            mt.render(xml, tune, False)))
 
     @given(DOMAINS, TUNES, TUNES, st.booleans())
     def test_the_last_tune_wins_and_twice_is_once(self, xml, old, new, ext):
@@ -171,7 +173,7 @@ class ReadTest(base.TestCase):
 
     def test_a_domain_without_has_none(self):
         for xml in samples.ALL:
-            self.assertIsNone(mt.read(xml))
+            self.assertIsNone(mt.read_tune(xml))
 
     def test_reads_what_libvirt_writes(self):
         xml = ("<domain type='kvm' id='3'><cputune><memorytune vcpus='0-1' "
@@ -179,7 +181,7 @@ class ReadTest(base.TestCase):
                "</cputune></domain>")
         self.assertEqual(
             mt.MemoryTune(frozenset({0, 1}), (mt.NodeTune(1, 20),)),
-            mt.read(xml))
+            mt.read_tune(xml))
 
     def test_refuses_what_it_can_not_read(self):
         for tune, reason in (
@@ -193,7 +195,7 @@ class ReadTest(base.TestCase):
                  'priority="high"/></memorytune>', "priority='high'")):
             xml = f'<domain><cputune>{tune}</cputune></domain>'
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.read(xml)
+                mt.read_tune(xml)
 
 
 class RetuneTest(base.TestCase):
@@ -202,25 +204,26 @@ class RetuneTest(base.TestCase):
     def test_only_the_values_of_its_own_nodes_change(self, xml, tune, nodes,
                                                      extended):
         before = mt.render(xml, tune, extended)
-        after = mt.retune(before, nodes, extended)
+        after = mt.update_limits(before, nodes, extended)
         new = {node.id: node for node in nodes}
         self.assertEqual(without(before), without(after))
-        for old, node in zip(tune.nodes, mt.read(after).nodes, strict=True):
+        for old, node in zip(tune.nodes, mt.read_tune(after).nodes,
+                             strict=True):
             self.assertEqual(old.id, node.id)
             self.assertEqual(new.get(old.id, old).bandwidth, node.bandwidth)
-        self.assertIs(after, mt.retune(after, nodes, extended))
+        self.assertIs(after, mt.update_limits(after, nodes, extended))
 
     def test_a_domain_without_is_left_alone(self):
         for xml in samples.ALL:
-            self.assertIs(xml, mt.retune(xml, TUNE.nodes, True))
+            self.assertIs(xml, mt.update_limits(xml, TUNE.nodes, True))
 
 
 class RemapTest(base.TestCase):
 
     @given(DOMAINS, TUNES, st.permutations(range(32)))
     def test_only_the_node_numbers_change(self, xml, tune, targets):
-        remapped = mt.remap(mt.render(xml, tune, True),
-                            dict(enumerate(targets)))
+        remapped = mt.renumber_nodes(mt.render(xml, tune, True),
+                                     dict(enumerate(targets)))
         expected = mt.MemoryTune(tune.vcpus, tuple(
             mt.NodeTune(targets[node.id], node.bandwidth, node.hardlimit,
                         node.priority, node.min_bandwidth)
@@ -228,21 +231,23 @@ class RemapTest(base.TestCase):
         self.assertEqual(mt.render(xml, expected, True), remapped)
 
     def test_two_nodes_can_change_places(self):
-        xml = mt.remap(mt.render(samples.NOVA, TUNE, True), {0: 1, 1: 0})
+        xml = mt.renumber_nodes(
+            mt.render(samples.NOVA, TUNE, True), {0: 1, 1: 0})
         self.assertEqual(
             mt.MemoryTune(TUNE.vcpus, (mt.NodeTune(1, 60, True, 5, 40),
                                        mt.NodeTune(0, 100, False)), True),
-            mt.read(xml))
+            mt.read_tune(xml))
 
     def test_a_domain_without_is_left_alone(self):
-        self.assertEqual(same(samples.NOVA), mt.remap(samples.NOVA, {}))
+        self.assertEqual(same(samples.NOVA),
+                         mt.renumber_nodes(samples.NOVA, {}))
 
     def test_refuses_a_lost_or_shared_node(self):
         xml = mt.render(samples.NOVA, TUNE, True)
         for nodes, reason in (({0: 0}, 'node 1 has no counterpart'),
                               ({0: 1, 1: 1}, 'would become node 1')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.remap(xml, nodes)
+                mt.renumber_nodes(xml, nodes)
 
 
 class ProbeTest(base.TestCase):
@@ -319,9 +324,9 @@ class UpstreamLibvirtTest(base.TestCase):
                              (mt.NodeTune(0, 20), mt.NodeTune(1, 100)), True)
         for xml in (mt.render(probe, tune, False),
                     mt.render(probe, plain(tune), False)):
-            self.assertEqual(tune, mt.read(self.round_trip(xml)))
+            self.assertEqual(tune, mt.read_tune(self.round_trip(xml)))
 
     def test_it_keeps_a_monitor_without_a_node(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
         xml = mt.render(mt.probe_xml(), tune, False)
-        self.assertEqual(tune, mt.read(self.round_trip(xml)))
+        self.assertEqual(tune, mt.read_tune(self.round_trip(xml)))

@@ -56,30 +56,32 @@ class MetadataTest(base.TestCase):
     @given(domains())
     def test_what_is_written_is_read_back(self, domain):
         self.assertEqual(domain,
-                         metadata.read(metadata.write(DOMAIN, domain)))
+                         metadata.read_policy(metadata.write_policy(DOMAIN,
+                                                                    domain)))
 
     @given(domains(), domains())
     def test_writing_again_replaces(self, first, second):
-        xml = metadata.write(metadata.write(DOMAIN, first), second)
-        self.assertEqual(second, metadata.read(xml))
-        self.assertEqual(metadata.write(DOMAIN, second), xml)
+        xml = metadata.write_policy(
+            metadata.write_policy(DOMAIN, first), second)
+        self.assertEqual(second, metadata.read_policy(xml))
+        self.assertEqual(metadata.write_policy(DOMAIN, second), xml)
 
     def test_novas_own_metadata_stays(self):
         domain = metadata.DomainPolicy(GuestPolicy((NodePolicy(60),)), (1,))
-        root = etree.fromstring(metadata.write(DOMAIN, domain))
+        root = etree.fromstring(metadata.write_policy(DOMAIN, domain))
         self.assertIsNotNone(root.find(
             'metadata/{http://openstack.org/nova}instance'))
 
     def test_a_domain_without_metadata_gets_some(self):
         domain = metadata.DomainPolicy(GuestPolicy((NodePolicy(60),)), (1,))
-        xml = metadata.write('<domain><name>a</name></domain>', domain)
-        self.assertEqual(domain, metadata.read(xml))
+        xml = metadata.write_policy('<domain><name>a</name></domain>', domain)
+        self.assertEqual(domain, metadata.read_policy(xml))
 
     @given(domains())
     def test_the_fragment_is_the_same_without_its_namespace(self, domain):
-        whole = etree.fromstring(metadata.write(DOMAIN, domain)).find(
+        whole = etree.fromstring(metadata.write_policy(DOMAIN, domain)).find(
             f'metadata/{{{metadata.NAMESPACE}}}policy')
-        alone = etree.fromstring(metadata.fragment(domain))
+        alone = etree.fromstring(metadata.render_policy(domain))
         self.assertEqual({}, alone.nsmap)
         self.assertEqual(
             [(etree.QName(one).localname, dict(one.attrib))
@@ -87,12 +89,14 @@ class MetadataTest(base.TestCase):
             [(one.tag, dict(one.attrib)) for one in alone.iter()])
 
     def test_a_guest_of_somebody_else_has_no_policy(self):
-        self.assertIsNone(metadata.read(DOMAIN))
+        self.assertIsNone(metadata.read_policy(DOMAIN))
 
     def test_moving_changes_the_host_nodes_alone(self):
         policy = GuestPolicy((NodePolicy(60), NodePolicy(30)))
-        xml = metadata.write(DOMAIN, metadata.DomainPolicy(policy, (0, 1)))
-        moved = metadata.read(metadata.move(xml, {0: 1, 1: 0}))
+        xml = metadata.write_policy(
+            DOMAIN, metadata.DomainPolicy(policy, (0, 1)))
+        moved = metadata.read_policy(
+            metadata.remap_host_nodes(xml, {0: 1, 1: 0}))
         self.assertEqual(metadata.DomainPolicy(policy, (1, 0)), moved)
 
     def test_other_numbers_of_nodes_than_the_policy_has_are_refused(self):
@@ -107,23 +111,26 @@ class MetadataTest(base.TestCase):
 
     @given(domains())
     def test_policy_on_other_nodes_is_the_same_policy(self, domain):
-        moved = domain.on(tuple(node + 1 for node in domain.counted_nodes))
+        moved = domain.with_host_nodes(
+            tuple(node + 1 for node in domain.counted_nodes))
         self.assertEqual(domain.policy, moved.policy)
         self.assertEqual([node + 1 for node in domain.counted_nodes],
                          list(moved.counted_nodes))
-        self.assertEqual(domain, moved.on(domain.counted_nodes))
+        self.assertEqual(domain, moved.with_host_nodes(domain.counted_nodes))
 
     def test_earlier_releases_read_the_policy_of_a_real_time_guest(self):
-        root = etree.fromstring(metadata.write(DOMAIN, metadata.DomainPolicy(
-            GuestPolicy((NodePolicy(60),), rt_permille=(800,)), (1,),
-            realtime_nodes=(1,))))
+        root = etree.fromstring(metadata.write_policy(
+            DOMAIN, metadata.DomainPolicy(
+                GuestPolicy((NodePolicy(60),), rt_permille=(800,)), (1,),
+                realtime_nodes=(1,))))
         node, = root.iter(f'{{{metadata.NAMESPACE}}}node')
         self.assertEqual({'host', 'min', 'max', 'hardlimit'}, {*node.attrib})
 
     def test_nonsense_is_an_error_of_its_own(self):
-        xml = metadata.write(DOMAIN, metadata.DomainPolicy(
+        xml = metadata.write_policy(DOMAIN, metadata.DomainPolicy(
             GuestPolicy((NodePolicy(60),)), (1,)))
         for bad in (xml.replace('min="60"', 'min="much"'),
                     xml.replace('host="1"', ''),
                     xml.replace('hardlimit="true"', 'hardlimit="maybe"')):
-            self.assertRaises(metadata.MetadataError, metadata.read, bad)
+            self.assertRaises(metadata.MetadataError,
+                              metadata.read_policy, bad)

@@ -46,7 +46,8 @@ def _canonical(xml):
 class DomainTest(base.TestCase):
 
     def test_pins_memory_and_policy_move(self):
-        xml = node_move.render(metadata.write(XML, POLICY), _after(2, 1), {})
+        xml = node_move.render(metadata.write_policy(
+            XML, POLICY), _after(2, 1), {})
         root = etree.fromstring(xml)
         self.assertEqual(['16', '8'], [
             pin.get('cpuset') for pin in root.findall('cputune/vcpupin')])
@@ -55,8 +56,8 @@ class DomainTest(base.TestCase):
             for name in ('emulatorpin', 'iothreadpin')])
         self.assertEqual(['1-2', '2', '1'], [
             one.get('nodeset') for one in root.find('numatune')])
-        self.assertEqual((2, 1), metadata.read(xml).host_nodes)
-        self.assertEqual(POLICY.policy, metadata.read(xml).policy)
+        self.assertEqual((2, 1), metadata.read_policy(xml).host_nodes)
+        self.assertEqual(POLICY.policy, metadata.read_policy(xml).policy)
 
     def test_reserved_cpus_are_for_the_emulator(self):
         move = Move(BEFORE, (GuestCell(2, pins={0: 16},
@@ -84,10 +85,11 @@ class DomainTest(base.TestCase):
         self.assertEqual(
             {('vcpupin', 0): {0}, ('vcpupin', 1): {8},
              ('emulatorpin', 0): {0, 8}, ('iothreadpin', 1): {0, 8}},
-            node_move.pins(XML))
+            node_move.parse_pins(XML))
 
     def test_a_domain_that_is_there_already_stays_as_it_is(self):
-        there = node_move.render(metadata.write(XML, POLICY), _after(1, 0), {})
+        there = node_move.render(
+            metadata.write_policy(XML, POLICY), _after(1, 0), {})
         self.assertEqual(_canonical(there), _canonical(
             node_move.render(there, _after(1, 0), {})))
 
@@ -97,7 +99,7 @@ class DomainTest(base.TestCase):
     @given(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(
         lambda pair: pair[0] != pair[1]))
     def test_there_and_back_is_as_it_was(self, nodes):
-        xml = metadata.write(XML, POLICY)
+        xml = metadata.write_policy(XML, POLICY)
         move = _after(*nodes)
         there = node_move.render(xml, move, {})
         back = node_move.render(there, move.back(), {})

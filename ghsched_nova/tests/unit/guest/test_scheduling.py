@@ -84,17 +84,18 @@ class RenderTest(base.TestCase):
         self.assertNotIn('vcpusched', text)
         for xml in text, self.render(text, wanted, '^0'):
             self.assertEqual(dict.fromkeys((1, 2, 3), wanted),
-                             scheduling.read(etree.fromstring(xml)).vcpus)
+                             scheduling.read_threads(
+                                 etree.fromstring(xml)).vcpus)
 
     def test_pins_are_read_with_the_classes(self):
-        pins = scheduling.read(etree.fromstring(samples.NOVA)).pins
+        pins = scheduling.read_threads(etree.fromstring(samples.NOVA)).pins
         self.assertEqual(frozenset({80}), pins['vcpu', 2])
         self.assertEqual(frozenset({0, 1, 80, 81}), pins['emulator', 0])
 
     def test_qemu_is_kept_off_the_cpus_that_interrupts_go_to(self):
         for bypass in ('required', 'preferred'):
             text = self.render(PINNED, irq_bypass=bypass)
-            pins = scheduling.read(etree.fromstring(text)).pins
+            pins = scheduling.read_threads(etree.fromstring(text)).pins
             self.assertEqual({('vcpu', 0): {2}, ('vcpu', 1): {3},
                               ('emulator', 0): {0, 1},
                               ('iothread', 1): {4}}, pins)
@@ -116,9 +117,11 @@ class RenderTest(base.TestCase):
         text = self.render(PINNED, irq_affinity='housekeeping')
         self.assertEqual(text, self.render(text,
                                            irq_affinity='housekeeping'))
-        self.assertTrue(scheduling.steers(etree.fromstring(text)))
-        self.assertFalse(scheduling.steers(etree.fromstring(PINNED)))
-        self.assertIn('interrupts/1.0', scheduling.fragment(
+        self.assertTrue(scheduling.has_housekeeping_irqs(
+            etree.fromstring(text)))
+        self.assertFalse(scheduling.has_housekeeping_irqs(
+            etree.fromstring(PINNED)))
+        self.assertIn('interrupts/1.0', scheduling.render_elements(
             ThreadPolicy(irq_affinity='housekeeping'), 2))
 
     @given(st.sets(st.integers(0, 5), min_size=1),
@@ -131,7 +134,7 @@ class RenderTest(base.TestCase):
         except PolicyError:
             self.assertTrue(emulator <= vcpus | {3} or {4} <= vcpus)
             return
-        pins = scheduling.read(etree.fromstring(text)).pins
+        pins = scheduling.read_threads(etree.fromstring(text)).pins
         for kind in (('emulator', 0), ('iothread', 1)):
             self.assertTrue(pins[kind])
             self.assertFalse(pins[kind] & (vcpus | {3}))
@@ -140,7 +143,7 @@ class RenderTest(base.TestCase):
     def test_what_is_written_is_read_back(self, vcpus, emulator, iothreads,
                                           lock):
         text = self.render(BARE, vcpus, '', emulator, iothreads, lock)
-        found = scheduling.read(etree.fromstring(text))
+        found = scheduling.read_threads(etree.fromstring(text))
 
         def held(one):
             return None if one and one.scheduler == 'other' else one

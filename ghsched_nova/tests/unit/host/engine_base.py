@@ -41,7 +41,7 @@ def running(number=1, policy=True, minimum=20, domain_id=None,
     xml = (f'<domain><name>{domain.name}</name><uuid>{domain.uuid}</uuid>'
            '<vcpu>2</vcpu></domain>')
     if policy:
-        xml = metadata.write(xml, metadata.DomainPolicy(
+        xml = metadata.write_policy(xml, metadata.DomainPolicy(
             GuestPolicy(nodes=(NodePolicy(minimum=minimum),)), (0,), shared))
     return desired.Running(domain, xml)
 

@@ -47,10 +47,10 @@ class OfRunningTest(base.TestCase):
     def test_guests_with_a_policy_alone_are_parsed(self):
         self.assertEqual({}, self.of('<domain'))
         self.assertEqual({'a': guest(60)}, self.of(
-            metadata.write('<domain/>', guest(60))))
+            metadata.write_policy('<domain/>', guest(60))))
 
     def test_a_policy_that_cannot_be_read_is_left_out(self):
-        xml = metadata.write('<domain/>', guest(60))
+        xml = metadata.write_policy('<domain/>', guest(60))
         self.assertEqual({}, self.of(xml.replace('host="0"', 'host="x"')))
 
 

@@ -30,7 +30,7 @@ POLICY = GuestPolicy(nodes=(NodePolicy(minimum=20, maximum=60),))
 def running(tune='', vcpu='<vcpu>4</vcpu>', policy=POLICY):
     xml = f'<domain>{vcpu}<cputune>{tune}</cputune></domain>'
     if policy:
-        xml = metadata.write(xml, metadata.DomainPolicy(
+        xml = metadata.write_policy(xml, metadata.DomainPolicy(
             policy, tuple(range(1, 1 + len(policy.nodes)))))
     return desired.Running(DOMAIN, xml)
 

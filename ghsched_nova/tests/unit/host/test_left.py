@@ -24,7 +24,7 @@ ROOT = '11111111-2222-4333-8444-555555555555'
 def guest(*nodes, shared=False, **keys):
     parsed = policy.parse({f'ghsched:{name}': value
                            for name, value in keys.items()}, len(nodes))
-    return metadata.write('<domain/>', metadata.DomainPolicy(
+    return metadata.write_policy('<domain/>', metadata.DomainPolicy(
         policy=parsed, host_nodes=nodes, shared=shared))
 
 

@@ -115,8 +115,9 @@ class LiveTest(base.TestCase):
 
     def make_guest(self, maker):
         guest, = self.world.guests
-        xml = metadata.write(PLAIN.format(guest.domain),
-                             metadata.DomainPolicy(self.world.policy(), (0,)))
+        xml = metadata.write_policy(PLAIN.format(guest.domain),
+                                    metadata.DomainPolicy(self.world.policy(),
+                                                          (0,)))
         if maker != 'ghsched':
             cap = next(iter(resolve.resolve(self.host, self.world.policy(),
                                             (0,)))).maximum

@@ -94,7 +94,7 @@ class LoadUseTest(base.TestCase):
 
 def with_policy(xml):
     """The XML of a domain with a policy of ours."""
-    return metadata.write(xml, metadata.DomainPolicy(
+    return metadata.write_policy(xml, metadata.DomainPolicy(
         GuestPolicy((NodePolicy(10, burst=20),)), (0,)))
 
 

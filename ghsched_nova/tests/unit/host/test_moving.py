@@ -33,13 +33,13 @@ OLD = GuestCell(0, pins={0: 0, 1: 1}, memory=512)
 NEW = GuestCell(1, pins={0: 4, 1: 5}, memory=512)
 REQUEST = move_messages.Request(Move((OLD,), (NEW,)),
                                 {0: frozenset(), 1: frozenset()})
-XML = metadata.write('''<domain><name>i-1</name><uuid>u</uuid><vcpu>2</vcpu>
+XML = metadata.write_policy(
+    '''<domain><name>i-1</name><uuid>u</uuid><vcpu>2</vcpu>
  <cputune><vcpupin vcpu="0" cpuset="0"/><vcpupin vcpu="1" cpuset="1"/>
   <emulatorpin cpuset="0-1"/><iothreadpin iothread="1" cpuset="0-1"/></cputune>
  <numatune><memory mode="strict" nodeset="0"/>
   <memnode cellid="0" mode="strict" nodeset="0"/></numatune></domain>''',
-                     metadata.DomainPolicy(
-                         GuestPolicy(nodes=(NodePolicy(20, 60),)), (0,)))
+    metadata.DomainPolicy(GuestPolicy(nodes=(NodePolicy(20, 60),)), (0,)))
 
 
 class MovingTest(base.TestCase):
@@ -62,14 +62,14 @@ class MovingTest(base.TestCase):
         self.assertEqual([], self.host.claimed)
         for xml in self.host.xml.values():
             self.assertEqual((cell.host_node,),
-                             metadata.read(xml).host_nodes)
-            self.assertIsNone(move_record.read(xml))
+                             metadata.read_policy(xml).host_nodes)
+            self.assertIsNone(move_record.read_record(xml))
             both = frozenset(cell.pins.values())
             self.assertEqual(
                 {**{('vcpupin', vcpu): {cpu}
                     for vcpu, cpu in cell.pins.items()},
                  ('emulatorpin', 0): both, ('iothreadpin', 1): both},
-                domains.pins(xml))
+                domains.parse_pins(xml))
         memory = etree.fromstring(self.host.xml[1]).find('numatune/memnode')
         self.assertEqual(str(cell.host_node), memory.get('nodeset'))
 
@@ -135,7 +135,7 @@ class MovingTest(base.TestCase):
         self.assert_agreed()
 
     def test_a_record_of_a_move_elsewhere_is_dropped(self):
-        self.host.setMetadata(2, move_record.fragment([{'x': 1}]), '',
+        self.host.setMetadata(2, move_record.render_record([{'x': 1}]), '',
                               move_record.NAMESPACE, 3)
         self.host.enforced.append((0,))
         self.assertTrue(self.mover.repair(self.host.domain, (OLD,)))

@@ -202,9 +202,9 @@ class KeyTestCase(base.TestCase):
         self.assertEqual(server.allocations_on(node),
                          server.placement.allocations)
         for xml in server.host.xml.values():
-            domain = metadata.read(xml)
+            domain = metadata.read_policy(xml)
             self.assertLessEqual(set(domain.counted_nodes), {node})
-            self.assertIsNone(move_record.read(xml))
+            self.assertIsNone(move_record.read_record(xml))
             self.assertEqual(server.policy.resources(),
                              domain.policy.resources())
         self.assertEqual({}, counted.look(

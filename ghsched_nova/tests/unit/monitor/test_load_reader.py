@@ -53,10 +53,10 @@ class DomainCellsTest(base.TestCase):
         self.assertEqual(
             (cells.Cell(0, frozenset({0, 1}), 2 * 1024 ** 2, (3,)),
              cells.Cell(1, frozenset({2}), 1024 ** 2, (1,))),
-            cells.of(etree.fromstring(TWO_CELLS)))
+            cells.parse_cells(etree.fromstring(TWO_CELLS)))
 
     def test_one_without_a_topology_is_all_in_one(self):
-        found, = cells.of(etree.fromstring(
+        found, = cells.parse_cells(etree.fromstring(
             '<domain><memory unit="KiB">512</memory><vcpu>2</vcpu></domain>'))
         self.assertEqual(cells.Cell(0, frozenset({0, 1}), 512, ()), found)
         self.assertIsNone(found.host_node)

@@ -148,9 +148,10 @@ class PlaceTest(base.TestCase):
         devices = {f'0000:81:10.{number}': node
                    for number, node in host_node_of.items()}
         booted = started(devices)
-        seen = device_numa.read(booted)
+        seen = device_numa.read_guest_nodes(booted)
         self.assertEqual([1, 1, 0, 1, None, 1, 1, None], list(seen.values()))
-        self.assertEqual(seen, device_numa.read(resumed(booted, devices)))
+        self.assertEqual(seen, device_numa.read_guest_nodes(
+            resumed(booted, devices)))
 
     def test_host_nodes_come_in_the_order_of_the_guest(self):
         self.assertEqual([2, 3], attach.host_nodes(GUEST))

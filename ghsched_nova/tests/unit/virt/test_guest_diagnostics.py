@@ -45,7 +45,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
         self.ask(NodePolicy(30, 50, True, 5))
 
     def ask(self, node, shared=False):
-        self.xml = metadata.write('<domain/>', metadata.DomainPolicy(
+        self.xml = metadata.write_policy('<domain/>', metadata.DomainPolicy(
             GuestPolicy((node,)), (1,), shared))
 
     def asked(self, dialect, lines=(), group=GROUP, guests=1,
