@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     groups, changed = _run(arguments, reconcile.look, threads.look,
-                           interrupts.InterruptKeeper.look, None)
+                           interrupts.InterruptKeeper.check, None)
     found = (groups.problems or changed.problems
              or groups.actions or changed.actions)
     return exits.FOUND if found else exits.DONE
@@ -192,7 +192,7 @@ def _run(arguments: argparse.Namespace,
         report.actions, (*refused, *report.problems), report.foreign,
         report.unmeasured, report.overlaps)
     changed = _joined_reports(
-        work_threads(scheduling.wanted(running),
+        work_threads(scheduling.guests_with_classes(running),
                      Path(section.libvirt_run_path)),
         work_interrupts(interrupts.InterruptKeeper(
             section, configured.dedicated_cpus(arguments.config_file),

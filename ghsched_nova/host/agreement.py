@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The last check before a guest starts: allocation == claim (pure)."""
+"""Check before a guest starts that its Placement allocation is its claim."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -25,26 +25,26 @@ from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 
 
-#: What is counted beside bandwidth, in words.
+#: Words for the unit of each counted resource class other than bandwidth.
 _UNITS = {names.L3_WAYS: 'ways of the L3',
           names.MEM_BW_BURST_PCT: '% memory bandwidth as a burst',
           names.RT_CPU_PERMILLE: lack.REALTIME}
 
 
 class Disagreement(Exception):
-    """What Placement counts is not what the guest would use."""
+    """A difference between a guest's Placement allocation and its claim."""
 
 
 @dataclass(frozen=True)
 class Devices:
     """Devices of one PCI request of a guest.
 
-    :param name: of the alias or the port, for an error.
-    :param count: how many are asked for.
-    :param given: provider of each device in Placement; empty where Placement
-        has not chosen them.
-    :param claimed: provider of each claimed device; None for one that is not
-        in Placement.
+    :param name: name of the alias or port, for error messages.
+    :param count: number of requested devices.
+    :param given: provider of each device that Placement chose; empty if
+        Placement did not choose them.
+    :param claimed: provider of each claimed device; None for a device that
+        is not in Placement.
     """
 
     name: str
@@ -58,14 +58,14 @@ def check(policy: GuestPolicy, accounting: Accounting,
           compute_node_uuid: str,
           vfs: Sequence[tuple[int, int | None]] = (),
           joins: bool = False) -> None:
-    """Compare a guest's allocations with the host nodes it claimed.
+    """Refuse a guest whose Placement allocation differs from its claim.
 
     :param host_nodes: host NUMA node of each guest NUMA node, from the claim.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
-    :param vfs: of each claimed VF of the policy, its guest NUMA node and the
-        host NUMA node that it is on.
-    :param joins: whether the host has a control group that the guest can
-        share, so that it needs none of its own.
+    :param vfs: guest NUMA node and host NUMA node of each claimed VF of the
+        policy.
+    :param joins: whether the guest can share an existing control group of
+        the host, so that it needs none of its own.
     :raises Disagreement: naming the first difference.
     """
     for guest_node, share in policy.demand(accounting).items():
@@ -95,7 +95,7 @@ def check(policy: GuestPolicy, accounting: Accounting,
 
 def check_devices(requests: Iterable[Devices],
                   allocations: Mapping[str, Any]) -> None:
-    """Compare the devices that a guest claimed with those it is to have.
+    """Refuse a guest whose claimed devices differ from those of Placement.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :raises Disagreement: naming the first difference.
@@ -126,7 +126,7 @@ def check_devices(requests: Iterable[Devices],
 
 
 def missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
-    """Return how many devices a guest has where it has too few."""
+    """Describe each PCI request of a guest that has too few devices."""
     return tuple(f'{len(one.claimed)} of {one.count} devices of {one.name}'
                  for one in requests if len(one.claimed) < one.count)
 

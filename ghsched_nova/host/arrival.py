@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""A guest that is to arrive by live migration.
+"""Check of the destination before a guest arrives by live migration.
 
-Once it runs here Nova has no way back, so what can be known before is asked
-before: what the kernel offers, whether a control group is free, and whether
-this process can act on resctrl at all.
+Nova cannot return a guest that already runs on the destination. So kernel
+support, a free control group and this process's access to resctrl are checked
+first.
 """
 
 from collections.abc import Sequence
@@ -27,17 +27,18 @@ from ghsched_nova.resctrl import resolve
 from ghsched_placement.policy import GuestPolicy
 
 
-def check(host: engine.HostEngine, policy: GuestPolicy,
-          host_nodes: Sequence[int]) -> None:
-    """Whether this host could hold the policy of a guest now.
+def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
+                  host_nodes: Sequence[int]) -> None:
+    """Refuse a live migration whose policy this host cannot enforce now.
 
-    Placement has counted its bandwidth and its group. It does not know what
-    has happened on the host since its last report.
+    Placement has allocated bandwidth and control group, but does not know
+    what changed on the host since its last report.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :raises ResctrlUnavailable: when the host lost its resctrl.
-    :raises PolicyNotHeld: when it cannot hold the policy.
-    :raises GroupError: when no group is free, or nothing can be done.
+    :raises ResctrlUnavailable: if the host lost its resctrl.
+    :raises PolicyNotHeld: if the host cannot enforce the policy.
+    :raises GroupError: if no control group is free, or resctrl cannot be
+        written.
     """
     if not policy.controlled:
         return
@@ -49,5 +50,5 @@ def check(host: engine.HostEngine, policy: GuestPolicy,
             and not host.can_join(policy, host_nodes)):
         raise fs.GroupError(
             f'no control group is free: {taken} of {found.num_closids - 1} '
-            'are there')
+            'are in use')
     host.check_access()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The host's use of memory bandwidth, in what nova-compute reports of it."""
+"""Memory bandwidth use of the host in the stats of its compute node."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,9 +31,9 @@ LOG = logging.getLogger(__name__)
 
 
 class BandwidthUse:
-    """Measures between two reports of resources.
+    """Memory bandwidth measured between two resource reports of the host.
 
-    Safe for threads.
+    Thread-safe.
 
     :param section: the ``[ghsched]`` section of the configuration.
     """
@@ -42,28 +42,30 @@ class BandwidthUse:
         self._section = section
         self._making = threading.Lock()
         self._reader: reader.Reader | None = None
-        #: What was reported last; None where that was nothing.
+        #: Last reported measurement; None if nothing was reported.
         self.last: view.Snapshot | None = None
 
-    def added_to(self, resources: dict[str, Any],
-                 guests: Sequence[view.Guest] = ()) -> dict[str, Any]:
-        """What the driver reports, with the use of bandwidth in its stats.
+    def add_to_stats(self, resources: dict[str, Any],
+                     guests: Sequence[view.Guest] = ()) -> dict[str, Any]:
+        """Add the measured bandwidth to the stats of a resource report.
 
-        A host that measures none reports none. Nothing that is wrong here
-        keeps a host from reporting itself.
+        Never raises: the host reports its resources without bandwidth if
+        bandwidth cannot be measured.
 
-        :param guests: that run.
+        :param resources: get_available_resource() of Nova's driver.
+        :param guests: running guests.
+        :returns: the same ``resources``.
         """
         self.last = None
         try:
             resources['stats'] = {**(resources.get('stats') or {}),
                                   **self._measure(guests)}
         except topology.MonitorUnavailable as error:
-            LOG.debug('ghsched: the use of bandwidth is not reported: %s',
+            LOG.debug('ghsched: memory bandwidth use is not reported: %s',
                       error)
         except Exception as error:
-            LOG.warning('ghsched: the use of bandwidth cannot be measured: '
-                        '%r', error)
+            LOG.warning('ghsched: cannot measure memory bandwidth use: %r',
+                        error)
         return resources
 
     def _measure(self, guests: Sequence[view.Guest]) -> dict[str, str]:
@@ -71,9 +73,10 @@ class BandwidthUse:
         return stats.to_stats(self.last, time.time())
 
     def snapshot(self, guests: Sequence[view.Guest] = ()) -> view.Snapshot:
-        """Bandwidth since the time before.
+        """Measure memory bandwidth since the previous call.
 
-        :raises MonitorUnavailable: when the host reports none.
+        :param guests: running guests to attribute bandwidth to.
+        :raises MonitorUnavailable: if the host cannot measure bandwidth.
         """
         with self._making:
             if self._reader is None:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How much bandwidth the host may promise as bursts, by what it measures."""
+"""Bandwidth that the host may promise as bursts, from its measurements."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -29,17 +29,17 @@ from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
 
-#: In nova's state_path.
+#: Name of the file in Nova's state_path.
 FILE = 'ghsched-bursts.json'
 
 
 class BurstUse:
-    """Looks at each measurement of bandwidth.
+    """Record of burst use per host NUMA node, updated by each measurement.
 
-    Safe for threads.
+    Thread-safe.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param path: of the file that outlives nova-compute.
+    :param path: file that preserves the record over restarts of nova-compute.
     """
 
     def __init__(self, section: Any, path: Path) -> None:
@@ -51,20 +51,20 @@ class BurstUse:
 
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
-        """What is known, by host NUMA node; of nodes with a pool alone."""
+        """Burst record of each host NUMA node that has a burst pool."""
         kept = conf.tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
                 if kept.get(node)}
 
     @property
     def offered(self) -> dict[int, int]:
-        """Percent that may be promised, by host NUMA node."""
+        """Percent of bandwidth offered as bursts, by host NUMA node."""
         return {node: record.offered for node, record in self.records.items()}
 
     def measure(self, snapshot: view.Snapshot | None, now: float) -> None:
-        """Take one more period in; nothing that is wrong here is raised.
+        """Add one measurement period to the burst records; never raises.
 
-        :param snapshot: None where nothing was measured.
+        :param snapshot: the measurement; None if nothing was measured.
         :param now: seconds since 1970.
         """
         try:
@@ -74,7 +74,7 @@ class BurstUse:
             with self._measuring:
                 self._add(periods(snapshot, config), burst.hour_of(now))
         except Exception as error:
-            LOG.warning('ghsched: the use of bursts cannot be measured: %r',
+            LOG.warning('ghsched: cannot measure the use of bursts: %r',
                         error)
 
     def _add(self, measured: Mapping[int, burst_record.Period],
@@ -95,18 +95,17 @@ class BurstUse:
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:
-            LOG.warning('ghsched: what is known of bursts cannot be read: %s',
-                        error)
+            LOG.warning('ghsched: cannot read burst history: %s', error)
             return {}
 
 
 def periods(snapshot: view.Snapshot,
             config: tree.Config) -> dict[int, burst_record.Period]:
-    """What a measurement says of the nodes with a pool (pure).
+    """Return the measured period of each host NUMA node with a burst pool.
 
-    A figure that several nodes have together says nothing of either. What
-    guests are guaranteed beyond what the node has beside its pool, such as
-    those that came before there was one, is taken from the pool.
+    A figure measured for several nodes together is skipped. Guarantees that
+    exceed the bandwidth outside the pool reduce the pool: guests that started
+    before the pool was configured have such guarantees.
     """
     found = {}
     for row in snapshot.nodes:
@@ -124,12 +123,13 @@ def periods(snapshot: view.Snapshot,
 
 def shares(guests: Iterable[view.GuestUsage], node: int,
            capacity: int | None) -> list[burst.Share] | None:
-    """What guests use of their bursts on a node (pure).
+    """Return each guest's burst and its use of that burst on a host NUMA node.
 
-    What a guest is guaranteed it has used first.
+    Bandwidth up to a guest's guarantee is not counted as burst use.
 
+    :param node: the host NUMA node.
     :param capacity: bytes per second that the node can deliver.
-    :returns: None where that is not known of all of them.
+    :returns: None if the use of one of the guests is unknown.
     """
     found = []
     for guest in guests:

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Guests that run with a guarantee which Placement does not count.
+"""Running guests whose guarantee is missing from their Placement allocation.
 
-``nova-manage placement heal_allocations --force`` makes the allocation of a
-guest of its flavor alone, without what the scheduler added, and a guest
-without an allocation can be rebooted. Others may then be promised the same
-bandwidth, so each report looks.
+``nova-manage placement heal_allocations --force`` computes the allocation of a
+guest from its flavor alone, without the resources that the scheduler added,
+and a guest without an allocation can be rebooted. Placement may then promise
+the same bandwidth to other guests, so each report checks the allocations.
 """
 
 from collections.abc import Callable
@@ -33,18 +33,19 @@ from ghsched_placement.policy import Accounting
 
 LOG = logging.getLogger(__name__)
 
-#: What consumers hold here, as Placement has it: resources by provider.
+#: Allocations on this host: consumer -> provider -> resources.
 Holdings = Mapping[str, Mapping[str, Any]]
 
 
-def uncounted(guests: Mapping[str, metadata.DomainPolicy],
-              holdings: Holdings, root: str,
-              accounting: Accounting) -> dict[str, str]:
-    """Why what guests are promised is not counted, by UUID (pure).
+def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
+                   holdings: Holdings, root: str,
+                   accounting: Accounting) -> dict[str, str]:
+    """Return guests whose guarantee Placement lacks: UUID -> difference.
 
-    What a guest is promised that is being migrated away its migration holds:
-    a consumer that is no guest here.
+    While a guest migrates away, the migration's consumer, which is no guest
+    of this host, may hold the guarantee.
 
+    :param guests: policy of each running guest, by UUID.
     :param root: UUID of the compute node.
     """
     found = {}
@@ -68,29 +69,33 @@ def _differs(guest: metadata.DomainPolicy, held: Mapping[str, Any],
     return ''
 
 
-def of_running(running: Iterable[desired.Running], accounting: Accounting
-               ) -> dict[str, metadata.DomainPolicy]:
-    """Return guests that run with a policy which Placement counts, by UUID."""
+def counted_policies(
+        running: Iterable[desired.Running],
+        accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
+    """Return policies with resources in Placement, by UUID of the guest."""
     found = {}
     for one in running:
         try:
             guest = one.policy
         except metadata.MetadataError:
-            continue    # whoever holds the policy says so
+            continue    # the reconciliation of the guest logs the error
         if guest is not None and (guest.policy.controlled
                                   or guest.policy.resources(accounting)):
             found[one.domain.uuid] = guest
     return found
 
 
-def look(running: Iterable[desired.Running], root: str,
-         accounting: Accounting,
-         holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
-    """Ask Placement, log and return what it does not count.
+def check_allocations(
+        running: Iterable[desired.Running], root: str, accounting: Accounting,
+        holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
+    """Log and return running guests whose guarantee Placement does not count.
 
-    :param holders: see the method of the Placement client.
+    :param root: UUID of the compute node.
+    :param holders: PlacementClient.holders: provider UUID and resource class
+        -> amount by consumer.
+    :returns: UUID of the guest -> difference.
     """
-    guests = of_running(running, accounting)
+    guests = counted_policies(running, accounting)
     asked = {(names.numa_provider_uuid(root, guest.counted_nodes[number]),
               name) for guest in guests.values()
              for number, amounts in guest.policy.resources(accounting).items()
@@ -103,9 +108,9 @@ def look(running: Iterable[desired.Running], root: str,
             of_provider = holdings.setdefault(consumer, {}).setdefault(
                 provider, {'resources': {}})
             of_provider['resources'][resource_class] = amount
-    found = uncounted(guests, holdings, root, accounting)
+    found = find_uncounted(guests, holdings, root, accounting)
     for uuid, reason in found.items():
-        LOG.error('ghsched: Placement does not count what guest %(uuid)s is '
-                  'promised: %(reason)s. "openstack ghsched audit --fix" '
-                  'puts it right', {'uuid': uuid, 'reason': reason})
+        LOG.error('ghsched: the Placement allocation of guest %(uuid)s lacks '
+                  'its guarantee: %(reason)s. Run "openstack ghsched audit '
+                  '--fix"', {'uuid': uuid, 'reason': reason})
     return found

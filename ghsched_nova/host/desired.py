@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A running domain's XML -> what its control group must hold."""
+"""Desired control group of a running domain, derived from its XML."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -38,10 +38,10 @@ from ghsched_placement import names
 
 
 class DomainError(ValueError):
-    """The XML of a running domain makes no sense; says why."""
+    """Malformed XML of a running domain, with the reason."""
 
 
-#: Why a guest can have no desired state.
+#: Exceptions that leave a guest without a desired state.
 NOT_DESIRED = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
                resolve.PolicyNotHeld, pci_topology.DeviceNumaError,
                DomainError)
@@ -52,10 +52,11 @@ _NOBODY: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Sharing:
-    """The part that a domain has in a control group.
+    """Membership of a domain in a shared control group.
 
-    :param traits: of each host NUMA node that it is on, for domains that are
-        to come.
+    :param group: name of the control group.
+    :param traits: host NUMA node and the trait that shows guests to come that
+        they can share the group there.
     """
 
     group: str
@@ -64,9 +65,9 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Running:
-    """A domain that runs; its XML is parsed once, when that is needed.
+    """A running domain; its XML is parsed once, on first use.
 
-    :param xml: its live XML; empty when it is not known.
+    :param xml: live XML of the domain; empty if unknown.
     """
 
     domain: model.Domain
@@ -74,29 +75,29 @@ class Running:
 
     @functools.cached_property
     def root(self) -> etree._Element:
-        """The element <domain>."""
+        """Root element <domain> of the XML."""
         return document.parse_element(self.xml)
 
     @functools.cached_property
     def policy(self) -> metadata.DomainPolicy | None:
-        """What was promised to it; None without anything.
+        """Policy in the domain's metadata; None without a policy.
 
-        :raises MetadataError: when that cannot be read.
+        :raises MetadataError: if the policy cannot be read.
         """
         return (metadata.parse_policy(self.root) if has_policy(self.xml)
                 else None)
 
     @property
     def controlled(self) -> bool:
-        """Whether it has a policy that needs a control group.
+        """Whether the domain's policy needs a control group.
 
-        :raises MetadataError: when its policy cannot be read.
+        :raises MetadataError: if the policy cannot be read.
         """
         return self.policy is not None and self.policy.policy.controlled
 
     @property
     def partitions(self) -> bool:
-        """Whether it has ways of an L3 to itself, as far as can be read."""
+        """Whether the policy reserves L3 ways; False if it is unreadable."""
         try:
             return self.policy is not None and self.policy.policy.partitions
         except metadata.MetadataError:
@@ -104,29 +105,29 @@ class Running:
 
     @property
     def monitored(self) -> bool:
-        """Whether its bandwidth is to be measured.
+        """Whether the policy asks to measure the domain's bandwidth.
 
-        :raises MetadataError: when its policy cannot be read.
+        :raises MetadataError: if the policy cannot be read.
         """
         return self.policy is not None and self.policy.policy.monitor
 
     @property
     def measured(self) -> bool:
-        """Whether it is to be measured, and has no group for that.
+        """Whether the domain needs a monitoring group of its own.
 
-        One that is to be held is measured in its control group. One with a
-        monitor in its <memorytune> has a monitoring group of libvirt, which
-        nobody but us makes again when it is gone.
+        A domain with a control group is measured in that group. libvirt makes
+        a monitoring group for <monitor> in <memorytune>, but does not restore
+        a removed one, so that case counts, too.
 
-        :raises MetadataError: when its policy cannot be read.
+        :raises MetadataError: if the policy cannot be read.
         """
         return self.monitored and not self.controlled
 
     @property
     def sharing(self) -> Sharing | None:
-        """What it shares; None when it has a group of its own.
+        """Shared control group of the domain; None if the domain shares none.
 
-        A policy that cannot be read is that of a domain with its own.
+        None, too, if the policy cannot be read.
         """
         try:
             found = self.policy
@@ -141,18 +142,18 @@ class Running:
 
     @property
     def shared_group(self) -> str:
-        """The control group that it shares; empty when it has its own."""
+        """Name of the domain's shared control group; empty without one."""
         return self.sharing.group if self.sharing else ''
 
     def passthrough(self) -> tuple[str, ...]:
-        """PCI addresses of the host's devices that it has."""
+        """Return host PCI addresses of the domain's passthrough devices."""
         return tuple(pci_topology.passthrough_devices(self.root))
 
 
-def of(xml: str, number: int = -1) -> Running:
-    """The domain of an XML.
+def from_xml(xml: str, number: int = -1) -> Running:
+    """Return the domain that an XML describes.
 
-    :param number: libvirt's, of a domain that runs.
+    :param number: libvirt's ID of the running domain; -1: not running.
     """
     root = document.parse_element(xml)
     found = Running(model.Domain(root.findtext('uuid') or '', number,
@@ -162,18 +163,18 @@ def of(xml: str, number: int = -1) -> Running:
 
 
 def has_policy(xml: str) -> bool:
-    """Whether the XML can have a policy; quick, and true in doubt."""
+    """Whether a domain XML may contain a policy; a quick text search."""
     return metadata.NAMESPACE in xml
 
 
-def sharing(domains: Iterable[Running]) -> dict[str, Sharing]:
-    """Those of some domains that share, by UUID."""
+def sharing_by_uuid(domains: Iterable[Running]) -> dict[str, Sharing]:
+    """Return the shared control group of each domain that has one, by UUID."""
     found = {domain.domain.uuid: domain.sharing for domain in domains}
     return {uuid: one for uuid, one in found.items() if one is not None}
 
 
-def shares(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
-    """Traits of host NUMA nodes, for those who could share, too."""
+def sharing_traits(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
+    """Return traits of the shared control groups of each host NUMA node."""
     found: dict[int, set[str]] = {}
     for domain in domains:
         for node, trait in domain.traits:
@@ -181,19 +182,17 @@ def shares(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
     return {node: frozenset(traits) for node, traits in found.items()}
 
 
-def sharers(domains: Iterable[Running]) -> Mapping[str, int]:
-    """How many domains there are for each group that is shared."""
-    return Counter(one.group for one in sharing(domains).values())
+def count_sharers(domains: Iterable[Running]) -> Mapping[str, int]:
+    """Return the number of domains in each shared control group."""
+    return Counter(one.group for one in sharing_by_uuid(domains).values())
 
 
-def read(host: resctrl_host.ResctrlHost, running: Running,
-         together: Mapping[str, int] = _NOBODY) -> model.Guest:
-    """The desired state of a domain that needs a group.
+def desired_state(host: resctrl_host.ResctrlHost, running: Running,
+                  together: Mapping[str, int] = _NOBODY) -> model.Guest:
+    """Return the group that a ``controlled`` or ``measured`` domain needs.
 
-    That is one that is ``controlled`` or ``measured``.
-
-    :param together: :func:`sharers` of all domains that run.
-    :raises NOT_DESIRED: when its policy cannot be read, or not be held.
+    :param together: :func:`count_sharers` of all running domains.
+    :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
     """
     policy = running.policy
     if policy is None:
@@ -216,10 +215,11 @@ def read(host: resctrl_host.ResctrlHost, running: Running,
 
 def with_devices(guest: model.Guest, running: Running,
                  host: resctrl_host.ResctrlHost, section: Any) -> model.Guest:
-    """The desired state of a domain, with its passthrough devices.
+    """Add the IOMMU groups of passthrough devices to a domain's desired state.
 
+    :param guest: desired state of the domain, without devices.
     :param section: the ``[ghsched]`` section of the configuration.
-    :raises NOT_DESIRED: when one cannot be controlled.
+    :raises NOT_DESIRED: if the traffic of a device cannot be controlled.
     """
     if (not host.dialect.devices or not section.control_devices
             or guest.only_measured):
@@ -230,9 +230,11 @@ def with_devices(guest: model.Guest, running: Running,
 
 
 def iommu_group(sysfs: Path, address: str) -> int:
-    """The IOMMU group of a host's PCI device.
+    """Return the number of the IOMMU group of a host PCI device.
 
-    :raises DomainError: when it is in none.
+    :param sysfs: mount point of sysfs.
+    :param address: PCI address of the device.
+    :raises DomainError: if the device is in no IOMMU group.
     """
     link = sysfs / 'bus' / 'pci' / 'devices' / address / 'iommu_group'
     try:
@@ -243,13 +245,13 @@ def iommu_group(sysfs: Path, address: str) -> int:
             f'{link}: {error}') from error
 
 
-def unclassed(host: resctrl_host.ResctrlHost, running: Running,
-              maximum: int) -> model.Guest | None:
-    """The desired state of a domain without a policy that is capped.
+def default_state(host: resctrl_host.ResctrlHost, running: Running,
+                  maximum: int) -> model.Guest | None:
+    """Return the default group's state for a domain without a policy.
 
-    :param maximum: percent, for all of them together.
-    :returns: None for one that somebody has given a control group of its own.
-    :raises NOT_DESIRED: when it cannot be capped.
+    :param maximum: cap in percent of bandwidth, for all such domains together.
+    :returns: None if the domain's XML asks for a control group of its own.
+    :raises NOT_DESIRED: if the domain cannot be capped.
     """
     root = running.root
     if (root.find('cputune/memorytune/node') is not None
@@ -266,10 +268,12 @@ def unclassed(host: resctrl_host.ResctrlHost, running: Running,
 
 def _maker(root: etree._Element
            ) -> tuple[model.Maker, frozenset[int] | None]:
-    """Who made the group, and for which vCPUs; None for all.
+    """Return the maker of a domain's control group, and its vCPUs.
 
-    From 12.8 on libvirt takes a <memorytune> without vcpus for the whole
+    Since 12.8 libvirt applies a <memorytune> without vcpus to the whole
     process (docs/formatdomain, "CPU Tuning").
+
+    :returns: None in place of the vCPUs for all of them.
     """
     tunes = [tune for tune in root.findall('cputune/memorytune')
              if tune.find('node') is not None]
@@ -287,7 +291,7 @@ def _maker(root: etree._Element
 
 
 def _vcpus(root: etree._Element) -> tuple[int, int]:
-    """How many vCPUs the domain can have, and how many it has now."""
+    """Return the maximum and the current number of vCPUs of a domain."""
     element = root.find('vcpu')
     text = (element.text or '') if element is not None else ''
     current = element.get('current', text) if element is not None else ''

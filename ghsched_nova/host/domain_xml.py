@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""From a guest's policy to the XML of its domain.
+"""Renders a guest's policy into the XML of its domain.
 
-Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
-:mod:`ghsched_nova.guest`) with the host. Knows no Nova object.
+Applies :mod:`ghsched_nova.resctrl.resolve` and :mod:`ghsched_nova.guest` to
+the host. Uses no Nova object.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,14 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LibvirtFeatures:
-    """What the host's libvirt keeps of an XML beyond upstream's elements.
+    """Features of the host's libvirt that upstream libvirt may lack.
 
-    :param extended: the extended attributes of memorytune.
-    :param process_groups: a group for the whole process of a guest.
-    :param numa_element: ``<numa node='N'/>`` in a passthrough device.
+    :param extended: whether it accepts min_bandwidth, hardlimit and priority
+        in memorytune.
+    :param process_groups: whether it makes a control group for the whole QEMU
+        process.
+    :param numa_element: whether it accepts ``<numa node='N'/>`` in a
+        passthrough device.
     """
 
     extended: bool = False
@@ -47,9 +50,9 @@ class LibvirtFeatures:
 
 
 class DomainXml:
-    """Writes policies into the XML of domains.
+    """Renderer of policies into the XML of domains.
 
-    :ivar libvirt: what libvirt keeps; nothing until it has been asked.
+    :ivar libvirt: features of libvirt; none until libvirt has been probed.
     """
 
     def __init__(self, facts: HostFacts) -> None:
@@ -58,11 +61,12 @@ class DomainXml:
 
     def render(self, xml: str, policy: GuestPolicy,
                host_nodes: Sequence[int]) -> str:
-        """The domain XML with memorytune and the policy in its metadata.
+        """Return a domain XML with memorytune, and the policy as metadata.
 
+        :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.
-        :raises ResctrlUnavailable: when the host has no bandwidth control.
-        :raises PolicyNotHeld: when it cannot hold the policy.
+        :raises ResctrlUnavailable: if the host has no bandwidth control.
+        :raises PolicyNotHeld: if the host cannot enforce the policy.
         """
         realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.controlled and not policy.monitor:
@@ -77,21 +81,21 @@ class DomainXml:
         xml = metadata.write_policy(xml, domain)
         nodes = memorytune.make_node_tunes(
             setting.memorytune for setting in settings)
-        if shared or not self._libvirt_can(
+        if shared or not self._libvirt_uses_resctrl(
                 host.libvirt_makes_groups(self.libvirt.extended) if nodes
                 else host.dialect.libvirt_monitors):
-            return xml      # a group of ours measures as well
+            return xml      # nova-compute makes the group, and measures in it
         whole = self.libvirt.process_groups and self._facts.all_threads
         tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
                                      nodes=nodes, monitor=policy.monitor)
         return memorytune.render(xml, tune, self.libvirt.extended)
 
     def retune(self, xml: str) -> str:
-        """The domain XML with the values of the policy in its metadata.
+        """Update memorytune in a domain XML to the policy in its metadata.
 
-        :returns: the same text when its memorytune has them already, or when
-            it has none because libvirt does not make the control group.
-        :raises NOT_DESIRED: when the policy cannot be read, or not be held.
+        :returns: the same text if memorytune is up to date, or absent because
+            libvirt does not make the control group.
+        :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
         """
         domain = metadata.read_policy(xml)
         if domain is None or not domain.policy.controlled:
@@ -104,12 +108,15 @@ class DomainXml:
     def place_devices(self, xml: str, policy: GuestPolicy,
                       devices: Sequence[device_numa.Device],
                       host_nodes: Sequence[int]) -> str:
-        """The domain XML in which the guest sees the NUMA node of devices.
+        """Render a domain XML that shows the guest its devices' NUMA nodes.
 
-        All of it or nothing: under ``preferred`` a guest whose devices cannot
+        All devices or none: under ``preferred`` a guest whose devices cannot
         be placed gets the XML as Nova made it.
 
-        :raises DeviceNumaError: under ``required``, with each device and why.
+        :param devices: the guest's claimed passthrough devices.
+        :param host_nodes: host NUMA node of each guest NUMA node.
+        :raises DeviceNumaError: under ``required``, with each device that
+            cannot be placed, and the reason.
         """
         if policy.device_numa == device_numa.NONE:
             return xml
@@ -120,8 +127,8 @@ class DomainXml:
                 [device for device in devices if device.address in there],
                 host_nodes, policy.device_numa, distances, bool(distances))
             for problem in decision.problems:
-                LOG.warning('ghsched: a device without a NUMA node of its '
-                            'own: %s', problem)
+                LOG.warning('ghsched: cannot show a passthrough device on its '
+                            'own NUMA node: %s', problem)
             if self.libvirt.numa_element:
                 return device_numa.render_numa_element(
                     xml, decision.guest_node_of)
@@ -131,12 +138,16 @@ class DomainXml:
         except pci_topology.DeviceNumaError as error:
             if policy.device_numa == device_numa.REQUIRED:
                 raise
-            LOG.warning('ghsched: the guest does not see the NUMA nodes of '
-                        'its devices: %s', error)
+            LOG.warning('ghsched: cannot show the guest the NUMA nodes of its '
+                        'devices: %s', error)
             return xml
 
-    def _libvirt_can(self, detected: bool) -> bool:
-        """Whether libvirt can use resctrl, as the admin says or else so."""
+    def _libvirt_uses_resctrl(self, detected: bool) -> bool:
+        """Whether memorytune is rendered for libvirt.
+
+        :param detected: whether libvirt can use resctrl on this host; applies
+            if ``[ghsched]memorytune_attributes`` is auto.
+        """
         choice = self._facts.section.memorytune_attributes
         return detected if choice == 'auto' else bool(choice != 'none')
 

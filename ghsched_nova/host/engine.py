@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Makes resctrl hold the policies of the guests that run on a host.
+"""Enforces the policies of a host's running guests in resctrl.
 
-Joins the pure parts (:mod:`ghsched_nova.resctrl.resolve`,
-:mod:`ghsched_nova.resctrl.reconcile`) with the host. Knows no Nova object.
+Applies :mod:`ghsched_nova.resctrl.resolve` and
+:mod:`ghsched_nova.resctrl.reconcile` to the host. Uses no Nova object.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ LOG = logging.getLogger(__name__)
 
 
 def _privileged() -> ModuleType:
-    # Only what changes something needs oslo.privsep, slow to import.
+    # Imported on first use: oslo.privsep is slow to import.
     from ghsched_nova.resctrl import privileged
 
     return privileged
@@ -56,7 +56,12 @@ def _privileged() -> ModuleType:
 
 def measure(root: Path, lines: Sequence[str],
             domain: int) -> Mapping[str, rounding.Readings]:
-    """Ask the kernel through privsep what lines show."""
+    """Measure through privsep which percentages schemata lines show.
+
+    :param root: mount point of resctrl.
+    :param lines: names of the schemata lines.
+    :param domain: resctrl domain to measure in.
+    """
     found: Mapping[str, rounding.Readings] = _privileged().measure(
         root, lines, domain)
     return found
@@ -64,8 +69,9 @@ def measure(root: Path, lines: Sequence[str],
 
 def _foreign_groups(root: Path, names: frozenset[str],
                     known: frozenset[str]) -> frozenset[str]:
-    """Control groups that guests cannot have, because others have them.
+    """Return existing control groups that are not made for ghsched guests.
 
+    :param names: names of all control groups.
     :param known: groups of domains without a policy.
     """
     return frozenset(
@@ -74,15 +80,15 @@ def _foreign_groups(root: Path, names: frozenset[str],
 
 
 def _not_counted(_kinds: Iterable[str]) -> None:
-    """For a caller that does not count what had to be done."""
+    """Ignore the kinds of repairs; the default of :meth:`reconcile`."""
 
 
-#: Why policies do not hold, and what was done.
+#: Reasons why policies are not enforced, and the actions taken.
 _Done = tuple[tuple[model.Problem, ...], Sequence[model.Action]]
 
 
 class HostEngine(host_facts.HostFacts):
-    """The resctrl side of one compute host.
+    """Enforcement of guests' policies in the resctrl of one compute host.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param shown: see :class:`host_facts.HostFacts`.
@@ -91,115 +97,111 @@ class HostEngine(host_facts.HostFacts):
     def __init__(self, section: Any,
                  shown: readings.Readings | None = None) -> None:
         super().__init__(section, shown)
-        self._told: str | None = None
+        self._logged: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
         self._unmeasured = self._overlaps = frozenset[model.Problem]()
         # The guests that run in a shared group, by UUID.
         self._sharing: dict[str, desired.Sharing] = {}
-        # Those that the last description of the host was made of.
+        # The sharing guests in the last description of the host.
         self._described: dict[str, desired.Sharing] = {}
-        # Whether guests had ways of the L3 to themselves a moment ago.
+        # Whether guests reserved L3 ways at the last reconciliation.
         self._partitioned = False
-        # Between a look at the guests that run and what follows from it.
+        # Held from listing the running guests until resctrl is written.
         self._reconciling = threading.RLock()
-        #: Why the policy of a guest did not hold at the last look, by UUID.
+        #: Reason why a guest's policy is not enforced, by UUID of the guest.
         self.not_held: dict[str, str] = {}
-        #: Why Placement does not count what a guest is promised, likewise.
+        #: Guarantee that Placement lacks, by UUID of the guest.
         self.uncounted: dict[str, str] = {}
-        #: Lists all domains that run, for a group that guests share.
+        #: Lists all running domains.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
-        #: Writes policies into the XML of domains.
+        #: Renders policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
-
-    # -- the host -------------------------------------------------------------
 
     def describe(
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
-        """What Placement should know; nothing when there is no resctrl.
+        """Return the host's capabilities and shares for Placement.
 
-        A host without resctrl is logged once, and again when that changes.
+        Empty without resctrl. Each change of the capabilities is logged once.
 
-        :param stopped: the domains that do not run, and may share groups
-            when they do.
+        :param stopped: stopped domains, which may share groups once started.
         """
         running = self._described = self._sharing
         try:
             host = self.host()
         except resctrl_host.ResctrlUnavailable as error:
-            self._tell(f'no memory bandwidth control on this host: {error}')
+            self._log_once(
+                f'no memory bandwidth control on this host: {error}')
             return HostDescription()
         groups = self.groups()
         foreign = _foreign_groups(self.root, groups, self._foreign)
-        told = (f'memory bandwidth control: {host.dialect.title}, '
-                f'{host.num_closids} control groups, of which others use '
-                f'{len(foreign)}, NUMA nodes {sorted(host.domains_by_node)}')
-        self._tell('; '.join((told, *host.notes)))
-        # Others use what is kept for them; who asks for nothing has a group.
-        sharing = desired.sharing(stopped) | running
+        found = (f'memory bandwidth control: {host.dialect.title}, '
+                 f'{host.num_closids} control groups, of which others use '
+                 f'{len(foreign)}, NUMA nodes {sorted(host.domains_by_node)}')
+        self._log_once('; '.join((found, *host.notes)))
+        # A default cap takes one group for all guests without a policy.
+        sharing = desired.sharing_by_uuid(stopped) | running
         return replace(
             host.description(
                 max(self.section.reserved_control_groups, len(foreign))
                 + self.caps_all + host.control_groups_lost(
                     sum(name.startswith(naming.MONITORS) for name in groups))),
             sharing={uuid: one.group for uuid, one in sharing.items()},
-            shares=desired.shares(
+            shares=desired.sharing_traits(
                 one for one in running.values() if one.group in groups)
             if self.shares else {})
 
     @property
-    def has_news(self) -> bool:
-        """Whether guests share groups otherwise than was described."""
+    def has_sharing_changed(self) -> bool:
+        """Whether shared groups have changed since :meth:`describe`."""
         return self._sharing != self._described
 
-    def _tell(self, message: str) -> None:
-        if message != self._told:
-            self._told = message
-            LOG.info('ghsched: %s', message)
-
-    # -- a running guest ------------------------------------------------------
+    def _log_once(self, message: str) -> None:
+        if message != self._logged:
+            self._logged = message
+            LOG.info('ghsched: host capabilities: %s', message)
 
     def reconcile_guest(self, running: desired.Running) -> bool:
-        """Make the control group of a running domain as its policy says.
+        """Enforce the policy of one running domain in resctrl.
 
-        As :meth:`reconcile`, of one guest; no group is removed.
+        Like :meth:`reconcile`, but removes no group.
 
         :param running: the domain; its XML has the policy in the metadata.
         :returns: whether anything had to be done.
-        :raises ResctrlUnavailable: when the host lost its resctrl.
-        :raises PolicyNotHeld: when it cannot hold the policy.
-        :raises GroupError: when the kernel refused, with its reason.
+        :raises ResctrlUnavailable: if the host lost its resctrl.
+        :raises PolicyNotHeld: if the host cannot enforce the policy.
+        :raises GroupError: if the kernel refused, with its reason.
         """
-        if not self.promises(running) and not self.caps_all:
+        if not self.needs_group(running) and not self.caps_all:
             return False
         if running.domain.id < 0:
             raise fs.GroupError('the domain does not run any more')
         if (running.shared_group or self._partitioned or running.partitions
                 or self.caps_all and not running.controlled):
             return self._reconcile_with_all(running)
-        # Not while all guests are looked after, as they were a moment ago.
+        # Waits for a reconciliation of all guests, whose list may be older.
         with self._reconciling:
             return self._reconcile_own(running)
 
     def _reconcile_own(self, running: desired.Running) -> bool:
-        """One guest with a group, or a monitoring group, of its own."""
+        """Reconcile a guest's own control group or monitoring group."""
         host = self.host()
         report = _privileged().reconcile(
             self.root, self.run_path, model.Wanted(
-                (desired.with_devices(desired.read(host, running), running,
-                                      host, self.section),),
+                (desired.with_devices(desired.desired_state(host, running),
+                                      running, host, self.section),),
                 (running.domain,), others=resolve.other_domains(host),
                 all_threads=self.all_threads,
                 tolerance=host.tolerance, writes=host.writes,
                 staged=host.dialect.staged))
-        _tell_actions(report)
+        _log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(
                 problem.reason, str(self.root / problem.group))
         return bool(report.actions)
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """All guests, for the sake of one that shares its group."""
+        """Reconcile all guests, because this one shares its control group."""
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -207,24 +209,22 @@ class HostEngine(host_facts.HostFacts):
                                     str(self.root / problem.group))
         return bool(actions)
 
-    # -- all guests -----------------------------------------------------------
-
     def check_access(self) -> None:
-        """Whether control groups could be changed now; changes none.
+        """Refuse if control groups cannot be changed now; changes none.
 
-        :raises GroupError: when there is no resctrl, or no lock.
+        :raises GroupError: if resctrl is not mounted or cannot be locked.
         """
         _privileged().reconcile(self.root, self.run_path, model.Wanted())
 
     def wanted(self, running: Iterable[desired.Running],
                before: Iterable[str]
                ) -> tuple[model.Wanted, list[model.Problem]]:
-        """The desired state, and the guests that can have none.
+        """Return the desired state of resctrl, and the guests without one.
 
-        :param running: all domains that run.
-        :param before: :meth:`groups` from before these were listed.
+        :param running: all running domains.
+        :param before: :meth:`groups`, called before the domains were listed.
         """
-        # One that has ended since it was listed has no number any more.
+        # A domain that ended since it was listed has no ID any more.
         running = [domain for domain in running if domain.domain.id >= 0]
         host, guests, problems = self._desired(running)
         return model.Wanted(
@@ -241,7 +241,7 @@ class HostEngine(host_facts.HostFacts):
 
     def _cache(self, host: resctrl_host.ResctrlHost | None,
                guests: Iterable[model.Guest]) -> Cache | None:
-        """The L3 caches, while guests have ways of them, and once more."""
+        """Return the L3 caches if guests reserve ways now or did last time."""
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
         try:
@@ -252,21 +252,22 @@ class HostEngine(host_facts.HostFacts):
     def _desired(self, running: Sequence[desired.Running]
                  ) -> tuple[resctrl_host.ResctrlHost | None,
                             list[model.Guest], list[model.Problem]]:
-        """The host, where a guest needs it, and what guests are to have."""
-        together = desired.sharers(running)
+        """Return the host (None if not needed), desired groups and problems.
+        """
+        together = desired.count_sharers(running)
         guests: list[model.Guest] = []
         problems: list[model.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:
-            promised = self.promises(domain)
+            promised = self.needs_group(domain)
             if not promised and not (self.caps_all and domain.xml):
                 continue
             try:
                 host = host or self.host()
-                guest = (desired.read(host, domain, together) if promised
-                         else desired.unclassed(
-                             host, domain,
-                             self.section.default_bandwidth_max))
+                guest = (
+                    desired.desired_state(host, domain, together) if promised
+                    else desired.default_state(
+                        host, domain, self.section.default_bandwidth_max))
                 if guest is not None:
                     guests.append(desired.with_devices(
                         guest, domain, host, self.section))
@@ -279,14 +280,14 @@ class HostEngine(host_facts.HostFacts):
 
     def reconcile(self, repaired: Callable[[Iterable[str]], None]
                   = _not_counted) -> tuple[model.Problem, ...]:
-        """Make resctrl hold the policy of every guest, in one call as root.
+        """Enforce the policy of every running guest, in one privileged call.
 
-        Also removes the groups of guests that are gone.
+        Also removes the control groups of guests that are gone.
 
-        :param repaired: is given the kinds of what had to be done.
-        :returns: why the policy of a guest does not hold.
+        :param repaired: called with the kinds of the actions taken.
+        :returns: policies that are not enforced, with the reasons.
         """
-        with self._reconciling:     # the reasons of a later call stay
+        with self._reconciling:     # an older call must not replace not_held
             problems, actions = self._reconcile_running()
             self.not_held = {problem.guest: problem.reason
                              for problem in problems if problem.guest}
@@ -295,20 +296,20 @@ class HostEngine(host_facts.HostFacts):
 
     def _reconcile_running(self, known: desired.Running | None = None
                            ) -> _Done:
-        """Why policies do not hold, and what was done.
+        """Reconcile all running guests; return problems and actions.
 
-        :param known: one that runs, whether libvirt lists and describes it at
-            this moment or not.
+        :param known: a running guest, used in place of what libvirt lists for
+            the guest at this moment.
         """
         with self._reconciling:
-            # In this order: a group is made after its guest was started.
+            # Groups first: a group is made after its guest was started.
             before = self.groups()
             running = list(self.running())
             if known is not None:
                 running = [one for one in running if one.domain.uuid
                            != known.domain.uuid] + [known]
             wanted, problems = self.wanted(running, before)
-            self._sharing = desired.sharing(running)
+            self._sharing = desired.sharing_by_uuid(running)
             self._partitioned = any(guest.ways for guest in wanted.guests)
             if not (wanted.guests or wanted.removable or wanted.cache):
                 return tuple(problems), ()
@@ -319,17 +320,17 @@ class HostEngine(host_facts.HostFacts):
                 return (*problems, *(
                     model.Problem(guest.domain.uuid, '', str(error))
                     for guest in wanted.guests)), ()
-            _tell_actions(report)
+            _log_actions(report)
             self._foreign = frozenset(report.foreign)
-            self._unmeasured = _tell_unmeasured(report, self._unmeasured)
+            self._unmeasured = _log_unmeasured(report, self._unmeasured)
             self._overlaps = _log_overlaps(report, self._overlaps)
             return (*problems, *report.problems), report.actions
 
-    def forget(self, uuid: str) -> None:
-        """Give up what was made here for a guest that runs no more.
+    def release_group(self, uuid: str) -> None:
+        """Remove the control group of a stopped guest; never raises.
 
-        Its group is removed, and one that it shared is made smaller. What
-        cannot be done now is tried again with each report of resources.
+        A shared group is reduced to its other guests. The next report of
+        resources retries what cannot be done now.
         """
         groups = self.groups()
         if (self._partitioned or naming.monitor_name(uuid) in groups
@@ -337,8 +338,9 @@ class HostEngine(host_facts.HostFacts):
             try:
                 self.reconcile()
             except Exception as error:
-                LOG.warning('ghsched: groups that guests share, or are '
-                            'measured in, stay as they are for now: %s', error)
+                LOG.warning('ghsched: cannot update shared and monitoring '
+                            'groups after a guest has stopped, retrying with '
+                            'the next report: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
         if not os.path.isdir(self.root / naming.group_name(uuid)):
             return
@@ -346,35 +348,35 @@ class HostEngine(host_facts.HostFacts):
             if _privileged().remove_own(self.root, uuid):
                 LOG.info('ghsched: removed the control group of %s', uuid)
         except Exception as error:
-            # Whatever privsep raises: the guest is to stop, or to go.
-            LOG.warning('ghsched: the control group of %(uuid)s stays: '
-                        '%(error)s', {'uuid': uuid, 'error': error})
+            # Whatever privsep raises must not stop a power-off or cleanup.
+            LOG.warning('ghsched: cannot remove the control group of guest '
+                        '%(uuid)s: %(error)s', {'uuid': uuid, 'error': error})
 
     def can_join(self, policy: GuestPolicy,
                  host_nodes: Sequence[int]) -> bool:
-        """Whether a guest can share a group that is there."""
+        """Whether a guest can share an existing control group of this host."""
         nodes = host_nodes[:len(policy.nodes)]
         return (self.shares and not policy.partitions
                 and len(nodes) == len(policy.nodes)
                 and naming.shared_name(policy.nodes, nodes) in self.groups())
 
-    def together(self, uuid: str, policy: GuestPolicy,
-                 host_nodes: Sequence[int]) -> int:
-        """How many guests the shared group of a policy has, with one of them.
+    def count_group_guests(self, uuid: str, policy: GuestPolicy,
+                           host_nodes: Sequence[int]) -> int:
+        """Return the number of guests in the shared group of a policy.
 
-        :param uuid: of that guest, whether it is in the group yet or not.
+        :param uuid: guest that is counted, whether in the group yet or not.
         """
         group = naming.shared_name(policy.nodes, host_nodes)
-        others = desired.sharing(domain for domain in self.running()
-                                 if domain.domain.id >= 0
-                                 and domain.domain.uuid != uuid)
+        others = desired.sharing_by_uuid(
+            domain for domain in self.running() if domain.domain.id >= 0
+            and domain.domain.uuid != uuid)
         return 1 + sum(one.group == group for one in others.values())
 
-    def promises(self, running: desired.Running) -> bool:
-        """Whether a domain needs a group for what it has been promised.
+    def needs_group(self, running: desired.Running) -> bool:
+        """Whether a domain's policy needs a control or monitoring group.
 
-        True, too, when its policy cannot be read. Where all guests are
-        capped, one without bandwidth is measured as far as that can be.
+        True, too, if the policy cannot be read. With a default cap for all
+        guests, a guest that is only measured needs no group of its own.
         """
         try:
             return running.controlled or (
@@ -383,10 +385,14 @@ class HostEngine(host_facts.HostFacts):
             return True
 
 
-def _tell_unmeasured(report: reconciling.Report,
-                     known: frozenset[model.Problem]
-                     ) -> frozenset[model.Problem]:
-    """Once for as long as it lasts."""
+def _log_unmeasured(report: reconciling.Report,
+                    known: frozenset[model.Problem]
+                    ) -> frozenset[model.Problem]:
+    """Log guests that could not be measured, and were not logged before.
+
+    :param known: guests that are logged already.
+    :returns: all guests that could not be measured.
+    """
     found = frozenset(report.unmeasured)
     for problem in sorted(found - known, key=str):
         LOG.warning('ghsched: guest %(uuid)s is not measured: %(reason)s',
@@ -397,7 +403,11 @@ def _tell_unmeasured(report: reconciling.Report,
 def _log_overlaps(report: reconciling.Report,
                   known: frozenset[model.Problem]
                   ) -> frozenset[model.Problem]:
-    """Log each guest whose own ways of the L3 others have, once."""
+    """Log guests whose reserved L3 ways other groups use, each once.
+
+    :param known: guests that are logged already.
+    :returns: all such guests.
+    """
     found = frozenset(report.overlaps)
     for problem in sorted(found - known, key=str):
         LOG.warning('ghsched: guest %(uuid)s does not have its ways of the L3 '
@@ -407,7 +417,7 @@ def _log_overlaps(report: reconciling.Report,
     return found
 
 
-def _tell_actions(report: reconciling.Report) -> None:
+def _log_actions(report: reconciling.Report) -> None:
     for action in report.actions:
         LOG.info('ghsched: %(action)s, because %(reason)s',
                  {'action': action, 'reason': action.reason})

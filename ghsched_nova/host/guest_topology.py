@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the host shows to a guest with ``ghsched:guest_topology=host``."""
+"""Host topology shown to guests with ``ghsched:guest_topology=host``."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,36 +23,37 @@ from ghsched_nova.resctrl import sysfs as files
 from ghsched_placement.policy import GuestPolicy
 
 
-def show(section: Any, xml: str, policy: GuestPolicy,
-         host_nodes: Sequence[int], libvirt: tuple[int, ...]) -> str:
-    """The domain XML of a guest that sees the host, if it asks for that.
+def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
+                         host_nodes: Sequence[int],
+                         libvirt: tuple[int, ...]) -> str:
+    """Render the host's topology into a domain XML if the policy asks for it.
 
-    :param section: ``conf.ghsched``.
+    :param section: the ``[ghsched]`` section of the configuration.
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param libvirt: version of libvirt.
     """
     if not policy.guest_topology:
         return xml
-    host = read(Path(section.sysfs_path),
-                conf.by_node(section, 'node_bandwidth'),
-                libvirt >= host_topology.KEEPS_CLUSTERS)
+    host = read_host_topology(Path(section.sysfs_path),
+                              conf.by_node(section, 'node_bandwidth'),
+                              libvirt >= host_topology.KEEPS_CLUSTERS)
     return host_topology.render(xml, policy, host_nodes, host)
 
 
-def read(sysfs: Path, told: dict[int, int],
-         clusters: bool) -> host_topology.HostTopology:
-    """The host as the kernel and its firmware have it.
+def read_host_topology(sysfs: Path, configured: dict[int, int],
+                       clusters: bool) -> host_topology.HostTopology:
+    """Read the host's NUMA distances, latency, bandwidth and CPUs from sysfs.
 
-    :param told: bandwidth of a node in MB/s (``[ghsched]node_bandwidth``),
-        which wins over the firmware.
-    :param clusters: whether libvirt keeps clusters of cores.
+    :param configured: bandwidth of a node in MB/s
+        (``[ghsched]node_bandwidth``); overrides the firmware's.
+    :param clusters: whether libvirt supports clusters of cores.
     """
     nodes = dict(files.nodes(sysfs))
     return host_topology.HostTopology(
         distances=files.distances(sysfs),
         latency={node: files.rated_latency(path)
                  for node, path in nodes.items()},
-        bandwidth={node: told.get(node, 0) * 10 ** 6
+        bandwidth={node: configured.get(node, 0) * 10 ** 6
                    or files.rated_bandwidth(path)
                    for node, path in nodes.items()},
         cpus={cpu: host_topology.Place(*place)

@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a compute host is and has: its options, its resctrl, its groups.
+"""Options, resctrl, control groups and NUMA distances of a compute host.
 
-Knows no Nova object.
+Uses no Nova object.
 """
 
 import logging
@@ -31,11 +31,11 @@ LOG = logging.getLogger(__name__)
 
 
 class HostFacts:
-    """One compute host, as its configuration, kernel and files say.
+    """Facts of one compute host, from its configuration, kernel and files.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param shown: what lines show of written percentages; None: nothing is
-        known, and nothing is measured.
+    :param shown: percentage that each schemata line shows for each written
+        one; None: unknown and not measured.
     """
 
     def __init__(self, section: Any,
@@ -44,34 +44,35 @@ class HostFacts:
         self._shown = shown or readings.Readings(self.root)
 
     def host(self) -> resctrl_host.ResctrlHost:
-        """What the kernel offers now.
+        """Read the host's memory bandwidth control from resctrl.
 
-        :raises ResctrlUnavailable: when it offers no bandwidth control.
+        :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
-        told = resctrl_host.Told(
+        options = resctrl_host.Told(
             node_bandwidth=conf.by_node(self.section, 'node_bandwidth'),
             cap=self.section.bandwidth_cap,
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)
-        host = self._read_host(told)
+        host = self._read_host(options)
         if host.unmeasured and self._shown.complete(host):
-            return self._read_host(told)
+            return self._read_host(options)
         return host
 
-    def _read_host(self, told: resctrl_host.Told) -> resctrl_host.ResctrlHost:
+    def _read_host(
+            self, options: resctrl_host.Told) -> resctrl_host.ResctrlHost:
         return resctrl_host.read_host(
-            self.root, Path(self.section.sysfs_path), told,
+            self.root, Path(self.section.sysfs_path), options,
             self._shown.known())
 
     def groups(self) -> frozenset[str]:
-        """Names of the control groups that there are; none without resctrl.
+        """Return the names of the control groups; empty without resctrl.
 
-        With those of the monitoring groups that were made here in the
-        kernel's default group.
+        Includes the monitoring groups that nova-compute made in the kernel's
+        default group.
 
-        Ask before libvirt is asked for its domains: a group is made after
-        its domain was started, so one whose domain is not listed afterwards
-        has none.
+        Call this before listing libvirt's domains: a group is made after its
+        domain has started, so the domain of each group returned here is in
+        that list, unless the domain has gone.
         """
         names = {name for name in self._entries('')
                  if name not in naming.NOT_GROUPS}
@@ -88,20 +89,19 @@ class HostFacts:
             return []
 
     def distances(self) -> dict[int, dict[int, int]]:
-        """ACPI SLIT of the host, by node and node; empty without one.
+        """Return the host's NUMA distances (ACPI SLIT) by node and node.
 
-        Empty, too, where no device is shown on the nearest node.
+        Empty without a SLIT, and if ``[ghsched]device_numa_nearest`` is off.
         """
         if not self.section.device_numa_nearest:
             return {}
         found = sysfs_files.distances(Path(self.section.sysfs_path))
         if not found:
-            LOG.warning('ghsched: the distances of the NUMA nodes cannot be '
-                        'read')
+            LOG.warning('ghsched: cannot read the distances of NUMA nodes')
         return found
 
     def warn_of_open_directory(self) -> None:
-        """For a host whose resctrl was mounted without further ado."""
+        """Log a warning if any user of the host can lock resctrl."""
         if fs.anybody_can_lock(self.root):
             LOG.warning('ghsched: any user of this host can lock %(root)s and '
                         'so keep guests from starting; give it to the group '
@@ -110,22 +110,25 @@ class HostFacts:
 
     @property
     def shares(self) -> bool:
-        """Whether guests that start share groups."""
+        """Whether starting guests share control groups."""
         return bool(self.section.group_sharing)
 
     @property
     def caps_all(self) -> bool:
-        """Whether guests that ask for nothing are held to something."""
+        """Whether guests without a policy are capped together."""
         return bool(self.section.default_bandwidth_max < 100)
 
     @property
     def root(self) -> Path:
+        """Mount point of resctrl."""
         return Path(self.section.resctrl_path)
 
     @property
     def run_path(self) -> Path:
+        """Directory of libvirt's PID files of QEMU processes."""
         return Path(self.section.libvirt_run_path)
 
     @property
     def all_threads(self) -> bool:
+        """Whether control groups hold all QEMU threads, not only vCPUs."""
         return bool(self.section.control_threads == 'all')

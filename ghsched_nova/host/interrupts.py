@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Interrupts of guests' devices on this host, for the driver."""
+"""Steers the interrupts of guests' passthrough devices on this host."""
 
 from collections.abc import Iterable
 import functools
@@ -31,12 +31,13 @@ LOG = logging.getLogger(__name__)
 
 
 class InterruptKeeper:
-    """Keeps interrupts of passthrough devices on housekeeping CPUs.
+    """Keeper of passthrough devices' interrupts on housekeeping CPUs.
 
-    :param section: ``conf.ghsched``.
-    :param dedicated: CPUs that guests may have for themselves.
-    :param proc: where procfs is mounted.
-    :param steer: as for :func:`engine.reconcile`.
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param dedicated: CPUs of ``[compute]cpu_dedicated_set``.
+    :param proc: mount point of procfs.
+    :param steer: writes the CPUs of an interrupt, see
+        :func:`engine.reconcile`.
     """
 
     def __init__(self, section: Any, dedicated: Iterable[int] = (),
@@ -46,38 +47,39 @@ class InterruptKeeper:
         self._dedicated = frozenset(dedicated)
         self._proc = proc
         self._steer = steer
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
-    def look(self, running: Iterable[desired.Running]) -> engine.Report:
-        """What is not as it should be; changes nothing."""
-        guests = wanted(running)
+    def check(self, running: Iterable[desired.Running]) -> engine.Report:
+        """Report interrupts on the wrong CPUs, without changing them."""
+        guests = steered_guests(running)
         return (engine.look(guests, self._host, self._proc) if guests
                 else engine.Report())
 
     def set(self, running: Iterable[desired.Running]) -> engine.Report:
-        """Set what is not as it should be."""
-        guests = wanted(running)
+        """Move interrupts from the wrong CPUs to housekeeping CPUs."""
+        guests = steered_guests(running)
         return (engine.reconcile(guests, self._host, self._proc, self._steer)
                 if guests else engine.Report())
 
     def reconcile(self, running: Iterable[desired.Running]) -> None:
-        """As :meth:`set`, for the log; never raises.
+        """Move interrupts to housekeeping CPUs, and log that; never raises.
 
-        What cannot be set is logged once for as long as it lasts.
+        An interrupt that cannot be moved is logged once while that lasts.
         """
         try:
             report = self.set(running)
         except Exception:
-            LOG.exception('ghsched: interrupts of guests cannot be checked')
+            LOG.exception('ghsched: cannot check the interrupts of guests')
             return
         for action in report.actions:
-            LOG.info('ghsched: guest %(uuid)s: %(what)s: %(reason)s',
+            LOG.info('ghsched: guest %(uuid)s: moved an interrupt: %(what)s: '
+                     '%(reason)s',
                      {'uuid': action.uuid, 'what': action.what,
                       'reason': action.reason})
         problems = frozenset(map(str, report.problems))
-        for problem in sorted(problems - self._told):
-            LOG.warning('ghsched: %s', problem)
-        self._told = problems
+        for problem in sorted(problems - self._logged):
+            LOG.warning('ghsched: cannot steer an interrupt: %s', problem)
+        self._logged = problems
 
     @property
     def _host(self) -> model.Host:
@@ -88,15 +90,15 @@ class InterruptKeeper:
 
     @functools.cached_property
     def _bypass(self) -> bool:
-        """Whether this host bypasses the hypervisor; asked once."""
-        return irq_bypass.ANY in irq_bypass.here(
+        """Whether interrupts reach guests without the hypervisor; cached."""
+        return irq_bypass.ANY in irq_bypass.host_capabilities(
             self._section.irq_bypass, Path(self._section.sysfs_path),
             self._proc)
 
 
-def wanted(running: Iterable[desired.Running]) -> list[model.Guest]:
-    """The guests whose interrupts are steered."""
-    # Few guests are, and to parse the XML of all costs.
+def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
+    """Return guests whose policy steers interrupts, with their devices."""
+    # Few guests have such a policy; parsing the XML of all is slow.
     return [model.Guest(one.domain.uuid, one.domain.name,
                         frozenset(one.passthrough()))
             for one in running if scheduling.IRQ_NAMESPACE in one.xml
@@ -104,7 +106,7 @@ def wanted(running: Iterable[desired.Running]) -> list[model.Guest]:
 
 
 def _isolated(root: Path) -> frozenset[int]:
-    """CPUs that the command line keeps from the scheduler (isolcpus)."""
+    """Return the CPUs isolated on the kernel command line (isolcpus)."""
     try:
         return cpulist.parse(sysfs.text(
             root / 'devices' / 'system' / 'cpu' / 'isolated') or '')

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether interrupts of passthrough devices reach guests without the host.
+"""Detects whether passthrough interrupts bypass the host's hypervisor.
 
 Facts are from the kernel: vgic_v3_probe of arch/arm64/kvm/vgic/vgic-v3.c for
 what KVM logs of the GIC, kvm_x86_vendor_init of arch/x86/kvm/x86.c for what
@@ -30,7 +30,7 @@ import subprocess
 
 LOG = logging.getLogger(__name__)
 
-#: The capability that a guest asks for; the others say how.
+#: The capability that a guest asks for; the others name the mechanism.
 ANY = 'IRQ_BYPASS'
 VLPI = 'IRQ_BYPASS_VLPI'
 VSGI = 'IRQ_BYPASS_VSGI'
@@ -38,7 +38,7 @@ POSTED = 'IRQ_BYPASS_POSTED'
 AVIC = 'IRQ_BYPASS_AVIC'
 
 AUTO, NONE = 'auto', 'none'
-#: Words of ``[ghsched]irq_bypass``, besides auto and none.
+#: Capabilities of each value of ``[ghsched]irq_bypass`` but auto and none.
 KINDS = {'gicv4': frozenset({VLPI}), 'gicv4.1': frozenset({VLPI, VSGI}),
          'posted': frozenset({POSTED}), 'avic': frozenset({AVIC})}
 
@@ -47,11 +47,11 @@ _GIC = re.compile(r'\bGICv4(\.1)? support (enabled|disabled)\b')
 _DMAR_PI = 1 << 59
 #: Guest virtual APIC, and its mode for guests, of an AMD IOMMU.
 _AMD_GA, _AMD_GAM_VAPIC = 1 << 7, 1 << 21
-#: What turns it off, by vendor.
+#: Kernel parameters that turn interrupt bypass off, by vendor.
 _INTEL_OFF = re.compile(r'\bintremap=\S*(nopost|off)\b')
 _AMD_OFF = re.compile(r'\bamd_iommu_intr=legacy\b|\bintremap=\S*off\b')
 
-#: What shows the kernel's log, best first: the ring buffer wraps.
+#: Commands that print the kernel log, best first: the ring buffer wraps.
 _LOGS = (('journalctl', '--dmesg', '--boot', '--quiet', '--no-pager',
           '--output=cat'), ('dmesg',))
 _SECONDS = 20
@@ -59,14 +59,15 @@ _SECONDS = 20
 
 @dataclass(frozen=True)
 class Facts:
-    """What a host says.
+    """Kernel and IOMMU settings of a host that concern interrupt bypass.
 
-    :param parameters: of kernel modules, by ``MODULE/PARAMETER``.
+    :param parameters: value of kernel module parameters, by
+        ``MODULE/PARAMETER``.
     :param dmars: capability register of each DMAR unit (Intel).
     :param ivhds: extended features of each AMD IOMMU.
     :param interrupts: text of ``/proc/interrupts``.
-    :param command_line: of the kernel.
-    :param log: of the kernel, since it was booted.
+    :param command_line: kernel command line.
+    :param log: kernel log since boot.
     """
 
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -78,19 +79,20 @@ class Facts:
 
 
 def detect(facts: Facts) -> frozenset[str]:
-    """Capabilities of a host; empty where nothing says that it has them.
+    """Return the interrupt bypass capabilities that a host's facts prove.
 
-    The command line alone is what was asked for, not what the hardware has.
+    A kernel parameter alone is a request; the hardware must have it, too.
     """
     kinds = (_gic(facts.log), _intel(facts), _amd(facts))
     return frozenset().union(*kinds)
 
 
-def offered(words: Collection[str], found: frozenset[str]) -> frozenset[str]:
-    """Capabilities to report.
+def select_capabilities(words: Collection[str],
+                        found: frozenset[str]) -> frozenset[str]:
+    """Return the interrupt bypass capabilities to report to Placement.
 
-    :param words: ``[ghsched]irq_bypass``.
-    :param found: what was detected.
+    :param words: value of ``[ghsched]irq_bypass``.
+    :param found: detected capabilities, which apply for ``auto``.
     """
     kinds: frozenset[str] = frozenset()
     for word in words:
@@ -98,15 +100,21 @@ def offered(words: Collection[str], found: frozenset[str]) -> frozenset[str]:
     return kinds | {ANY} if kinds else kinds
 
 
-def here(words: Collection[str], sysfs: Path,
-         proc: Path = Path('/proc')) -> frozenset[str]:
-    """Capabilities of this host; see :func:`offered`."""
-    return offered(words, detect(read(sysfs, proc)) if AUTO in words
-                   else frozenset())
+def host_capabilities(words: Collection[str], sysfs: Path,
+                      proc: Path = Path('/proc')) -> frozenset[str]:
+    """Return the interrupt bypass capabilities of this host.
+
+    :param words: value of ``[ghsched]irq_bypass``.
+    :param sysfs: mount point of sysfs.
+    :param proc: mount point of procfs.
+    """
+    return select_capabilities(
+        words,
+        detect(read_facts(sysfs, proc)) if AUTO in words else frozenset())
 
 
-def read(sysfs: Path, proc: Path) -> Facts:
-    """Read the facts; what cannot be read is not there."""
+def read_facts(sysfs: Path, proc: Path) -> Facts:
+    """Read the facts of this host; an unreadable file counts as empty."""
     interrupts = _text(proc / 'interrupts')
     return Facts(
         {f'{module}/{name}': _text(
@@ -116,7 +124,7 @@ def read(sysfs: Path, proc: Path) -> Facts:
         _registers(sysfs, 'dmar*/intel-iommu/cap'),
         _registers(sysfs, 'ivhd*/amd-iommu/features'),
         interrupts, _text(proc / 'cmdline'),
-        # Nothing else has it in its log, which is long.
+        # Only hosts with a GIC log this, and reading the log is slow.
         _kernel_log() if 'GICv3' in interrupts or 'GICv4' in interrupts
         else '')
 
@@ -154,17 +162,20 @@ def _on(facts: Facts, parameter: str) -> bool:
 
 
 def _off(facts: Facts, parameter: str) -> bool:
-    """Whether a parameter is there and off; older kernels have it not."""
+    """Whether a parameter exists and is off; older kernels lack it."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 
 
 def _remapped(facts: Facts) -> bool:
-    """Whether interrupts go through the IOMMU: IR-PCI-MSI and the like."""
+    """Whether the IOMMU remaps interrupts: IR-PCI-MSI and the like."""
     return ' IR-' in facts.interrupts
 
 
 def _registers(sysfs: Path, pattern: str) -> tuple[int, ...]:
-    """Hexadecimal registers of IOMMUs; 0 for one that makes no sense."""
+    """Read hexadecimal registers of IOMMUs; 0 for a malformed one.
+
+    :param pattern: files below ``class/iommu``.
+    """
     found = []
     for path in sorted((sysfs / 'class/iommu').glob(pattern)):
         try:
@@ -189,11 +200,12 @@ def _kernel_log() -> str:
                 command, capture_output=True, text=True, errors='replace',
                 timeout=_SECONDS, check=False).stdout
         except (OSError, subprocess.SubprocessError) as error:
-            LOG.debug('ghsched: %s: %s', command[0], error)
+            LOG.debug('ghsched: cannot read the kernel log with %s: %s',
+                      command[0], error)
             continue
         if _GIC.search(text):
             return text
-    LOG.info('ghsched: whether the GIC gives interrupts to guests is not in '
-             'the log of the kernel, as far as this user can read it; '
-             '[ghsched]irq_bypass can say it')
+    LOG.info('ghsched: cannot detect GICv4 interrupt bypass: the kernel log '
+             'that this user can read does not mention it; set '
+             '[ghsched]irq_bypass')
     return ''

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the guests of a host leave, for the index of nova-scheduler (pure).
+"""Free bandwidth and control groups of a host, for nova-scheduler's index.
 
-Counted of the guests that libvirt has, running or not, by what Placement was
-last offered: that asks nobody. Guests that are only about to come are not in
-it, nor are those that have gone and still hold something.
+Computed from libvirt's guests, running or not, and the last reported
+inventory, without a request to Placement. Guests that are still to arrive are
+not counted, nor are allocations of guests that have left.
 """
 
 from collections.abc import Iterable
@@ -33,44 +33,46 @@ from ghsched_placement import tree
 LOG = logging.getLogger(__name__)
 
 
-def of(offered: Sequence[tree.Provider], nodes: Iterable[int],
-       guests: Iterable[str], accounting: Accounting,
-       now: float) -> Headroom | None:
-    """What to report; None before anything was offered.
+def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
+                     guests: Iterable[str], accounting: Accounting,
+                     now: float) -> Headroom | None:
+    """Return the free bandwidth and control groups that guests leave.
 
-    :param offered: the compute node first, see
+    :param offered: last reported providers, the compute node first, see
         :func:`ghsched_placement.tree.desired`.
     :param nodes: host NUMA nodes.
-    :param guests: domain XML of the guests with a policy.
+    :param guests: domain XML of all guests.
     :param now: seconds since 1970.
+    :returns: None before the first report of providers.
     """
     if not offered:
         return None
     root, *_nodes = offered
     records = {provider.uuid: provider.inventories for provider in offered}
     groups, used, count = 0, dict.fromkeys(nodes, 0), 0
-    for policy in filter(None, map(_read, guests)):
+    for policy in filter(None, map(_read_policy, guests)):
         count += 1
         groups += policy.policy.controlled and not policy.shared
         for guest_node, share in policy.policy.demand(accounting).items():
             node = policy.host_nodes[guest_node]
             used[node] = used.get(node, 0) + share
-    return Headroom(now, count, _left(root.inventories, names.RESCTRL_GROUP,
+    return Headroom(now, count, _free(root.inventories, names.RESCTRL_GROUP,
                                       groups), {
-        node: _left(records.get(names.numa_provider_uuid(root.uuid, node),
+        node: _free(records.get(names.numa_provider_uuid(root.uuid, node),
                                 {}), names.MEM_BW_PCT, share)
         for node, share in used.items()})
 
 
-def _left(inventories: Mapping[str, tree.Inventory], name: str,
+def _free(inventories: Mapping[str, tree.Inventory], name: str,
           used: int) -> int:
     record = inventories.get(name)
     return tree.free(record, used) if record else 0
 
 
-def _read(xml: str) -> metadata.DomainPolicy | None:
+def _read_policy(xml: str) -> metadata.DomainPolicy | None:
     try:
         return metadata.read_policy(xml) if desired.has_policy(xml) else None
     except metadata.MetadataError as error:
-        LOG.debug('ghsched: a guest is not counted: %s', error)
+        LOG.debug('ghsched: a guest is not counted in headroom: cannot read '
+                  'its policy: %s', error)
         return None

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Another policy for a guest that runs.
+"""Changes the bandwidth policy of a running guest on its host.
 
-The metadata of the domain is what all else is made from: the engine brings
-resctrl to it, now and with each report of resources, and so does a start with
-the persistent definition (a soft reboot). So it is written first. Whatever
-fails then, metadata, definition and resctrl are put back, in that order.
+The policy in the domain's metadata is written first: the engine derives the
+control group from it, now, with each report of resources and at each start
+with the persistent definition (a soft reboot). If a later step fails,
+metadata, definition and control group are restored, in that order.
 """
 
 from collections.abc import Callable
@@ -36,16 +36,17 @@ from ghsched_placement.policy import NodePolicy
 
 LOG = logging.getLogger(__name__)
 
-#: Of virDomainSetMetadata (libvirt-domain.h).
+#: Arguments of virDomainSetMetadata (libvirt-domain.h).
 _ELEMENT = 2
 _LIVE = 1
 _CONFIG = 2
 
 
 class NotChanged(Exception):  # noqa: N818
-    """A guest keeps its policy; says why, and what could not be put back.
+    """A refused or failed change of a guest's policy, with the reason.
 
-    :param left: whether there is something that could not.
+    :param left: whether something could not be restored; the reason names
+        it.
     """
 
     def __init__(self, reason: str, left: bool = False) -> None:
@@ -55,10 +56,10 @@ class NotChanged(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Domain:
-    """A running domain, as far as it is needed here.
+    """A running domain, with its live and its persistent XML.
 
     :param guest: Nova's ``nova.virt.libvirt.guest.Guest``.
-    :param define: takes the XML of a domain and defines it.
+    :param define: defines a domain from its XML.
     """
 
     guest: Any
@@ -66,22 +67,24 @@ class Domain:
 
     @property
     def live(self) -> str:
+        """Live XML of the domain."""
         return str(self.guest.get_xml_desc())
 
     @property
     def stored(self) -> str:
-        """What a start would use, with its secrets."""
+        """Persistent XML of the domain, with its secrets."""
         return str(self.guest.get_xml_desc(dump_inactive=True,
                                            dump_sensitive=True))
 
     def write(self, policy: metadata.DomainPolicy) -> None:
+        """Write a policy into the live and the persistent metadata."""
         self.guest._domain.setMetadata(
             _ELEMENT, metadata.render_policy(policy), metadata.PREFIX,
             metadata.NAMESPACE, _LIVE | _CONFIG)
 
 
 def policy_of(xml: str) -> list[dict[str, Any]] | None:
-    """The bandwidth policy in a domain's metadata; None without one."""
+    """Return the bandwidth policy in a domain's metadata; None without one."""
     domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.controlled:
         return None
@@ -90,13 +93,14 @@ def policy_of(xml: str) -> list[dict[str, Any]] | None:
 
 def effective(host: engine.HostEngine, policy: Sequence[messages.Node],
               guests: int = 1) -> list[dict[str, Any]]:
-    """What becomes of a policy on this host, one entry per resctrl domain.
+    """Return the values that this host enforces for a policy.
 
-    :param guests: how many of this policy have one control group together;
-        the values are those of the group.
-    :raises ResctrlUnavailable: when the host has no bandwidth control.
-    :raises PolicyNotHeld: when it cannot hold the policy.
-    :raises MessageError: when it is no policy.
+    :param guests: number of guests that share the control group; the values
+        are those of the group.
+    :returns: one entry per resctrl domain.
+    :raises ResctrlUnavailable: if the host has no bandwidth control.
+    :raises PolicyNotHeld: if the host cannot enforce the policy.
+    :raises MessageError: if the policy is malformed.
     """
     nodes, host_nodes = messages.unpack(policy)
     asked, found = GuestPolicy(nodes=nodes), host.host()
@@ -107,22 +111,25 @@ def effective(host: engine.HostEngine, policy: Sequence[messages.Node],
     return [_entry(setting) for setting in settings]
 
 
-def guests_together(host: engine.HostEngine, uuid: str, live: str | None,
-                    policy: Sequence[messages.Node]) -> int:
-    """How many guests have the control group of one with a policy.
+def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
+                       policy: Sequence[messages.Node]) -> int:
+    """Return the number of guests in a guest's control group under a policy.
 
-    A guest that runs keeps the kind of group that it was started with.
+    A running guest keeps the kind of group (own or shared) that it was
+    started with.
 
-    :param live: its XML; None when it does not run, so that the host decides
-        about its group when it starts.
-    :returns: 1 when it has its own.
-    :raises MessageError: when it is no policy.
+    :param uuid: UUID of the guest.
+    :param live: live XML of the guest; None if it is stopped: the kind of its
+        group is decided when it starts.
+    :returns: 1 for a group of the guest's own.
+    :raises MessageError: if the policy is malformed.
     """
-    shares = host.shares if live is None else desired.of(live).shared_group
+    shares = (host.shares if live is None
+              else desired.from_xml(live).shared_group)
     if not shares:
         return 1
     nodes, host_nodes = messages.unpack(policy)
-    return host.together(uuid, GuestPolicy(nodes=nodes), host_nodes)
+    return host.count_group_guests(uuid, GuestPolicy(nodes=nodes), host_nodes)
 
 
 def _entry(setting: resolve.DomainSetting) -> dict[str, Any]:
@@ -133,19 +140,20 @@ def _entry(setting: resolve.DomainSetting) -> dict[str, Any]:
 
 def is_same(host: engine.HostEngine, domain: Domain,
             policy: Sequence[messages.Node]) -> bool:
-    """Whether a domain has a policy already, now and after a restart."""
+    """Whether a domain's live and persistent XML have a policy already."""
     stored = domain.stored
     return (policy_of(domain.live) == policy_of(stored) == list(policy)
             and host.domain_xml.retune(stored) == stored)
 
 
-def change(host: engine.HostEngine, domain: Domain,
-           policy: Sequence[messages.Node]) -> None:
-    """Have a running domain hold another policy, or none of it.
+def change_policy(host: engine.HostEngine, domain: Domain,
+                  policy: Sequence[messages.Node]) -> None:
+    """Change the policy of a running domain, or restore the old one.
 
-    A domain that holds it already is not written to.
+    A domain that has the policy already is not written.
 
-    :raises NotChanged: when it does not fit the guest, or the host refuses.
+    :raises NotChanged: if the policy does not fit the guest, or the host
+        refuses it.
     """
     nodes, host_nodes = messages.unpack(policy)
     live, stored = domain.live, domain.stored
@@ -156,20 +164,21 @@ def change(host: engine.HostEngine, domain: Domain,
         raise NotChanged(
             f'the domain runs on the host NUMA nodes {before.host_nodes} and '
             f'not on {host_nodes}')
-    # What the host cannot hold at all is refused before anything is done.
+    # Refuse a policy that the host cannot enforce before anything is written.
     effective(host, policy)
     try:
-        _reconcile(host, domain, _with(before, nodes))
+        _reconcile(host, domain, _replace_nodes(before, nodes))
     except Exception as error:
-        left = _put_back(host, domain, before, stored)
-        LOG.warning('ghsched: %(name)s keeps its policy: %(error)s%(left)s',
+        left = _restore(host, domain, before, stored)
+        LOG.warning('ghsched: cannot change the policy of %(name)s, keeping '
+                    'the old one: %(error)s%(left)s',
                     {'name': domain.guest.name, 'error': error,
                      'left': left})
         raise NotChanged(f'{error}{left}', bool(left)) from error
 
 
-def _with(before: metadata.DomainPolicy,
-          nodes: tuple[NodePolicy, ...]) -> metadata.DomainPolicy:
+def _replace_nodes(before: metadata.DomainPolicy,
+                   nodes: tuple[NodePolicy, ...]) -> metadata.DomainPolicy:
     return replace(before, policy=replace(before.policy, nodes=nodes))
 
 
@@ -182,21 +191,25 @@ def _reconcile(host: engine.HostEngine, domain: Domain,
     retuned = host.domain_xml.retune(stored)
     if retuned != stored:
         domain.define(retuned)
-    host.reconcile_guest(desired.of(domain.live, domain.guest.id))
+    host.reconcile_guest(desired.from_xml(domain.live, domain.guest.id))
 
 
-def _put_back(host: engine.HostEngine, domain: Domain,
-              before: metadata.DomainPolicy, stored: str) -> str:
-    """What could not be, in words; empty when all was."""
+def _restore(host: engine.HostEngine, domain: Domain,
+             before: metadata.DomainPolicy, stored: str) -> str:
+    """Restore a domain's policy after a failed change.
+
+    :param stored: persistent XML from before the change.
+    :returns: words for what could not be restored; empty: nothing.
+    """
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ('the metadata of the domain', lambda: domain.write(before)),
         ('its persistent definition', lambda: domain.define(stored)),
         ('its control group', lambda: host.reconcile_guest(
-            desired.of(domain.live, domain.guest.id))))
+            desired.from_xml(domain.live, domain.guest.id))))
     left = []
     for what, step in steps:
         try:
             step()
         except Exception as error:
-            left.append(f'; {what} could not be put back: {error}')
+            left.append(f'; {what} could not be restored: {error}')
     return ''.join(left)

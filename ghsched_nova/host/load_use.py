@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Load and waiting of the host's NUMA nodes, in what nova-compute reports."""
+"""Load and pressure of the host's NUMA nodes in the compute node's stats."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -36,46 +36,50 @@ from ghsched_placement import load
 
 LOG = logging.getLogger(__name__)
 
-#: Takes a change, and the payload of a notification of it.
-Tell = Callable[[bottleneck.Change, dict[str, Any]], None]
+#: Sends a notification of a change, with its payload.
+Notify = Callable[[bottleneck.Change, dict[str, Any]], None]
 
 
 class LoadUse:
-    """Measures between two reports of resources.
+    """Load of the host's NUMA nodes, measured between two resource reports.
 
-    Safe for threads.
+    Thread-safe.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param tell: called for each node that becomes a bottleneck or ceases to
-        be one.
+    :param notify: called for each NUMA node that becomes a bottleneck or is
+        no longer one.
     """
 
-    def __init__(self, section: Any, tell: Tell) -> None:
+    def __init__(self, section: Any, notify: Notify) -> None:
         self._section = section
-        self._tell = tell
+        self._notify = notify
         self._measuring = threading.Lock()
         self._meter: load_meter.LoadMeter | None = None
 
     @property
     def load(self) -> load.Load | None:
-        """The last measurement; None where there is none yet."""
+        """Last measured load; None before the first measurement."""
         return self._meter.load if self._meter is not None else None
 
-    def added_to(self, resources: dict[str, Any],
-                 running: Iterable[desired.Running],
-                 snapshot: view.Snapshot | None) -> dict[str, Any]:
-        """What the driver reports, with our record in its stats.
+    def add_to_stats(self, resources: dict[str, Any],
+                     running: Iterable[desired.Running],
+                     snapshot: view.Snapshot | None) -> dict[str, Any]:
+        """Add the load of NUMA nodes to the stats of a resource report.
 
-        Nothing that is wrong here keeps a host from reporting itself.
+        Never raises: the host reports its resources without load if load
+        cannot be measured.
 
-        :param snapshot: what resctrl has measured, where it does.
+        :param resources: get_available_resource() of Nova's driver.
+        :param running: all running domains.
+        :param snapshot: bandwidth measured by resctrl; None without resctrl.
+        :returns: the same ``resources``.
         """
         try:
             with self._measuring:
                 self._measure(running, snapshot)
         except Exception as error:
-            LOG.warning('ghsched: the load of NUMA nodes cannot be measured: '
-                        '%r', error)
+            LOG.warning('ghsched: cannot measure the load of NUMA nodes: %r',
+                        error)
         if self.load is not None:
             resources['stats'] = {**(resources.get('stats') or {}),
                                   **load.write(self.load)}
@@ -91,7 +95,7 @@ class LoadUse:
                     run=Path(section.libvirt_run_path))),
                 conf.bottleneck_limits(section), section.load_period,
                 section.load_smoothing)
-        changes = self._meter.measure(list(known(running)),
+        changes = self._meter.measure(list(measurable_guests(running)),
                                       load_rates.extract_bandwidth(snapshot))
         for change in changes:
             LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck by '
@@ -99,14 +103,14 @@ class LoadUse:
                      {'node': change.node, 'resource': change.resource,
                       'what': 'is' if change.begins else 'is no longer',
                       'value': change.value})
-            self._tell(change, {
+            self._notify(change, {
                 'node': change.node, 'resource': change.resource,
                 'value': change.value})
 
 
-def known(running: Iterable[desired.Running]
-          ) -> Iterator[load_reader.RunningGuest]:
-    """The guests that can be measured."""
+def measurable_guests(running: Iterable[desired.Running]
+                      ) -> Iterator[load_reader.RunningGuest]:
+    """Return running guests whose XML shows their NUMA nodes."""
     for one in running:
         if one.domain.id < 0 or not one.xml:
             continue
@@ -115,13 +119,14 @@ def known(running: Iterable[desired.Running]
                                            one.domain.name,
                                            cells.parse_cells(one.root))
         except (ValueError, etree.XMLSyntaxError) as error:
-            LOG.debug('ghsched: the NUMA nodes of %(name)s are not known: '
-                      '%(error)s',
+            LOG.debug('ghsched: cannot measure the load of %(name)s: its NUMA '
+                      'nodes are unknown: %(error)s',
                       {'name': one.domain.name, 'error': error})
 
 
 def guests(running: Iterable[desired.Running]) -> list[view.Guest]:
-    """Return the guests that bandwidth is attributed to."""
+    """Return running guests with policy and project, to attribute bandwidth.
+    """
     found = []
     for one in running:
         policy, project = None, ''

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Live migration: the XML of the source, with the destination's nodes.
+"""Renumbers a guest's XML at the source of a live migration.
 
 The source writes the XML that the destination starts (``nova.virt.libvirt.
-migration.get_updated_guest_xml``). It takes pinning and memory from
-``migrate_data.dst_numa_info``, but knows nothing of memorytune, so the guest
-that it reads the XML from is given to it with that part already moved.
+migration.get_updated_guest_xml``). Nova updates pinning and memory from
+``migrate_data.dst_numa_info``, but not memorytune. So Nova reads the XML from
+a guest that shows the destination's nodes in memorytune and metadata.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ from ghsched_nova.resctrl import resolve
 
 
 def check_numbering(host: resctrl_host.ResctrlHost) -> None:
-    """Whether the domains of a host are numbered like its NUMA nodes.
+    """Refuse a host whose resctrl domains are not numbered as its NUMA nodes.
 
-    Only then does the node number that both hosts know name a resctrl
-    domain.
+    The source renumbers memorytune by NUMA nodes, because it does not know
+    the resctrl domains of the destination.
 
-    :raises PolicyNotHeld: when they are not.
+    :raises PolicyNotHeld: naming the NUMA node and its resctrl domains.
     """
     for node, domains in host.domains_by_node.items():
         if tuple(domains) != (node,):
@@ -46,7 +46,9 @@ def check_numbering(host: resctrl_host.ResctrlHost) -> None:
 
 
 def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
-    """Host NUMA node there by host NUMA node here, for a guest of ours.
+    """Map host NUMA nodes of the source to those of the destination.
+
+    Empty for a guest without a policy, or without NUMA nodes.
 
     :param xml: the domain XML of the running guest.
     :param migrate_data: Nova's LibvirtLiveMigrateData; ``cell_pins`` of its
@@ -66,9 +68,11 @@ def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
 
 
 class MovedGuest:
-    """A guest whose XML has our part as the destination needs it.
+    """Nova's guest whose XML shows the destination's host NUMA nodes.
 
-    :param retuned: XML -> XML whose memorytune is as its metadata says.
+    :param guest: of nova.virt.libvirt.guest.
+    :param moves: destination's host NUMA node by the source's.
+    :param retuned: updates memorytune in an XML to the policy in its metadata.
     """
 
     def __init__(self, guest: Any, moves: Mapping[int, int],

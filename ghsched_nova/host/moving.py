@@ -12,12 +12,12 @@
 
 """Moves a running guest to other NUMA nodes of its host.
 
-Nova's record of the guest says where it belongs: until that is written the
-guest belongs on its old nodes, from then on on the new ones. What is under way
-stands in the domain (:mod:`ghsched_nova.guest.move_record`), from before the
-first step until after the last. So whoever finds it there, after a crash too,
-has but to bring the domain to where Nova has the guest. Each step finds out
-whether it is done already.
+Nova's record decides where the guest belongs: on its old nodes until Nova's
+record is written, on the new nodes afterwards. A record of the move stands in
+the domain (:mod:`ghsched_nova.guest.move_record`) from before the first step
+until after the last. After a crash, the next report finds this record and
+moves the domain to the nodes in Nova's record. Each step does nothing if it is
+done already.
 """
 
 from collections.abc import Callable
@@ -42,22 +42,24 @@ from ghsched_placement.node_move import GuestCell
 
 LOG = logging.getLogger(__name__)
 
-#: Of virDomainSetMetadata and virDomainPinVcpuFlags (libvirt-domain.h).
+#: Arguments of virDomainSetMetadata and virDomainPinVcpuFlags
+#: (libvirt-domain.h).
 _ELEMENT = 2
 _LIVE = 1
 _CONFIG = 2
 
-#: Enters the claim of the new nodes; gives what writes Nova's record.
+#: Enters the claim of the new nodes; yields a function that writes Nova's
+#: record.
 Claim = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
-#: Reads Nova's record: the NUMA nodes of the guest.
+#: Reads the NUMA nodes of the guest from Nova's record.
 Record = Callable[[], Sequence[GuestCell]]
 
 
 class Mover:
-    """The moves of a host.
+    """Mover of running guests between the NUMA nodes of this host.
 
     :param memory: see :class:`ghsched_nova.threads.pages.Memory`.
-    :param changing: to be entered while the policy of a guest changes.
+    :param changing: lock that is held while the policy of a guest changes.
     """
 
     def __init__(self, own_engine: engine.HostEngine, memory: pages.Memory,
@@ -65,71 +67,75 @@ class Mover:
         self._engine = own_engine
         self._memory = memory
         self._changing = changing
-        # Who is being moved by a call; all others with a record of a move
-        # have lost whoever moved them.
+        # UUIDs of guests that a call moves now. The move of any other guest
+        # with a record of a move was interrupted.
         self._busy: set[str] = set()
         self._guard = threading.Lock()
 
     def run(self, domain: live.Domain, packed: move_messages.Packed,
             claim: Claim, record: Record) -> None:
-        """Move a domain, or leave all as it was.
+        """Move a domain to other NUMA nodes, or restore its old ones.
 
-        :raises NotChanged: with the reason, and what could not be put back.
+        :param packed: the move, see :func:`move_messages.pack`.
+        :raises NotChanged: with the reason, and what could not be restored.
         """
-        with self._alone(domain.guest.uuid):
+        with self._mark_busy(domain.guest.uuid):
             try:
                 with claim() as commit:
-                    self._claimed(domain, packed, commit, record)
+                    self._move_claimed(domain, packed, commit, record)
             except live.NotChanged:
                 raise
             except Exception as error:
                 raise live.NotChanged(str(error) or repr(error)) from error
-            self._done(domain)
+            self._remove_record(domain)
 
-    def _claimed(self, domain: live.Domain, packed: move_messages.Packed,
-                 commit: Callable[[], None], record: Record) -> None:
-        """The new nodes are held until all is back, too."""
+    def _move_claimed(self, domain: live.Domain, packed: move_messages.Packed,
+                      commit: Callable[[], None], record: Record) -> None:
+        """Move a domain and write Nova's record, or roll back.
+
+        Runs inside the claim, so the new nodes stay claimed during a rollback.
+        """
         request = move_messages.unpack(packed)
         try:
-            self._note(domain, move_record.render_record(packed))
-            self._bring(domain, request)
+            self._write_record(domain, move_record.render_record(packed))
+            self._apply(domain, request)
             commit()
         except Exception as error:
-            self._give_up(domain, request, record, error)
+            self._roll_back(domain, request, record, error)
 
-    def _give_up(self, domain: live.Domain, request: move_messages.Request,
-                 record: Record, error: Exception) -> None:
-        """Put back, unless the record was written before something failed.
+    def _roll_back(self, domain: live.Domain, request: move_messages.Request,
+                   record: Record, error: Exception) -> None:
+        """Return a domain to its old nodes, unless Nova's record has the new.
         """
-        LOG.warning('ghsched: %(name)s is not moved: %(error)r',
-                    {'name': domain.guest.name, 'error': error})
+        LOG.warning('ghsched: cannot move %(name)s between NUMA nodes: '
+                    '%(error)r', {'name': domain.guest.name, 'error': error})
         try:
             if move_record.read_record(domain.live) is not None:
-                if same(request.move.after, record()):
+                if is_same_placement(request.move.after, record()):
                     return
-                self._bring(domain, move_messages.Request(
+                self._apply(domain, move_messages.Request(
                     request.move.back(), request.shared))
-                self._done(domain)
+                self._remove_record(domain)
         except Exception as worse:
-            LOG.exception('ghsched: %s is between NUMA nodes',
-                          domain.guest.name)
+            LOG.exception('ghsched: cannot return %s to its old NUMA nodes, '
+                          'retrying with the next report', domain.guest.name)
             raise live.NotChanged(
-                f'{error}; the guest could not be put back: {worse}; that is '
-                'tried again with the next report of the host', left=True
-            ) from error
+                f'{error}; the guest could not be returned to its old NUMA '
+                f'nodes: {worse}; the next report of the host will retry',
+                left=True) from error
         raise live.NotChanged(str(error) or repr(error)) from error
 
     def is_busy(self, uuid: str) -> bool:
-        """Whether a call moves a guest just now."""
+        """Whether a call is moving a guest now."""
         with self._guard:
             return uuid in self._busy
 
     def repair(self, domain: live.Domain,
                cells: Sequence[GuestCell]) -> bool:
-        """Bring a domain that was being moved to where Nova has the guest.
+        """Finish or undo an interrupted move, according to Nova's record.
 
-        :param cells: its NUMA nodes on Nova's record.
-        :returns: whether there was anything to do.
+        :param cells: NUMA nodes of the guest in Nova's record.
+        :returns: whether a move of the domain was interrupted.
         """
         packed = move_record.read_record(domain.live)
         if packed is None:
@@ -137,27 +143,27 @@ class Mover:
         try:
             request = move_messages.unpack(packed)
         except messages.MessageError:
-            self._done(domain)
+            self._remove_record(domain)
             return True
         for move in (request.move, request.move.back()):
-            if same(move.after, cells):
-                self._bring(domain, move_messages.Request(move,
+            if is_same_placement(move.after, cells):
+                self._apply(domain, move_messages.Request(move,
                                                           request.shared))
                 break
         LOG.warning('ghsched: a move of %(name)s between NUMA nodes was '
                     'interrupted; it is on %(nodes)s now',
                     {'name': domain.guest.name,
                      'nodes': [cell.host_node for cell in cells]})
-        self._done(domain)
+        self._remove_record(domain)
         return True
 
     # -- the steps ------------------------------------------------------------
 
-    def _bring(self, domain: live.Domain,
+    def _apply(self, domain: live.Domain,
                request: move_messages.Request) -> None:
-        """Bring a domain to where a move ends.
+        """Move a domain's control group, CPUs, memory and persistent XML.
 
-        Control groups first, so that no CPU runs there without a limit.
+        The control group first, so that no vCPU runs unlimited on a new node.
         """
         move = request.move
         with self._changing:
@@ -165,8 +171,8 @@ class Mover:
             if (wanted is not None
                     and metadata.read_policy(domain.live) != wanted):
                 domain.write(wanted)
-            self._engine.reconcile_guest(desired.of(domain.live,
-                                                    domain.guest.id))
+            self._engine.reconcile_guest(desired.from_xml(domain.live,
+                                                          domain.guest.id))
         self._pin(domain, request)
         self._memory.move(domain.guest.name, dict(move.moved.values()),
                           [cell.host_node for cell in move.before])
@@ -194,22 +200,25 @@ class Mover:
             else:
                 handle.pinIOThread(number, where, _LIVE)
 
-    def _note(self, domain: live.Domain, text: str | None) -> None:
+    def _write_record(self, domain: live.Domain, text: str | None) -> None:
         domain.guest._domain.setMetadata(
             _ELEMENT, text, move_record.PREFIX, move_record.NAMESPACE,
             _LIVE | _CONFIG)
 
-    def _done(self, domain: live.Domain) -> None:
-        """What is written down after the move is only for who repairs it."""
+    def _remove_record(self, domain: live.Domain) -> None:
+        """Remove the record of a finished move; never raises.
+
+        A record that stays is harmless: the next report removes it.
+        """
         try:
-            self._note(domain, None)
+            self._write_record(domain, None)
         except Exception as error:
-            LOG.warning('ghsched: the record of a move stays in %(name)s '
-                        'until the next report: %(error)s',
+            LOG.warning('ghsched: cannot remove the record of a move from '
+                        '%(name)s, retrying with the next report: %(error)s',
                         {'name': domain.guest.name, 'error': error})
 
     @contextlib.contextmanager
-    def _alone(self, uuid: str) -> Iterator[None]:
+    def _mark_busy(self, uuid: str) -> Iterator[None]:
         with self._guard:
             self._busy.add(uuid)
         try:
@@ -219,8 +228,9 @@ class Mover:
                 self._busy.discard(uuid)
 
 
-def same(one: Sequence[GuestCell], other: Sequence[GuestCell]) -> bool:
-    """Whether a guest has the same host nodes and CPUs in both."""
+def is_same_placement(one: Sequence[GuestCell],
+                      other: Sequence[GuestCell]) -> bool:
+    """Whether two records of a guest have the same host nodes and CPUs."""
     def key(cell: GuestCell) -> tuple[Any, ...]:
         return cell.host_node, dict(cell.pins), cell.reserved
     return [*map(key, one)] == [*map(key, other)]

@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether a running domain can be moved to other NUMA nodes of its host.
+"""Checks whether a running domain can move to other NUMA nodes of its host.
 
-What only the host knows: the domain that runs, and memory that is free.
+Checks what only the host knows: the running domain, and free memory.
 """
 
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
 
 _NODES = Path('devices/system/node')
-#: Of /sys/devices/system/node/nodeN/meminfo, in KiB.
+#: Free memory in /sys/devices/system/node/nodeN/meminfo, in KiB.
 _LINE = re.compile(r'Node +\d+ +(MemFree|Inactive\(file\)): +([0-9]{1,20}) kB')
 
-#: What has its memory pinned, so that no page of it can be moved.
+#: Elements of a domain that pin its memory, so that no page can be moved.
 _PINNED = {
     'devices/hostdev': 'a passthrough device',
     "devices/interface[@type='hostdev']": 'a passthrough port',
@@ -44,22 +44,22 @@ _PINNED = {
 def refusals(xml: str, request: move_messages.Request,
              own_memory: pages.Memory,
              sysfs: Path = Path('/sys')) -> list[str]:
-    """Why a domain cannot be moved; nothing when it can.
+    """Return the reasons why a domain cannot be moved; empty if it can.
 
-    :param xml: of the running domain.
-    :param own_memory: of the guests of this host.
-    :param sysfs: the host's.
+    :param xml: live XML of the domain.
+    :param own_memory: memory of the guests of this host.
+    :param sysfs: mount point of the host's sysfs.
     """
     root = document.parse_element(xml)
     name = root.findtext('name') or ''
-    return [*_pinned(root), *_policy(xml, request),
-            *_unbound(name, request, own_memory),
-            *_elsewhere(root, request, own_memory.allowed(name)),
-            *_short(request, sysfs)]
+    return [*_pinned_memory(root), *_policy_errors(xml, request),
+            *_unbound_memory(name, request, own_memory),
+            *_differences(root, request, own_memory.allowed(name)),
+            *_memory_shortages(request, sysfs)]
 
 
-def _unbound(name: str, request: move_messages.Request,
-             own_memory: pages.Memory) -> Iterator[str]:
+def _unbound_memory(name: str, request: move_messages.Request,
+                    own_memory: pages.Memory) -> Iterator[str]:
     refusal = own_memory.refusal(name)
     if refusal:
         yield refusal
@@ -70,14 +70,15 @@ def _unbound(name: str, request: move_messages.Request,
         yield str(error)
 
 
-def _policy(xml: str, request: move_messages.Request) -> Iterator[str]:
+def _policy_errors(xml: str,
+                   request: move_messages.Request) -> Iterator[str]:
     try:
         domains.policy_after_move(xml, request.move)
     except ValueError as error:
         yield str(error)
 
 
-def _pinned(root: etree._Element) -> Iterator[str]:
+def _pinned_memory(root: etree._Element) -> Iterator[str]:
     found = [what for path, what in _PINNED.items()
              if root.find(path) is not None]
     if found:
@@ -85,13 +86,13 @@ def _pinned(root: etree._Element) -> Iterator[str]:
                'of it can be moved while it runs')
 
 
-def _elsewhere(root: etree._Element, request: move_messages.Request,
-               allowed: frozenset[int] | None) -> Iterator[str]:
-    """Where the domain is not as Nova has it on record.
+def _differences(root: etree._Element, request: move_messages.Request,
+                 allowed: frozenset[int] | None) -> Iterator[str]:
+    """Describe CPUs and memory of a domain that differ from Nova's record.
 
-    :param allowed: the nodes that its memory may be on; None where that is
-        not known. The XML of a domain that was moved while it ran has those
-        that it was started on.
+    :param allowed: host NUMA nodes that the domain's memory may be on; None
+        if unknown. Read from the process, because after a move the live XML
+        still names the nodes that the domain was started on.
     """
     wanted = domains.vcpu_cpus(request.move.before, request.shared)
     pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse(
@@ -118,11 +119,13 @@ def _elsewhere(root: etree._Element, request: move_messages.Request,
                    f'{cell.host_node} on record')
 
 
-def _short(request: move_messages.Request, sysfs: Path) -> Iterator[str]:
-    """Host nodes without enough memory free, as the kernel counts it."""
+def _memory_shortages(request: move_messages.Request,
+                      sysfs: Path) -> Iterator[str]:
+    """Describe target NUMA nodes on which the kernel has too little memory.
+    """
     for number in request.move.moved:
         cell = request.move.after[number]
-        free = _free(cell, sysfs / _NODES / f'node{cell.host_node}')
+        free = _free_memory(cell, sysfs / _NODES / f'node{cell.host_node}')
         if free is not None and free < cell.memory:
             pages = (f' in free pages of {cell.page_size} KiB'
                      if cell.page_size else '')
@@ -130,8 +133,8 @@ def _short(request: move_messages.Request, sysfs: Path) -> Iterator[str]:
                    f'{cell.memory} MiB are to be moved there')
 
 
-def _free(cell: GuestCell, node: Path) -> int | None:
-    """MiB that can be had for a guest node; None when it is not known."""
+def _free_memory(cell: GuestCell, node: Path) -> int | None:
+    """Return the free MiB for a guest node on a host node; None: unknown."""
     pages = node / 'hugepages' / f'hugepages-{cell.page_size}kB'
     try:
         if cell.page_size and pages.exists():

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Notifications of guests that lose their protection, and have it again."""
+"""Notifications of guests that lose or regain their bandwidth protection."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -25,9 +25,11 @@ _NOT_PROTECTED = 'ghsched.server.not_protected.'
 
 
 class Notices:
-    """Notifications that were sent, by guest; safe for threads.
+    """Sender of notifications of guests that lose or regain protection.
 
-    :param send: takes the type of an event and its payload.
+    Thread-safe.
+
+    :param send: sends a notification, by event type and payload.
     """
 
     def __init__(self, send: Callable[[str, dict[str, Any]], None]) -> None:
@@ -36,21 +38,23 @@ class Notices:
         self._sent: set[str] = set()
 
     def report(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Send what has changed; what cannot be sent comes with a later call.
+        """Send notifications of guests whose protection changed; never raises.
 
-        What fails here must not stop a report or a guest that has arrived.
+        The next call retries a notification that cannot be sent.
 
-        :param reasons: by the UUID of each guest that is not protected.
+        :param host: name of this compute host.
+        :param reasons: reason by UUID of each guest that is not protected.
         """
         try:
             with self._sending:
                 self._send_changes(host, reasons)
         except Exception as error:
-            LOG.warning('ghsched: a notification cannot be sent; it will be '
-                        'tried again with the next report: %s', error)
+            LOG.warning('ghsched: cannot send a notification, retrying with '
+                        'the next report: %s', error)
 
     def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Send what differs from the notifications that were sent."""
+        """Send a start or end for each guest that differs from the last call.
+        """
         for uuid in sorted(reasons.keys() - self._sent):
             self._send(_NOT_PROTECTED + 'start', {
                 'host': host, 'server': uuid, 'reason': reasons[uuid]})

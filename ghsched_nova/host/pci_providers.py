@@ -10,14 +10,14 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Providers of PCI devices, below the NUMA node that the devices are on.
+"""Puts Placement's providers of PCI devices below their NUMA nodes.
 
 With ``[pci]report_in_placement`` Nova makes a provider for each PF (its VFs
-are inventory of it) and for each device of its own. It makes a provider only
-if there is none of that name yet, as a child of the compute node, and never
-moves one. So the provider is made here first, below its NUMA node, and Nova
-fills it. One that an earlier Nova made is moved (Placement 1.37), which is
-possible while guests hold devices of it.
+are the PF's inventory) and for each other device, as a child of the compute
+node. Nova does so only if no provider has that name, and never moves a
+provider. So ghsched makes the provider first, below its NUMA node, and Nova
+fills the inventory. A provider that Nova made earlier is moved (Placement
+1.37), which is possible while guests hold its devices.
 """
 
 from collections.abc import Callable
@@ -38,18 +38,20 @@ LOG = logging.getLogger(__name__)
 #: pci_placement_translator.CHILD_TYPES.
 _CHILD_TYPES = ('type-VF', 'vdpa')
 
-#: Tags of a device in [pci]device_spec; None when it is not in there.
+#: Returns a device's tags in [pci]device_spec; None if no entry matches.
 TagsOf = Callable[[Mapping[str, Any]], Mapping[str, str] | None]
 
 
 def wanted_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
                  nodename: str) -> dict[str, int]:
-    """Host NUMA node by name of the provider that Nova will fill (pure).
+    """Return the host NUMA node of each PCI provider, by provider name.
 
-    Devices of a physical network are left out, as Nova leaves them out of
-    Placement, and so are devices whose NUMA node the host does not tell.
+    Devices of a physical network are omitted, as Nova does not report them to
+    Placement, and so are devices whose NUMA node is unknown.
 
-    :param devices: as the libvirt driver reports them.
+    :param devices: PCI devices as the libvirt driver reports them.
+    :param tags_of: returns a device's tags in ``[pci]device_spec``.
+    :param nodename: name of the compute node's provider.
     """
     nodes: dict[str, int] = {}
     for device in devices:
@@ -68,7 +70,7 @@ def wanted_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
 
 
 class Placer:
-    """Puts providers below their NUMA nodes, once each."""
+    """Placer of PCI providers below their NUMA nodes, once each."""
 
     def __init__(self, client: Callable[[], PlacementClient]) -> None:
         self._client = client
@@ -77,11 +79,12 @@ class Placer:
 
     def update(self, provider_tree: Any, nodename: str,
                nodes: Mapping[str, int]) -> None:
-        """Make or move the providers of a compute node.
+        """Create PCI providers below their NUMA nodes, or move them there.
 
-        :param provider_tree: with the NUMA providers in it; changed in
+        :param provider_tree: Nova's tree with the NUMA providers; changed in
             place.
-        :param nodes: from :func:`wanted_nodes`.
+        :param nodename: name of the compute node's provider.
+        :param nodes: :func:`wanted_nodes`.
         """
         root = provider_tree.data(nodename).uuid
         for name, node in sorted(nodes.items()):
@@ -100,8 +103,9 @@ class Placer:
         try:
             self._client().move_provider(provider.uuid, provider.name, parent)
         except PlacementError as error:
-            LOG.warning('ghsched: the provider %(name)s is not moved: '
-                        '%(error)s', {'name': provider.name, 'error': error})
+            LOG.warning('ghsched: cannot move provider %(name)s below its '
+                        'NUMA node: %(error)s',
+                        {'name': provider.name, 'error': error})
             return
         self._moved[provider.uuid] = parent
         LOG.info('ghsched: moved the provider %(name)s below its NUMA node '

@@ -32,7 +32,7 @@ from ghsched_nova.resctrl import rounding
 
 LOG = logging.getLogger(__name__)
 
-#: In nova's state_path.
+#: Name of the file in Nova's state_path.
 FILE = 'ghsched-readings.json'
 
 #: Seconds after a measurement that failed before the next attempt.
@@ -48,12 +48,13 @@ _Known = Mapping[str, rounding.Readings]
 
 
 class Readings:
-    """Measures lines, and remembers what was measured; used by all threads.
+    """Cache of the percentages that schemata lines show; thread-safe.
 
-    :param root: where resctrl is mounted.
-    :param path: of the file; None: nothing outlives the process.
-    :param measure: None where nothing may be written to resctrl.
-    :param keeps: whether the file is written, too.
+    :param root: mount point of resctrl.
+    :param path: file that preserves the cache over restarts; None: no file.
+    :param measure: measures schemata lines; None if resctrl must not be
+        written.
+    :param keeps: whether the file is written as well as read.
     """
 
     def __init__(self, root: Path, path: Path | None = None,
@@ -69,7 +70,8 @@ class Readings:
         self._failure = ''
 
     def known(self) -> _Known:
-        """Return what was measured since resctrl was mounted, by line."""
+        """Return the percentages measured since resctrl was mounted, by line.
+        """
         with self._lock:
             mount = _mount(self._root)
             if mount != self._mount:
@@ -78,9 +80,11 @@ class Readings:
             return self._lines
 
     def complete(self, host: resctrl_host.ResctrlHost) -> bool:
-        """Measure the lines that a host lacks; return whether all are known.
+        """Measure a host's unmeasured schemata lines.
 
-        A measurement that fails is logged, and not tried again for a while.
+        A failed measurement is logged, and not retried for ``RETRY_S``.
+
+        :returns: whether all lines of the host are measured.
         """
         self.known()
         with self._lock:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How often nova-compute has made the kernel hold a policy again."""
+"""Counters of repairs: policies that nova-compute had to enforce again."""
 
 from collections.abc import Iterable
 from collections import Counter
@@ -27,9 +27,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Repairs:
-    """Counts what reports have repaired, by kind; safe for threads.
+    """Counters of repairs by kind, kept in a file; thread-safe.
 
-    :param path: of the file that outlives nova-compute.
+    :param path: file that preserves the counters over restarts of
+        nova-compute.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,9 +38,11 @@ class Repairs:
         self._adding = threading.Lock()
 
     def add(self, kinds: Iterable[str]) -> None:
-        """Count some; nothing that is wrong here is raised.
+        """Count repairs in the file; never raises.
 
-        To give out the kernel's counters is no repair: nothing was wrong.
+        Assigning the kernel's bandwidth counters to groups is no repair.
+
+        :param kinds: kinds of the actions taken.
         """
         done = Counter(kind for kind in kinds if kind not in model.COUNTING)
         if not done:
@@ -50,4 +53,4 @@ class Repairs:
                 atomic_file.replace(self._path, repair_metrics.to_json(
                     Counter(repair_metrics.from_json(text)) + done))
         except (OSError, UnicodeDecodeError) as error:
-            LOG.warning('ghsched: repairs cannot be counted: %s', error)
+            LOG.warning('ghsched: cannot count repairs: %s', error)

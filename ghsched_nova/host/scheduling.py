@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Scheduling classes of guests' threads on this host, for the driver."""
+"""Applies scheduling classes to the threads of guests on this host."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -44,13 +44,12 @@ PREEMPT_RT = 'PREEMPT_RT'
 _WHAT = {REALTIME: 'real-time classes', DEADLINE: 'scheduling by deadline',
          DEADLINE_SHARED: 'scheduling by deadline on shared CPUs'}
 
-#: Where the kernel says what it leaves to real-time threads, and what it
-#: leaves by default, in microseconds.
+#: Sysctls that limit real-time threads, and their defaults in microseconds.
 _LEFT = {'sched_rt_runtime_us': 950000, 'sched_rt_period_us': 1000000}
 
 
 def _realtime_refused() -> str:
-    # Only what changes something needs oslo.privsep, slow to import.
+    # Imported on first use: oslo.privsep is slow to import.
     from ghsched_nova.threads import privileged
 
     return privileged.realtime_refused()
@@ -63,14 +62,14 @@ def _deadline_refused(places: Iterable[Iterable[int]]) -> str:
 
 
 class ThreadKeeper:
-    """Renders classes into the XML and keeps them true while guests run.
+    """Renderer and keeper of the scheduling classes of guests' threads.
 
-    :param section: ``conf.ghsched``.
-    :param refused: why the kernel refuses a real-time class on this host;
-        empty when it does not. Asked once.
-    :param deadline_refused: likewise deadline, on each set of CPUs that it
-        is given.
-    :param dedicated: CPUs that guests may have for themselves.
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param refused: returns why the kernel refuses a real-time class on this
+        host; empty if it does not. Called once.
+    :param deadline_refused: the same for the deadline class, on each given
+        set of CPUs.
+    :param dedicated: CPUs of ``[compute]cpu_dedicated_set``.
     """
 
     def __init__(self, section: Any,
@@ -80,7 +79,7 @@ class ThreadKeeper:
                  dedicated: Iterable[int] = ()) -> None:
         self._section = section
         self._dedicated = frozenset(dedicated)
-        #: CPUs that guests share, by host NUMA node.
+        #: Shared CPUs by host NUMA node.
         self.shared: Mapping[int, frozenset[int]] = {}
         try_deadline = deadline_refused or _deadline_refused
         self._tries: dict[str, Callable[[], str]] = {
@@ -95,14 +94,17 @@ class ThreadKeeper:
         self._logged: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:
-        """What of :data:`names.CAPABILITY_TRAITS` this host can hold."""
+        """Return the host's :data:`names.CAPABILITY_TRAITS` for scheduling."""
         found = {name for name in self._tries if not self._why_not(name)}
         if _preempt_rt(Path(self._section.sysfs_path)):
             found.add(PREEMPT_RT)
         return self._irq_bypass | found
 
     def room(self) -> dict[int, int]:
-        """Thousandths of a shared CPU for real-time vCPUs, by host node."""
+        """Return the CPU time for real-time vCPUs on shared CPUs.
+
+        :returns: thousandths of one CPU, by host NUMA node.
+        """
         percent = self._section.realtime_shared_percent
         if not percent or self._why_not(REALTIME):
             return {}
@@ -115,14 +117,15 @@ class ThreadKeeper:
 
     @functools.cached_property
     def _irq_bypass(self) -> frozenset[str]:
-        """How interrupts bypass this host; asked once."""
-        return irq_bypass.here(self._section.irq_bypass,
-                               Path(self._section.sysfs_path))
+        """Interrupt bypass capabilities of this host; cached."""
+        return irq_bypass.host_capabilities(self._section.irq_bypass,
+                                            Path(self._section.sysfs_path))
 
     def render(self, xml: str, policy: GuestPolicy) -> str:
-        """The domain XML with the classes that its flavor asks for.
+        """Render the scheduling classes of a policy into a domain XML.
 
-        :raises PolicyError: when this host does not take them.
+        :raises PolicyError: if the priority exceeds
+            ``[ghsched]realtime_priority_max``.
         """
         priority = policy.threads.highest_priority
         if priority > self._section.realtime_priority_max:
@@ -133,15 +136,15 @@ class ThreadKeeper:
         return scheduling.render(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set what libvirt does not set when it starts a guest.
+        """Set the scheduling classes of a started guest that libvirt does not.
 
-        libvirt knows no deadline, and lets the threads that a real-time
-        thread makes inherit its class.
+        libvirt does not support deadlines, and lets new threads of a
+        real-time thread inherit its class.
 
-        :raises PolicyError: when the kernel does not take it; the log says
-            why.
+        :raises PolicyError: if the kernel refuses a class; the log has the
+            reason.
         """
-        guests = wanted([running])
+        guests = guests_with_classes([running])
         is_ours = scheduling.NAMESPACE in running.xml
         if not is_ours and not any(one.realtime for guest in guests
                                    for one in guest.wanted.values()):
@@ -150,35 +153,36 @@ class ThreadKeeper:
                                   Path(self._section.libvirt_run_path))
         # The next report of the host logs the problems of other guests.
         for problem in report.problems if is_ours else ():
-            LOG.error('ghsched: %s', problem)
+            LOG.error('ghsched: cannot set a scheduling class: %s', problem)
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host does not admit it')
 
     def reconcile(self, running: Iterable[desired.Running]) -> list[str]:
-        """Set what is not as the XML says, and log it; never raises.
+        """Set scheduling classes that differ from the XML; never raises.
 
-        :returns: the kinds of what was set.
+        :returns: kinds of the actions taken.
         """
         try:
-            report = engine.reconcile(wanted(running),
+            report = engine.reconcile(guests_with_classes(running),
                                       Path(self._section.libvirt_run_path))
         except Exception:
-            LOG.exception('ghsched: the scheduling classes of guests cannot '
-                          'be checked')
+            LOG.exception('ghsched: cannot check the scheduling classes of '
+                          'guests')
             return []
         for action in report.actions:
-            LOG.warning('ghsched: guest %(uuid)s: %(what)s is set again: '
+            LOG.warning('ghsched: guest %(uuid)s: restored %(what)s: '
                         '%(reason)s', {'uuid': action.uuid,
                                        'what': action.what,
                                        'reason': action.reason})
         for problem in report.problems:
-            LOG.error('ghsched: %s', problem)
+            LOG.error('ghsched: cannot set a scheduling class: %s', problem)
         return [action.kind for action in report.actions]
 
     def _why_not(self, name: str) -> str:
-        """Return why the host does not offer what a trait says.
+        """Return why the host does not offer a scheduling capability.
 
-        The kernel is asked once.
+        :param name: capability, a key of :data:`names.CAPABILITY_TRAITS`.
+        :returns: empty if the host offers the capability.
         """
         if not self._section.realtime_priority_max:
             return '[ghsched]realtime_priority_max is 0'
@@ -192,13 +196,13 @@ class ThreadKeeper:
             return self._try(name)
 
     def _try(self, name: str) -> str:
-        """Return why the kernel refuses a class; ask it at the first call."""
+        """Return why the kernel refuses a class; try the class only once."""
         if name in self._refused:
             return self._refused[name]
         try:
             why = self._refused[name] = self._tries[name]()
         except Exception as error:
-            # Not kept: the next report tries again.
+            # Not cached: the next report tries again.
             why = f'it cannot be tried: {error}'
         if why and why != self._logged.get(name):
             self._logged[name] = why
@@ -222,13 +226,15 @@ def _preempt_rt(sysfs: Path) -> bool:
         return False
 
 
-def wanted(running: Iterable[desired.Running]) -> list[model.Guest]:
-    """The guests whose threads have a class of their own."""
+def guests_with_classes(
+        running: Iterable[desired.Running]) -> list[model.Guest]:
+    """Return guests whose XML gives threads a scheduling class, and classes.
+    """
     return [guest for one in running if (guest := _guest(one)) is not None]
 
 
 def _guest(running: desired.Running) -> model.Guest | None:
-    # Few guests have a class, and to parse the XML of all costs.
+    # Few guests have a class; parsing the XML of all is slow.
     if ('sched ' not in running.xml
             and scheduling.NAMESPACE not in running.xml):
         return None
@@ -248,7 +254,7 @@ def _guest(running: desired.Running) -> model.Guest | None:
 
 
 def _key_of(policy: GuestPolicy, priority: int) -> keys.Key:
-    """The key that asks for the highest priority."""
+    """Return the key of a policy that asks for a priority."""
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
                      (threads.emulator, keys.EMULATOR_PRIORITY)):

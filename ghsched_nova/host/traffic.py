@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the guests of this host say to each other, for the driver."""
+"""Measures network traffic between guests, for their diagnostics."""
 
 from collections.abc import Iterable
 import threading
@@ -29,61 +29,66 @@ LOG = logging.getLogger(__name__)
 
 
 class GuestTraffic:
-    """Looks with each report, and reports on a guest when it is asked.
+    """Meter of network traffic between guests, sampled with each report.
 
-    Safe for threads.
+    Thread-safe.
 
-    :param section: ``conf.ghsched``; without ``affinity_source`` this does
-        nothing.
+    :param section: the ``[ghsched]`` section of the configuration; nothing is
+        measured without ``affinity_source``.
     """
 
     def __init__(self, section: Any) -> None:
         self._section = section
-        self._looking = threading.Lock()
+        self._measuring = threading.Lock()
         self._meter: sources.Meter | None = None
-        self._silent = ''
+        self._failure = ''
 
-    def look(self, guests: Iterable[str]) -> None:
-        """Count once more; never raises.
+    def measure(self, guests: Iterable[str]) -> None:
+        """Sample the traffic of the host's guests; never raises.
 
         :param guests: XML of all domains of the host.
         """
         if not self._section.affinity_source:
             return
         try:
-            with self._looking:
+            with self._measuring:
                 if self._meter is None:
                     self._meter = _meter(self._section)
                 self._meter.look(frozenset().union(
                     *map(addresses.fixed_addresses, guests)), time.monotonic())
         except Exception as error:
-            # It is the same with each report: once is enough.
-            if self._silent != str(error):
-                LOG.warning('ghsched: what guests say to each other is not '
-                            'known: %s', error)
-            self._silent = str(error)
+            # Logged once, although each report fails the same way.
+            if self._failure != str(error):
+                LOG.warning('ghsched: cannot measure traffic between guests: '
+                            '%s', error)
+            self._failure = str(error)
         else:
-            self._silent = ''
+            self._failure = ''
 
-    def added_to(self, found: dict[str, Any], guest: Any) -> dict[str, Any]:
-        """What the driver says of a guest, with our part; never raises.
+    def add_to_diagnostics(self, found: dict[str, Any],
+                           guest: Any) -> dict[str, Any]:
+        """Return a guest's diagnostics with its traffic; never raises.
 
+        :param found: diagnostics without traffic.
         :param guest: of nova.virt.libvirt.guest.
         """
-        if self._meter is None or self._meter.ties is None or self._silent:
+        if self._meter is None or self._meter.ties is None or self._failure:
             return found
         try:
             return found | traffic.write(
                 self._meter.ties,
                 addresses.fixed_addresses(guest.get_xml_desc()))
         except Exception as error:
-            LOG.warning('ghsched: what guest %(name)s says cannot be told: '
+            LOG.warning('ghsched: cannot report traffic of guest %(name)s: '
                         '%(error)r', {'name': guest.name, 'error': error})
             return found
 
 
 def _meter(section: Any) -> sources.Meter:
-    """:raises Exception: of any kind, for a plug-in that does not load."""
+    """Return a meter that reads the plug-in ``[ghsched]affinity_source``.
+
+    :raises Exception: of any kind, if the plug-in cannot be loaded.
+    """
     source: Any = driver.DriverManager(
         sources.SOURCES, section.affinity_source, invoke_on_load=True).driver
     return sources.Meter(source, affinity.Settings(

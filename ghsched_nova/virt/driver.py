@@ -87,12 +87,12 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def power_off(self, instance: Any, *args: Any, **kwargs: Any) -> Any:
         result = super().power_off(instance, *args, **kwargs)
-        self._ghsched.forget(instance.uuid)
+        self._ghsched.release_group(instance.uuid)
         return result
 
     def cleanup(self, context: Any, instance: Any, *args: Any,
                 **kwargs: Any) -> Any:
         """After delete, and on the host that a guest has left."""
         result = super().cleanup(context, instance, *args, **kwargs)
-        self._ghsched.forget(instance.uuid)
+        self._ghsched.release_group(instance.uuid)
         return result

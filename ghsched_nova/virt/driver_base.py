@@ -107,7 +107,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     # -- guests that run ------------------------------------------------------
 
     def _reconcile_guest(self, guest: Any) -> None:
-        running = desired.of(guest.get_xml_desc(), guest.id)
+        running = desired.from_xml(guest.get_xml_desc(), guest.id)
         self._ghsched.reconcile_guest(running)
         self._threads.reconcile_guest(running)
 

@@ -84,8 +84,8 @@ class MigratingDriver(base.DriverBase):
             policy = base.policy_of(instance)
             topology = base.topology_here(instance)
             if policy is not None and topology is not None:
-                arrival.check(self._ghsched, policy,
-                              numa.host_cells(topology))
+                arrival.check_arrival(self._ghsched, policy,
+                                      numa.host_cells(topology))
         except refusal.NOT_HELD as error:
             LOG.warning('ghsched: the guest cannot come here: %s', error,
                         instance=instance)

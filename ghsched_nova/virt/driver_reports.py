@@ -99,7 +99,7 @@ class ReportingDriver(base.DriverBase):
         try:
             here = {(guest.uuid, guest.id) for guest
                     in self._host.list_guests(only_running=True)}
-            self._ghsched.uncounted = counted.look(
+            self._ghsched.uncounted = counted.check_allocations(
                 [one for one in self._last_running
                  if (one.domain.uuid, one.domain.id) in here], root,
                 shared.config().ghsched.bandwidth_accounting,
@@ -150,11 +150,11 @@ class ReportingDriver(base.DriverBase):
         self._reconcile()
         self._reporting = True
         running = self._last_running
-        resources = self._bandwidth_use.added_to(
+        resources = self._bandwidth_use.add_to_stats(
             super().get_available_resource(nodename),
             load_use.guests(running))
         self._burst_use.measure(self._bandwidth_use.last, time.time())
-        return self._with_headroom(self._load_use.added_to(
+        return self._with_headroom(self._load_use.add_to_stats(
             resources, running, self._bandwidth_use.last))
 
     def _notify_bottleneck(self, change: bottleneck.Change,
@@ -173,10 +173,10 @@ class ReportingDriver(base.DriverBase):
                 in self._host.list_guests(only_running=False)
                 if guest.uuid not in known)]
             xmls = [guest.xml for guest in guests]
-            self._traffic.look(xmls)
-            found = left.of(self._offered, self._numa_nodes, xmls,
-                            shared.config().ghsched.bandwidth_accounting,
-                            time.time())
+            self._traffic.measure(xmls)
+            found = left.compute_headroom(
+                self._offered, self._numa_nodes, xmls,
+                shared.config().ghsched.bandwidth_accounting, time.time())
             if found is not None:
                 resources['stats'] = {**(resources.get('stats') or {}),
                                       **headroom.write(found)}
@@ -187,10 +187,10 @@ class ReportingDriver(base.DriverBase):
     def get_diagnostics(self, instance: Any) -> Any:
         """Return Nova's diagnostics of a guest with those of ghsched."""
         guest = self._host.get_guest(instance)
-        found = self._diagnostics.added_to(
+        found = self._diagnostics.add_to_diagnostics(
             super().get_diagnostics(instance), guest,
             lambda: agreement.missing_devices(base.devices_of(instance)))
-        return self._traffic.added_to(
+        return self._traffic.add_to_diagnostics(
             found | self._node_rooms(instance.node), guest)
 
     def _node_rooms(self, nodename: str) -> dict[str, str]:

@@ -113,8 +113,10 @@ class StartingDriver(base.DriverBase):
                 [device_numa.Device(device.address, device.numa_node)
                  for device in base.claimed(instance)], nodes)
             version = self._libvirt_version()
-            return locked_memory.render_locked_memory(guest_topology.show(
-                shared.config().ghsched, xml, policy, nodes, version), version)
+            return locked_memory.render_locked_memory(
+                guest_topology.render_host_topology(
+                    shared.config().ghsched, xml, policy, nodes, version),
+                version)
         except refusal.NOT_HELD as error:
             raise refusal.of(error, instance) from error
 
@@ -169,7 +171,7 @@ class StartingDriver(base.DriverBase):
 
     def _tell_news(self, context: Any, instance: Any) -> None:
         """Report a shared group while others may be looking for one."""
-        if not self._ghsched.has_news:
+        if not self._ghsched.has_sharing_changed:
             return
         try:
             compute.report_resources(self.virtapi, context, instance)
@@ -218,8 +220,8 @@ class StartingDriver(base.DriverBase):
         try:
             self._reconcile_guest(guest)
         except Exception as error:
-            if not self._ghsched.promises(
-                    desired.of(guest.get_xml_desc())):
+            if not self._ghsched.needs_group(
+                    desired.from_xml(guest.get_xml_desc())):
                 LOG.warning('ghsched: the guest runs without the cap for '
                             'guests without a policy: %s', error,
                             instance=instance)
@@ -227,7 +229,7 @@ class StartingDriver(base.DriverBase):
             LOG.error('ghsched: the policy of the guest cannot be held, it '
                       'is stopped: %s', error, instance=instance)
             _stop(guest, instance)
-            self._ghsched.forget(instance.uuid)
+            self._ghsched.release_group(instance.uuid)
             if not isinstance(error, refusal.NOT_HELD):
                 raise
             raise refusal.of(error, instance) from error

@@ -75,9 +75,10 @@ class GuestDiagnostics:
         self._listed: tuple[float, tuple[str, ...],
                             tuple[str, ...]] | None = None
 
-    def added_to(self, found: dict[str, Any], guest: Any,
-                 missing_devices: Callable[[], tuple[str, ...]] = tuple
-                 ) -> dict[str, Any]:
+    def add_to_diagnostics(
+            self, found: dict[str, Any], guest: Any,
+            missing_devices: Callable[[], tuple[str, ...]] = tuple
+    ) -> dict[str, Any]:
         """Return what the driver reports about a guest, with our part.
 
         :param guest: of nova.virt.libvirt.guest.
@@ -150,8 +151,9 @@ class GuestDiagnostics:
         try:
             host = self._host.host()
             if told.shared and policy.controlled:
-                policy = resolve.together(host, policy, self._host.together(
-                    usage.guest.uuid, policy, told.host_nodes))
+                guests = self._host.count_group_guests(
+                    usage.guest.uuid, policy, told.host_nodes)
+                policy = resolve.together(host, policy, guests)
             return as_wanted(host, policy, told.host_nodes, usage)
         except desired.NOT_DESIRED:
             return {}

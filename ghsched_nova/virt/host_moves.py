@@ -78,8 +78,9 @@ class HostMoves:
         """
         self.check(domain, move)
         request = move_messages.unpack(move)
-        if not moving.same(request.move.before,
-                           numa.guest_cells(instance.numa_topology)):
+        if not moving.is_same_placement(
+                request.move.before,
+                numa.guest_cells(instance.numa_topology)):
             raise live.NotChanged('the server is on other NUMA nodes or CPUs '
                                   'than a moment ago')
         self._mover.run(

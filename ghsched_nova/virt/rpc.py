@@ -107,7 +107,7 @@ class PolicyEndpoint:
     def _held(self, uuid: str, xml: str | None,
               policy: Sequence[messages.Node]) -> Answer:
         """What a guest's group is to hold, and for how many guests."""
-        guests = live.guests_together(self._engine, uuid, xml, policy)
+        guests = live.count_group_guests(self._engine, uuid, xml, policy)
         return {'guests': guests, 'effective': live.effective(
             self._engine, policy, guests)}
 
@@ -132,7 +132,7 @@ class PolicyEndpoint:
         with compute.instance_lock(instance_uuid):
             instance = self._begun(context, instance_uuid, token, lock)
             with self._changing, self.running(instance_uuid) as domain:
-                live.change(self._engine, domain, policy)
+                live.change_policy(self._engine, domain, policy)
                 LOG.info('ghsched: the policy of %(name)s is %(policy)s now',
                          {'name': domain.guest.name, 'policy': policy})
         # Placement may be slow; a caller that has not waited for it finds

@@ -157,7 +157,7 @@ class Host:
 
     def wanted(self) -> model.Wanted:
         """From the XML of all guests."""
-        guests = tuple(desired.read(self.resctrl, one)
+        guests = tuple(desired.desired_state(self.resctrl, one)
                        for one in self.running if one.controlled)
         return model.Wanted(
             guests, tuple(one.domain for one in self.running),

@@ -519,7 +519,7 @@ class EngineTest(EmulatedTestCase):
                 self.assertEqual(UUID, problem.guest)
                 error = self.assertRaises(
                     fs.GroupError, self.engine.reconcile_guest,
-                    desired.of(guest.xml, DOMAIN))
+                    desired.from_xml(guest.xml, DOMAIN))
                 self.assertIn(words, str(error))
             self.assertEqual(frozenset(), self.engine.groups())
             self.log.reset_output()

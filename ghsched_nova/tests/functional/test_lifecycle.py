@@ -354,7 +354,7 @@ class UncountedTest(nova_base.GhschedTestCase):
 
     def told(self, server):
         driver = self.computes['host_a'].driver
-        found = driver._diagnostics.added_to(
+        found = driver._diagnostics.add_to_diagnostics(
             {}, driver._host.get_guest(self.instance(server)))
         return diagnostics.read(found).uncounted
 

@@ -455,7 +455,7 @@ class RefusedTest(LiveChangeTestCase):
         self.kernel.error = REFUSED
         error = self.assertRaises(errors.LeftOver, self.change,
                                   mem_bw_min=40)
-        self.assertIn('its control group could not be put back', str(error))
+        self.assertIn('its control group could not be restored', str(error))
         # It may hold the new values; nobody else is given what they need.
         self.assertEqual([40], list(self.bandwidth(self.server['id'])
                                     .values()))

@@ -135,7 +135,7 @@ class Steps(fixtures.Fixture):
             def end(_self, _domain, _request, _record, error):
                 raise live.NotChanged('nova-compute was killed', left=True)
             self.useFixture(fixtures.MockPatchObject(
-                moving.Mover, '_give_up', end))
+                moving.Mover, '_roll_back', end))
             self.useFixture(fixtures.MockPatchObject(
                 moving.Mover, '_done', self._last))
 

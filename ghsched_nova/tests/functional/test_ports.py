@@ -201,7 +201,7 @@ class BootTest(PortsTestCase):
         self.assertEqual([-1], self.seen_nodes(server))
         self.assertIn('would not have its devices near on 1 host (host_a)',
                       self.stdlog.logger.output)
-        self.assertIn('a device without a NUMA node of its own',
+        self.assertIn('cannot show a passthrough device on its own NUMA node',
                       self.stdlog.logger.output)
 
     def test_preferred_goes_to_the_host_where_it_is_near(self):

@@ -41,26 +41,26 @@ class BandwidthUseTest(base.TestCase):
 
     def test_is_beside_what_nova_reports(self):
         use = self.use('openeuler66', **{'0': 1000})
-        found = use.added_to({'vcpus': 4, 'stats': {'uptime': '1 day'}})
+        found = use.add_to_stats({'vcpus': 4, 'stats': {'uptime': '1 day'}})
         self.assertEqual((4, '1 day', {'uptime', stats.KEY}), (
             found['vcpus'], found['stats']['uptime'], set(found['stats'])))
         self.assertIn('"0": [0, 1000000000]', found['stats'][stats.KEY])
 
     def test_counters_report_from_the_second_time_on(self):
         use = self.use('intel')
-        self.assertEqual({}, use.added_to({})['stats'])
-        self.assertIn(stats.KEY, use.added_to({})['stats'])
+        self.assertEqual({}, use.add_to_stats({})['stats'])
+        self.assertIn(stats.KEY, use.add_to_stats({})['stats'])
 
     def test_host_without_a_monitor(self):
         resources = {'stats': {'uptime': 'x'}}
         self.assertEqual({'stats': {'uptime': 'x'}},
-                         self.use('mpam71').added_to(resources))
-        self.assertNotIn('cannot be measured', self.log.output)
+                         self.use('mpam71').add_to_stats(resources))
+        self.assertNotIn('cannot measure', self.log.output)
 
     def test_an_error_keeps_no_host_from_reporting(self):
         use = self.use('intel', x=1)
-        self.assertEqual({'vcpus': 4}, use.added_to({'vcpus': 4}))
-        self.assertIn('cannot be measured', self.log.output)
+        self.assertEqual({'vcpus': 4}, use.add_to_stats({'vcpus': 4}))
+        self.assertIn('cannot measure memory bandwidth use', self.log.output)
 
 
 class NovasMonitorsTest(base.TestCase):

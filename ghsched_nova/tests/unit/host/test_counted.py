@@ -41,7 +41,7 @@ def held(share, node=0, groups=1):
 class OfRunningTest(base.TestCase):
 
     def of(self, xml):
-        return counted.of_running([
+        return counted.counted_policies([
             desired.Running(model.Domain('a', 1, 'x'), xml)], 'min')
 
     def test_guests_with_a_policy_alone_are_parsed(self):
@@ -57,7 +57,7 @@ class OfRunningTest(base.TestCase):
 class UncountedTest(base.TestCase):
 
     def uncounted(self, guests, holdings):
-        return counted.uncounted(guests, holdings, HOST, 'min')
+        return counted.find_uncounted(guests, holdings, HOST, 'min')
 
     @given(SHARES, st.integers(0, 3))
     def test_a_guest_that_is_counted(self, share, node):

@@ -141,8 +141,8 @@ class GuestsTest(EngineTestCase):
 
     def test_no_guest_is_silently_without_its_policy(self):
         refused = running(2, minimum=20)
-        guest = desired.read(captured.openeuler(), running(1))
-        with mock.patch.object(engine.desired, 'read', side_effect=[
+        guest = desired.desired_state(captured.openeuler(), running(1))
+        with mock.patch.object(engine.desired, 'desired_state', side_effect=[
                 desired.DomainError('no'), guest]):
             problem, = self.reconcile([refused, running(1)], [])
         self.assertEqual((refused.domain.uuid, 'no'),
@@ -219,8 +219,9 @@ class GuestsTest(EngineTestCase):
         for error in (fs.GroupError('busy'), OSError('no daemon'),
                       RuntimeError('privsep is gone')):
             with mock.patch(PRIVILEGED + 'remove_own', side_effect=error):
-                self.engine.forget(UUID.format(2))
-            self.assertIn(f'stays: {error}', self.log.output)
+                self.engine.release_group(UUID.format(2))
+            self.assertIn(f'cannot remove the control group of guest '
+                          f'{UUID.format(2)}: {error}', self.log.output)
 
     def test_a_guest_keeps_the_kind_of_group_it_was_started_with(self):
         for shared in (True, False):
@@ -280,8 +281,8 @@ class DevicesTest(EngineTestCase):
         guest = self.devices(17)
         self.options.set_override('control_devices', True, 'ghsched')
         self.hosts.return_value = captured.intel()
-        with mock.patch.object(engine.desired, 'read', return_value=(
-                desired.read(captured.openeuler(), guest))):
+        with mock.patch.object(engine.desired, 'desired_state', return_value=(
+                desired.desired_state(captured.openeuler(), guest))):
             self.reconcile([guest])
         wanted = self.call.call_args.args[2]
         self.assertEqual(frozenset(), wanted.guests[0].devices)

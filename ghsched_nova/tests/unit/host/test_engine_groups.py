@@ -69,20 +69,20 @@ class SharingTest(EngineTestCase):
             running(5, shared=True, domain_id=-1)]
         for minimum, number, guests in ((20, 1, 2), (20, 3, 3), (20, 9, 3),
                                         (30, 1, 2), (30, 4, 1), (40, 4, 1)):
-            self.assertEqual(guests, self.engine.together(
+            self.assertEqual(guests, self.engine.count_group_guests(
                 UUID.format(number),
                 GuestPolicy(nodes=(NodePolicy(minimum=minimum),)), (0,)))
 
     def test_a_guest_that_ends_leaves_the_group_that_it_shared(self):
         self.engine.running = lambda: [running(1, shared=True)]
-        self.engine.forget(UUID.format(2))
+        self.engine.release_group(UUID.format(2))
         self.call.assert_not_called()
         self.group(running(1, shared=True).shared_group)
-        self.engine.forget(UUID.format(2))
+        self.engine.release_group(UUID.format(2))
         self.call.assert_called_once()
         self.call.side_effect = RuntimeError('privsep is gone')
-        self.engine.forget(UUID.format(2))
-        self.assertIn('stay as they are', self.log.output)
+        self.engine.release_group(UUID.format(2))
+        self.assertIn('cannot update shared', self.log.output)
 
     def test_guests_that_share_are_told_with_their_groups(self):
         self.reconcile([running(1, shared=True), running(2, shared=True),
@@ -122,7 +122,7 @@ class SharingTest(EngineTestCase):
         self.option('group_sharing', 'on')
         xml = self.engine.domain_xml.render(xml, policy, (1,))
         self.assertNotIn('memorytune', xml)
-        self.assertTrue(desired.of(xml).shared_group)
+        self.assertTrue(desired.from_xml(xml).shared_group)
 
 
 class MonitoringTest(EngineTestCase):
@@ -151,7 +151,7 @@ class MonitoringTest(EngineTestCase):
                 self.assertEqual(makes, '<monitor' in xml, dialect.name)
                 self.assertEqual(makes, '<memorytune' in xml)
                 # Once made, libvirt never looks after it.
-                self.assertTrue(self.engine.promises(desired.of(xml)))
+                self.assertTrue(self.engine.needs_group(desired.from_xml(xml)))
 
     def test_where_it_can_not_the_monitoring_group_is_ours(self):
         self.old_kernel()
@@ -175,7 +175,7 @@ class MonitoringTest(EngineTestCase):
         self.reconcile([guest])
         (one,) = self.call.call_args.args[2].guests
         self.assertEqual((naming.DEFAULT, True), (one.group, one.monitor))
-        self.assertFalse(self.engine.promises(desired.of(guest.xml)))
+        self.assertFalse(self.engine.needs_group(desired.from_xml(guest.xml)))
 
     def test_monitoring_groups_of_guests_that_are_gone_are_removed(self):
         self.old_kernel()
@@ -184,9 +184,9 @@ class MonitoringTest(EngineTestCase):
             self.group('mon_groups/' + name)
         ours = 'mon_groups/ghsched-' + UUID.format(1)
         self.assertEqual({ours}, self.engine.groups())
-        self.engine.forget(UUID.format(2))
+        self.engine.release_group(UUID.format(2))
         self.call.assert_not_called()
-        self.engine.forget(UUID.format(1))
+        self.engine.release_group(UUID.format(1))
         self.assertEqual({ours}, self.call.call_args.args[2].removable)
 
     def test_what_monitoring_groups_take_from_control_groups(self):

@@ -133,8 +133,9 @@ class OfferedTest(base.TestCase):
                 (['gicv4.1'], {bypass.ANY, bypass.VLPI, bypass.VSGI}),
                 (['auto', 'avic'],
                  {bypass.ANY, bypass.POSTED, bypass.AVIC})):
-            self.assertEqual(wanted, bypass.offered(words, found))
-        self.assertEqual(set(), bypass.offered(['auto'], frozenset()))
+            self.assertEqual(wanted, bypass.select_capabilities(words, found))
+        self.assertEqual(
+            set(), bypass.select_capabilities(['auto'], frozenset()))
 
 
 class ReadTest(base.TestCase):
@@ -150,7 +151,8 @@ class ReadTest(base.TestCase):
             path = self.top / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return bypass.detect(bypass.read(self.top / 'sys', self.top / 'proc'))
+        return bypass.detect(
+            bypass.read_facts(self.top / 'sys', self.top / 'proc'))
 
     def test_a_host_without_anything(self):
         self.assertEqual(frozenset(), self.read())

@@ -35,7 +35,7 @@ class LeftTest(base.TestCase):
         tree.Config(reserved_bandwidth={0: 10}, allocation_ratio=1.0))
 
     def of(self, *guests, offered=OFFERED):
-        found = left.of(offered, (0, 1), guests, 'min', 5.0)
+        found = left.compute_headroom(offered, (0, 1), guests, 'min', 5.0)
         return found and (found.guests, found.groups, found.bandwidth)
 
     def test_nothing_before_the_first_report(self):

@@ -141,7 +141,7 @@ class LiveTest(base.TestCase):
             **values})], (0,))
 
     def change(self, **values):
-        live.change(self.engine, self.domain, self.packed(**values))
+        live.change_policy(self.engine, self.domain, self.packed(**values))
 
     def state(self):
         group, = self.world.groups()
@@ -200,7 +200,7 @@ class LiveTest(base.TestCase):
                     live.NotChanged, self.change, minimum=20, maximum=80,
                     hardlimit=False, priority=6)
                 self.assertIn(error, str(refused))
-                self.assertNotIn('put back', str(refused))
+                self.assertNotIn('restored', str(refused))
                 self.assertEqual(before, self.state())
 
     def test_what_can_not_be_put_back_is_told(self):
@@ -214,8 +214,9 @@ class LiveTest(base.TestCase):
 
         self.guest.setMetadata = once
         refused = self.assertRaises(live.NotChanged, self.change, minimum=20)
-        for words in ('EINVAL', 'the metadata of the domain could not be put '
-                      'back: libvirt is gone', 'its control group could not'):
+        for words in ('EINVAL', 'the metadata of the domain could not be '
+                      'restored: libvirt is gone',
+                      'its control group could not'):
             self.assertIn(words, str(refused))
 
     def test_libvirt_refuses(self):
@@ -244,14 +245,14 @@ class LiveTest(base.TestCase):
     def test_a_guest_that_has_moved_or_has_no_policy(self):
         self.use()
         packed = [{**self.packed()[0], 'host_node': 1}]
-        refused = self.assertRaises(live.NotChanged, live.change, self.engine,
-                                    self.domain, packed)
+        refused = self.assertRaises(live.NotChanged, live.change_policy,
+                                    self.engine, self.domain, packed)
         self.assertIn('runs on the host NUMA nodes (0,)', str(refused))
         self.guest.live = PLAIN.format(self.world.guests[0].domain)
         self.assertIn('no policy', str(self.assertRaises(
             live.NotChanged, self.change)))
-        self.assertRaises(messages.MessageError, live.change, self.engine,
-                          self.domain, [{'host_node': 0}])
+        self.assertRaises(messages.MessageError, live.change_policy,
+                          self.engine, self.domain, [{'host_node': 0}])
 
     def test_what_becomes_of_a_policy_is_told_in_percent(self):
         self.use('amd')

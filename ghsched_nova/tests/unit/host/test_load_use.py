@@ -50,21 +50,21 @@ class LoadUseTest(base.TestCase):
             self.section, lambda *told: self.told.append(told))
 
     def test_a_host_reports_from_the_second_time_on(self):
-        found = self.use.added_to({'stats': {'x': 'y'}}, (), None)
+        found = self.use.add_to_stats({'stats': {'x': 'y'}}, (), None)
         self.assertEqual({'x': 'y'}, found['stats'])
-        found = self.use.added_to({'stats': {'x': 'y'}}, (), None)
+        found = self.use.add_to_stats({'stats': {'x': 'y'}}, (), None)
         self.assertEqual({'x', load.KEY}, set(found['stats']))
         self.assertEqual([0], list(load.read(found['stats']).by_node()))
 
     def test_guests_are_not_in_the_stats(self):
         guest = desired.Running(model.Domain('a', 1, 'guest'), XML)
-        self.use.added_to({}, [guest], None)
-        found = self.use.added_to({}, [guest], None)
+        self.use.add_to_stats({}, [guest], None)
+        found = self.use.add_to_stats({}, [guest], None)
         self.assertEqual((), load.read(found['stats']).guests)
         self.assertEqual(['a'], [one.guest for one in self.use.load.guests])
 
     def test_a_guest_without_sense_is_left_out(self):
-        found = load_use.known([
+        found = load_use.measurable_guests([
             desired.Running(model.Domain('a', 1, 'a'), XML),
             desired.Running(model.Domain('b', 2, 'b'), ''),
             desired.Running(model.Domain('c', -1, 'c'), XML),
@@ -75,9 +75,9 @@ class LoadUseTest(base.TestCase):
     def test_a_bottleneck_is_told_and_logged(self):
         before = load.Load(0.0, 1.0, (load.HostNode(
             0, cpu_load=1.0, bottlenecks=('cpu_load',)),))
-        self.use.added_to({}, (), None)
+        self.use.add_to_stats({}, (), None)
         self.use._meter.load = before
-        self.use.added_to({}, (), None)
+        self.use.add_to_stats({}, (), None)
         (change, payload), = self.told
         self.assertFalse(change.begins)
         self.assertEqual((0, 'cpu_load'),
@@ -88,8 +88,8 @@ class LoadUseTest(base.TestCase):
     def test_an_error_keeps_no_host_from_reporting(self):
         self.section.bottleneck_thresholds = {'nothing': 1}
         self.assertEqual({'vcpus': 4},
-                         self.use.added_to({'vcpus': 4}, (), None))
-        self.assertIn('cannot be measured', self.log.output)
+                         self.use.add_to_stats({'vcpus': 4}, (), None))
+        self.assertIn('cannot measure the load', self.log.output)
 
 
 def with_policy(xml):

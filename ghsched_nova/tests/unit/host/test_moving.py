@@ -108,7 +108,7 @@ class MovingTest(base.TestCase):
         for host in list(self.failures()):
             self.host = host
             self.mover = moving.Mover(host, host, threading.RLock())
-            with mock.patch.object(self.mover, '_give_up',
+            with mock.patch.object(self.mover, '_roll_back',
                                    side_effect=live.NotChanged('killed')):
                 with contextlib.suppress(live.NotChanged):
                     self.run_it()
@@ -129,7 +129,7 @@ class MovingTest(base.TestCase):
         with mock.patch.object(self.host, 'move', refuse):
             error = self.assertRaises(live.NotChanged, self.run_it)
         self.assertTrue(error.left)
-        self.assertIn('3 pages stay; the guest could not be put back',
+        self.assertIn('3 pages stay; the guest could not be returned',
                       str(error))
         self.assertTrue(self.mover.repair(self.host.domain, self.host.cells))
         self.assert_agreed()

@@ -57,7 +57,7 @@ class RepairsTest(base.TestCase):
     def test_no_place_to_count_stops_no_report(self):
         log = self.useFixture(fixtures.FakeLogger())
         repairs.Repairs(Path('/nowhere/repairs.json')).add(['write line'])
-        self.assertIn('repairs cannot be counted', log.output)
+        self.assertIn('cannot count repairs', log.output)
 
     def test_repairs_added_by_native_threads_are_all_counted(self):
         shared = repairs.Repairs(self.path)

@@ -89,7 +89,8 @@ class EngineStressTest(engine_base.EngineTestCase):
             self.engine.describe()
 
         self.assertEqual([], threads.stress(
-            [report] * 5 + [lambda _chance: self.engine.forget('guest')], 10))
+            [report] * 5
+            + [lambda _chance: self.engine.release_group('guest')], 10))
         self.assertEqual(sorted(kept), kept)
         self.assertEqual({'guest': str(len(looks))}, self.engine.not_held)
 
@@ -159,7 +160,7 @@ class ReportStressTest(base.TestCase):
             return found
 
         def report(_chance):
-            use.added_to({}, (), None)
+            use.add_to_stats({}, (), None)
             assert use.load is None or use.load.nodes
 
         with mock.patch.object(load_use.load_reader.LoadReader, 'sample',
@@ -188,10 +189,10 @@ class ReportStressTest(base.TestCase):
         guest = SimpleNamespace(name='one', get_xml_desc=lambda: '<domain/>')
 
         def look(_chance):
-            found.look(['<domain/>'])
+            found.measure(['<domain/>'])
 
         def ask(_chance):
-            assert set(found.added_to({'x': 'y'}, guest)) >= {'x'}
+            assert set(found.add_to_diagnostics({'x': 'y'}, guest)) >= {'x'}
 
         with mock.patch.object(traffic, '_meter', meter):
             self.assertEqual([], threads.stress([look] * 3 + [ask] * 2, 10))

@@ -83,20 +83,20 @@ class GuestTrafficTest(base.TestCase):
     def told(self, found, address='10.0.0.5'):
         guest = SimpleNamespace(
             name='one', get_xml_desc=lambda: xml(('fixed', address)))
-        return traffic.read(found.added_to({}, guest))
+        return traffic.read(found.add_to_diagnostics({}, guest))
 
     def test_a_guest_is_told_of_after_two_looks(self):
         found = self.made()
         for count in (10 ** 9, 10 ** 9 + 10 ** 8):
             self.count = count
-            found.look([xml(('fixed', '10.0.0.5'))])
+            found.measure([xml(('fixed', '10.0.0.5'))])
         self.assertEqual((traffic.Talk('10.0.0.5', '10.0.0.6', 1e7),),
                          self.told(found))
         self.assertEqual((), self.told(found, '10.0.0.7'))
 
     def test_nothing_is_told_where_nobody_measures(self):
         found = self.made(None)
-        found.look([xml()])
+        found.measure([xml()])
         self.assertIsNone(self.told(found))
 
     def test_what_cannot_be_counted_is_unknown_and_logged_once(self):
@@ -104,12 +104,12 @@ class GuestTrafficTest(base.TestCase):
         with mock.patch.object(conntrack.Conntrack, 'flows', side_effect=(
                 conntrack.SourceError('no table'))), mock.patch.object(
                     virt_traffic.LOG, 'warning') as warned:
-            found.look([xml()])
-            found.look([xml()])
+            found.measure([xml()])
+            found.measure([xml()])
         self.assertIsNone(self.told(found))
         self.assertEqual(1, warned.call_count)
 
     def test_a_source_that_is_not_installed_stops_nothing(self):
         found = self.made('nobody')
-        found.look([xml()])
+        found.measure([xml()])
         self.assertIsNone(self.told(found))

@@ -75,7 +75,7 @@ class KeeperTest(KernelTestCase):
         self.kernel.add(41, OTHER, node=1)
         self.kernel.add(42, 'nvme0q0', node=1)
         keeper = self.keeper()
-        action, = keeper.look(self.running).actions
+        action, = keeper.check(self.running).actions
         self.assertEqual([], self.kernel.writes)
         self.assertEqual('4,6', action.line)
         for _ in range(3):

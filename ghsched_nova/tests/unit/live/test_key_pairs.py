@@ -207,7 +207,7 @@ class KeyTestCase(base.TestCase):
             self.assertIsNone(move_record.read_record(xml))
             self.assertEqual(server.policy.resources(),
                              domain.policy.resources())
-        self.assertEqual({}, counted.look(
+        self.assertEqual({}, counted.check_allocations(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),
                              server.host.xml[0])],
             ROOT, 'min', server.placement.holders))

@@ -70,8 +70,8 @@ class GuestDiagnosticsTestCase(base.TestCase):
         guest = types.SimpleNamespace(
             name='instance-1', uuid=trees.UUID, id=7,
             get_xml_desc=lambda: self.xml)
-        return lambda: found.added_to({'cpu0_time': 1}, guest,
-                                      lambda: missing_devices)
+        return lambda: found.add_to_diagnostics({'cpu0_time': 1}, guest,
+                                                lambda: missing_devices)
 
     def told(self, *args, **kwargs):
         return diagnostics.read(self.asked(*args, **kwargs)())
