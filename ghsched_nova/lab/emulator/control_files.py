@@ -16,6 +16,7 @@ import errno
 
 from ghsched_nova.lab.emulator import faults as faultlib
 from ghsched_nova.lab.emulator import groups as grouplib
+from ghsched_nova.lab.emulator import links
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
 from ghsched_nova.lab.emulator import traffic as trafficlib
@@ -68,9 +69,13 @@ class ControlFiles:
                 ],
                 group.values if not ignored else None,
             )
-        for name, values in staged.items():
-            if name not in ignored:
-                group.values[name] |= values
+        staged = {name: values for name, values in staged.items()
+                  if name not in ignored}
+        links.check_sums(self._machine, [
+            one.values for one in self._groups.controls() if one is not group
+        ], staged)
+        for name, values in links.followed(self._machine, staged).items():
+            group.values[name] |= values
 
     @staticmethod
     def show_mode(group: Group) -> str:

@@ -20,6 +20,7 @@ from dataclasses import field
 import errno
 import time
 
+from ghsched_nova.lab.emulator import links
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
 
@@ -80,7 +81,7 @@ class Groups:
         self.staged = (staging.Staged(machine) if machine.old_layout
                        else None)
         self.root = Group(
-            '', 0, 0, values=staging.defaults(machine), cpus=machine.cpus,
+            '', 0, 0, values=links.root_values(machine), cpus=machine.cpus,
             number=self._number(), looked_at=clock(),
         )
 

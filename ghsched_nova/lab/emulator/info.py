@@ -65,6 +65,10 @@ class Info:
         for path, text in self._machine.info_files:
             above, _, name = path.rpartition('/')
             files.setdefault(above, {})[name] = text
+        for line in self._machine.lines:
+            if line.description:
+                files.setdefault(line.description.resource, {
+                    'num_closids': f'{self._machine.num_closids}\n'})
         found = {name: self._info_dir(name, x) for name, x in files.items()}
         found['last_cmd_status'] = Entry(0o444, read=self._status)
         return found
@@ -121,7 +125,23 @@ class Info:
         if counters and name.endswith('_MON'):
             found |= self._counter_info(counters)
         found |= self._io_alloc.get(name, {})
+        described = self._described(name, '')
+        if described:
+            found['resource_schemata'] = entries.directory(lambda: described)
         return entries.directory(lambda: found)
+
+    def _described(self, resource: str, parent: str) -> dict[str, Entry]:
+        """Return the directories of controls that are in another's."""
+        found = {}
+        for line in self._machine.lines:
+            one = line.description
+            if one and (one.resource, one.parent) == (resource, parent):
+                inside = {file: entries.constant(text) for file, text
+                          in one.files(line).items()}
+                inside |= self._described(resource, line.name)
+                found[line.name] = entries.directory(
+                    lambda inside=inside: inside)   # type: ignore[misc]
+        return found
 
     def _line_info(self, line: machines.Line) -> dict[str, str]:
         closids = line.closids or self._machine.num_closids

@@ -29,6 +29,7 @@ new dialect is a new function at the end of this module and one entry in
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from ghsched_nova.lab.emulator import cpusets
 Scope = Literal['node', 'l3']
 
 #: What becomes of a number that is written, see staging.
-Rounding = Literal['up', 'raw', 'silent']
+Rounding = Literal['up', 'raw', 'silent', 'nearest']
 
 U32_MAX = 2 ** 32 - 1
 
@@ -77,6 +78,43 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Description:
+    """Files of ``info/<resource>/resource_schemata/<line>``.
+
+    Of the linux-kernel list: "fs/resctrl: Generic schema description",
+    October 2025, and its proof of concept of May 2026.
+
+    :param kind: first words of ``type``.
+    :param tolerance: None: the file is not there.
+    :param scope: empty: the file is not there.
+    :param reset: name of the file with the default; empty: there is none.
+    :param parent: the line in whose directory this one is.
+    """
+
+    resource: str = 'MB'
+    kind: str = 'scalar linear'
+    unit: str = 'all'
+    scale: int = 1
+    resolution: int = 100
+    tolerance: int | None = 0
+    scope: str = ''
+    reset: str = ''
+    parent: str = ''
+
+    def files(self, line: 'Line') -> dict[str, str]:
+        """Return the texts of the files by name."""
+        found = {
+            'type': self.kind, 'unit': self.unit, 'scale': f'{self.scale}',
+            'resolution': f'{self.resolution}', 'min': f'{line.minimum}',
+            'max': f'{line.maximum}',
+            'tolerance': '' if self.tolerance is None
+            else f'{self.tolerance}', 'scope': self.scope}
+        if self.reset:
+            found[self.reset] = f'{line.default}'
+        return {name: f'{text}\n' for name, text in found.items() if text}
+
+
+@dataclass(frozen=True)
 class Line:
     """One line of ``schemata``.
 
@@ -98,7 +136,8 @@ class Line:
     :param linear: what ``delay_linear`` says.
     :param closids: what ``num_closids`` says; the machine's otherwise.
     :param rounding: ``up`` to the granularity; ``raw``, none; ``silent``, up
-        to it, and a value out of range is refused without a reason.
+        to it, and a value out of range is refused without a reason;
+        ``nearest``, up or down.
     :param conversion: name of the driver in
         :mod:`ghsched_nova.lab.emulator.conversions` that decides what is
         shown of a written percentage, instead of the granularity.
@@ -107,6 +146,11 @@ class Line:
     :param shareable: whether devices use all portions of the cache, too.
     :param peer: the other line of the same portions (CDP).
     :param unit_bytes: size of the cache portion of one mask bit.
+    :param description: what the kernel says of the line, if it does.
+    :param bound: what the values of all control groups may add up to in a
+        domain, those that are not made yet among them; 0: anything.
+    :param backs: the line that is another view of this one; each follows the
+        other.
     """
 
     name: str
@@ -131,6 +175,9 @@ class Line:
     shareable: bool = False
     peer: str = ''
     unit_bytes: int = 1835008
+    description: Description | None = None
+    bound: int = 0
+    backs: str = ''
 
     def with_bits(self, bits: int) -> 'Line':
         """Return the line with another width of its control."""
@@ -646,18 +693,20 @@ def build(
     rmids: int | None = None,
     limbo_seconds: float = 0.0,
     without: Collection[str] = (),
+    known: Mapping[str, Callable[[str], Machine]] = DIALECTS,
 ) -> Machine:
     """Return a machine of a dialect, with other counts of groups.
 
     :param nodes: as for :func:`parse_nodes`.
     :param without: lines that this machine's hardware does not have.
+    :param known: machines from their nodes, by dialect.
     :raises BadMachine: unknown dialect or line, bad nodes, counts below 1.
     """
-    if dialect not in DIALECTS:
+    if dialect not in known:
         raise BadMachine(
-            f"no dialect '{dialect}'; there are {', '.join(DIALECTS)}"
+            f"no dialect '{dialect}'; there are {', '.join(known)}"
         )
-    machine = DIALECTS[dialect](nodes)
+    machine = known[dialect](nodes)
     closids = machine.num_closids if closids is None else closids
     rmids = machine.num_rmids if rmids is None else rmids
     if closids < 1 or rmids < 1:

@@ -49,6 +49,7 @@ import mfusepy
 
 from ghsched_nova.lab.emulator import contention
 from ghsched_nova.lab.emulator import cpusets
+from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import faults as faultlib
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
@@ -379,7 +380,8 @@ def _all_cpus() -> str:
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
     """The options that say what machine is emulated."""
     parser.add_argument(
-        '--dialect', choices=sorted(machines.DIALECTS), default='openeuler66',
+        '--dialect', choices=sorted({*machines.DIALECTS, *described.MACHINES}),
+        default='openeuler66',
         help='whose resctrl (default: %(default)s)',
     )
     parser.add_argument(
@@ -425,7 +427,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('mountpoint')
     args = parser.parse_args(argv)
     try:
-        machine = machines.build(
+        machine = described.build(
             args.dialect, args.nodes, args.closids, args.rmids,
             without=args.without,
         )

@@ -283,6 +283,9 @@ def _number(line: machines.Line, text: str) -> int:
 
 
 def _rounded(line: machines.Line, value: int) -> int:
+    if line.rounding == 'nearest':
+        near = (value + line.granularity // 2) // line.granularity
+        return max(line.minimum, min(line.maximum, near * line.granularity))
     if line.conversion:
         return conversions.table(line.conversion, line.bits).shown[value]
     return min(-(-value // line.granularity) * line.granularity, line.maximum)
