@@ -36,6 +36,8 @@ class HostDescription:
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
     :param guarantees: guaranteed shares that the host can hold, percent,
         ascending.
+    :param kept_share: percent of each host NUMA node that no guest can be
+        guaranteed, because each control group of the kernel has some of it.
     :param l3_ways: ways of an L3 that guests can have to themselves, by host
         NUMA node; nodes without any are left out.
     :param l3_ways_least: the fewest that one of them can have.
@@ -50,6 +52,7 @@ class HostDescription:
     control_groups: int = 0
     capabilities: frozenset[str] = frozenset()
     guarantees: tuple[int, ...] = tuple(range(1, 101))
+    kept_share: int = 0
     l3_ways: Mapping[int, int] = field(default_factory=dict)
     l3_ways_least: int = 1
     rt_permille: Mapping[int, int] = field(default_factory=dict)

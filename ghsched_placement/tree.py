@@ -229,7 +229,7 @@ def bandwidth(node: int, host: HostDescription, config: Config,
         return _closed(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
     least = min((host.held(1), *current.amounts))
-    reserved = config.reserved(node) + burst_pool(node, host, config)
+    reserved = _reserved(node, host, config) + burst_pool(node, host, config)
     if (not host.holds_steps
             or (step, least) != (host.guarantee_step, host.held(1))):
         reserved += _not_holdable(host, current.amounts,
@@ -285,7 +285,12 @@ def burst_pool(node: int, host: HostDescription, config: Config) -> int:
     if node not in host.nodes or 'MEM_BW_MIN' not in host.capabilities:
         return 0
     return min(config.bursts.get(node, 0),
-               WHOLE_NODE - config.reserved(node))
+               WHOLE_NODE - _reserved(node, host, config))
+
+
+def _reserved(node: int, host: HostDescription, config: Config) -> int:
+    """Return the percent of a node that is guaranteed to no guest."""
+    return max(config.reserved(node), host.kept_share)
 
 
 def offered_bursts(node: int, host: HostDescription, config: Config) -> int:

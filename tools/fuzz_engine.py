@@ -28,6 +28,7 @@ import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from ghsched_nova.tests.unit.resctrl import described_fuzz  # noqa: E402
 from ghsched_nova.tests.unit.resctrl import fuzz  # noqa: E402
 
 
@@ -36,11 +37,15 @@ def main(argv):
     parser.add_argument('--cases', type=int, default=10000, metavar='N')
     parser.add_argument('--seed', default='1')
     parser.add_argument('--only', type=int, metavar='NUMBER')
+    parser.add_argument('--described', action='store_true',
+                        help='hosts whose kernel describes its controls, see '
+                             'described_fuzz.py there')
     args = parser.parse_args(argv)
     count = fuzz.Count()
     for number in (range(args.cases) if args.only is None
                    else (args.only,)):
-        fuzz.run(args.seed, number, count)
+        (described_fuzz if args.described else fuzz).run(
+            args.seed, number, count)
     for failure in count.failures:
         print(failure)
     print(f'{count.cases} cases on {len(count.dialects)} dialects, '

@@ -72,6 +72,8 @@ part_properties() {
 part_fuzz() {
     stage 'host engine, random hosts' 30 \
         "$VENV/bin/python" tools/fuzz_engine.py
+    stage 'host engine, random described controls' 30 \
+        "$VENV/bin/python" tools/fuzz_engine.py --described
 }
 
 part_killed() {

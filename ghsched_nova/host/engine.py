@@ -193,7 +193,7 @@ class HostEngine(host_facts.HostFacts):
                 (running.domain,), others=resolve.other_domains(host),
                 all_threads=self.all_threads,
                 tolerance=host.tolerance, writes=host.writes,
-                staged=host.dialect.staged))
+                staged=host.dialect.staged, bounded=host.bounded))
         _log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(
@@ -234,9 +234,8 @@ class HostEngine(host_facts.HostFacts):
             self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
-            host.tolerance if host else {},
-            host.writes if host else {},
-            bool(host and host.dialect.staged),
+            host.tolerance if host else {}, host.writes if host else {},
+            bool(host and host.dialect.staged), host.bounded if host else {},
             cache=self._cache(host, guests)), list(dict.fromkeys(problems))
 
     def _cache(self, host: resctrl_host.ResctrlHost | None,

@@ -467,8 +467,12 @@ def effective(host: topology.Host, lines: schemata.Schemata, node: int,
             values = lines.values(knob.line) or {}
         except schemata.SchemataError:
             return None
-        found[knob.role] = {domain: values[domain] for domain in domains
-                            if domain in values}
+        share = knob.role == 'minimum' or knob.role == 'maximum' and (
+            not host.dialect.absolute)
+        found[knob.role] = {
+            domain: round(knob.percent_of(values[domain]))
+            if share and not knob.in_percent else values[domain]
+            for domain in domains if domain in values}
     if not found.get('maximum'):
         return None
     maximum, rate = _cap(host, found['maximum'], node, of)

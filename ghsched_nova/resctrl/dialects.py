@@ -35,20 +35,24 @@ Sources, read in the kernels themselves:
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from collections.abc import Set
 from dataclasses import dataclass
 from dataclasses import replace
 from typing import Literal
 
+from ghsched_nova.resctrl import described
+from ghsched_nova.resctrl.knobs import DomainKind
+from ghsched_nova.resctrl.knobs import EIGHTH_GB
+from ghsched_nova.resctrl.knobs import Knob
+from ghsched_nova.resctrl.knobs import MIB
+from ghsched_nova.resctrl.knobs import PERCENT
+from ghsched_nova.resctrl.knobs import PERCENT_WHOLE
+from ghsched_nova.resctrl.knobs import Role
+from ghsched_nova.resctrl.knobs import Unit
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import decimals
-
-Role = Literal['maximum', 'minimum', 'hardlimit', 'priority']
-
-#: What the domain ids of the MB line number. ``either`` is the one of the two
-#: that fits the machine, where kernels of one kind differ.
-DomainKind = Literal['numa', 'l3', 'either']
 
 #: Files of the directories in info/, by path below info/ ("MB/num_closids").
 Info = Mapping[str, str]
@@ -60,68 +64,6 @@ _NOTHING: Set[str] = frozenset()
 #: Global Memory Bandwidth Allocation, patches of April 2026); a new group
 #: holds the highest value.
 LIMITING = ('GMB',)
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What a cap counts.
-
-    :param name: for people.
-    :param size: bytes per second; None where the cap is a percentage of what
-        the domain can deliver.
-    """
-
-    name: str
-    size: int | None = None
-
-
-PERCENT = Unit('percent')
-#: resctrl.rst, "Reading/writing the schemata file (on AMD systems)".
-EIGHTH_GB = Unit('1/8 GB/s', 10 ** 9 // 8)
-#: resctrl.rst, "Memory bandwidth Allocation specified in MiBps".
-MIB = Unit('MiB/s', 2 ** 20)
-
-
-@dataclass(frozen=True)
-class Knob:
-    """One line of schemata that holds a part of a guest's policy.
-
-    :param role: the part of the policy.
-    :param line: name of the line, exactly.
-    :param minimum: lowest value that is written.
-    :param maximum: highest value the kernel takes.
-    :param default: what a fresh group holds when nobody wrote to it; None
-        where no document says so.
-    :param stepped: whether the value is a multiple of
-        info/MB/bandwidth_gran.
-    :param fraction: whether the hardware holds a binary fraction whose width
-        follows from info/, see :mod:`ghsched_nova.resctrl.rounding`.
-    :param lowest: lowest value that the kernel may show, where that is not
-        ``minimum``.
-    :param measured: whether what the kernel shows of a written value has to
-        be measured, see :mod:`ghsched_nova.resctrl.measure`.
-    :param power: whether the default is the highest value, and a power of
-        two that can be higher on a machine.
-    :param feature: the word in info/MB/features after which the highest value
-        stands (``mbPrio@7``).
-    """
-
-    role: Role
-    line: str
-    minimum: int
-    maximum: int
-    default: int | None
-    stepped: bool = False
-    fraction: bool = False
-    lowest: int | None = None
-    measured: bool = False
-    power: bool = False
-    feature: str = ''
-
-    def shows(self, value: int) -> bool:
-        """Whether a group of this kernel can hold a value."""
-        lowest = self.minimum if self.lowest is None else self.lowest
-        return lowest <= value <= self.maximum
 
 
 @dataclass(frozen=True)
@@ -229,6 +171,11 @@ class Dialect:
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
+    def main(self) -> Knob:
+        """The cap, or the guarantee of a host without caps."""
+        return self.knob('maximum') or self.knob('minimum') or self.knobs[0]
+
+    @property
     def absolute(self) -> bool:
         """Whether a cap is a bandwidth, and no share of one."""
         return self.unit.size is not None
@@ -236,12 +183,13 @@ class Dialect:
     def capabilities(self) -> frozenset[str]:
         """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
         roles = {knob.role for knob in self.knobs}
-        free = 'hardlimit' in roles
+        cap, free = 'maximum' in roles, 'hardlimit' in roles
         held = {
-            'MEM_BW_MAX': 'maximum' in roles,
+            'MEM_BW_MAX': cap,
             'MEM_BW_MIN': 'minimum' in roles,
-            'MEM_BW_HARDLIMIT': free or self.hardlimit_fixed is True,
-            'MEM_BW_SOFTLIMIT': free or self.hardlimit_fixed is False,
+            'MEM_BW_HARDLIMIT': cap and (free or self.hardlimit_fixed is True),
+            'MEM_BW_SOFTLIMIT': cap and (
+                free or self.hardlimit_fixed is False),
             'MEM_BW_PRIORITY': 'priority' in roles,
             'MEM_BW_MONITOR': self.monitor is not None,
         }
@@ -273,10 +221,40 @@ def detect(info: Info, root: schemata.Schemata,
         :func:`why_unknown` has the reason.
     """
     fitting = candidates(info, root, group_files)
-    if len(fitting) != 1:
+    controls = tuple(described.of_resource(described.parse(info), 'MB'))
+    if len(fitting) == 1 and _agrees(fitting[0], controls):
+        lines = frozenset(line.name for line in root.lines)
+        found = _measured(fitting[0].narrowed(lines), info)
+    else:
+        found = _alone(controls, root)
+    knobs = described.extended([
+        described.exact(knob, controls) for knob in found.knobs
+    ], controls, root)
+    if not any(knob.role in ('maximum', 'minimum') for knob in knobs):
         return None
-    lines = frozenset(line.name for line in root.lines)
-    return _measured(fitting[0].narrowed(lines), info)
+    found = replace(found, knobs=knobs)
+    return replace(found, domain_kind=described.domain_kind(
+        controls, found.main.line) or found.domain_kind)
+
+
+def _agrees(dialect: Dialect, controls: Sequence[described.Control]) -> bool:
+    """Whether the kernel describes the cap of a dialect as the table does."""
+    lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
+    return all(
+        control.bytes_per_s == dialect.unit.size if dialect.absolute
+        else control.whole == PERCENT_WHOLE
+        for control in controls if control.name in lines)
+
+
+def _alone(controls: Sequence[described.Control],
+           root: schemata.Schemata) -> Dialect:
+    """Return a dialect without knobs, in the unit of the described cap."""
+    cap = next((control for control in sorted(
+        controls, key=described.preference) if control.role == 'maximum'
+        and not control.parent and root.line(control.name)), None)
+    size = cap.bytes_per_s if cap else None
+    return SELF_DESCRIBED if cap is None or size is None else replace(
+        SELF_DESCRIBED, unit=Unit(f'{float(size):g} bytes/s', size))
 
 
 def candidates(info: Info, root: schemata.Schemata,
@@ -637,6 +615,18 @@ NVIDIA = Dialect(
         no_files=('MB/thread_throttle_mode', 'MB/features'),
         content=(('MB/delay_linear', '1'),),
         any_line=('MB_HLIM',), any_file=('MB/max_lim',)),
+)
+
+#: A kernel that none of the others is, and that describes its controls.
+SELF_DESCRIBED = Dialect(
+    name='self-described',
+    title='self-described resctrl',
+    knobs=(),
+    domain_kind='l3',
+    monitor=_L3_MONITOR,
+    # What is done with a cap while bandwidth is idle is not described.
+    hardlimit_fixed=None,
+    libvirt=False,
 )
 
 #: Every dialect, and all that there is to add for a further one.

@@ -22,10 +22,13 @@ of AMD's MB line is no such figure: it is the end of a field (256 GB/s), the
 same on every L3 cache whatever is behind it.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from fractions import Fraction
+import math
 import os
 from pathlib import Path
 import re
@@ -48,6 +51,9 @@ _NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
                        'mbm_assign_on_mkdir'})
 
 _NUMBER = re.compile(r'[0-9]{1,18}')
+
+#: How deep controls are described in info/MB/resource_schemata, at most.
+_DEPTH = 4
 
 #: Largest difference, in percent, between what is written to openEuler's
 #: drivers with a control of 6 bits or more and what they show.
@@ -164,11 +170,35 @@ class ResctrlHost:
     def tolerance(self) -> dict[str, int]:
         """Percent by which a line may differ from what it should show.
 
-        Nothing, but where the kernel was not asked yet what it shows.
+        Nothing, but where the kernel was not asked yet what it shows, or
+        where it says so itself; there in units of the line.
         """
-        return {knob.line: self.granularity + _COARSEST
-                for knob in self.dialect.knobs
-                if knob.measured and knob.line not in self.scales}
+        return {knob.line: knob.tolerance or self.granularity + _COARSEST
+                for knob in self.dialect.knobs if knob.tolerance
+                or knob.measured and knob.line not in self.scales}
+
+    @property
+    def bounded(self) -> dict[str, int]:
+        """Value of a new group by line, where the sum of values is bounded.
+
+        That is so where each group has some of what is guaranteed.
+        """
+        return {knob.line: knob.default for knob in self.dialect.knobs
+                if knob.role == 'minimum' and knob.default}
+
+    @property
+    def kept_share(self) -> int:
+        """Percent of a node that no guest can be guaranteed.
+
+        Each control group has some of it, whether there is a guest in it or
+        not.
+        """
+        knob = self.dialect.knob('minimum')
+        if knob is None or not knob.default:
+            return 0
+        highest = min(knob.whole, Fraction(knob.maximum))
+        left = highest - knob.default * self.num_closids
+        return 100 - max(0, math.floor(knob.percent_of(left)))
 
     @property
     def spare_monitors(self) -> int:
@@ -225,7 +255,7 @@ class ResctrlHost:
             nodes=tuple(sorted(self.domains_by_node)),
             control_groups=max(0, self.num_closids - 1 - reserved_groups),
             capabilities=self.capabilities(),
-            guarantees=self.guarantees,
+            guarantees=self.guarantees, kept_share=self.kept_share,
             l3_ways=dict.fromkeys(self.cache.domains_by_node, self.cache.ways)
             if self.cache else {},
             l3_ways_least=self.cache.least if self.cache else 1)
@@ -246,9 +276,8 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
     info = _read_control(resctrl)
     root = _read_root(resctrl)
     dialect = _dialect(resctrl, info, root, told)
-    minimum = _info_number(info, 'MB/min_bandwidth', lowest=0)
-    granularity = _info_number(info, 'MB/bandwidth_gran', lowest=1)
-    caps = root.values(_line(dialect, 'maximum')) or {}
+    minimum, granularity = _steps(dialect, info)
+    caps = root.values(dialect.main.line) or {}
     by_node, left_out = _map_nodes(dialect, frozenset(caps), sysfs)
     speeds = (_speeds(by_node, left_out, sysfs, told) if dialect.absolute
               else {})
@@ -305,11 +334,19 @@ def read_info(resctrl: Path) -> dict[str, str]:
         raise ResctrlUnavailable(
             f'there is no {top}; is resctrl mounted? '
             f'(mount -t resctrl resctrl {resctrl})')
-    return {f'{directory.name}/{file.name}':
+    return {file.relative_to(top).as_posix():
             '' if file.name in _NOT_READ else sysfs_files.text(file) or ''
             for directory in sysfs_files.entries(top)
-            for file in sysfs_files.entries(directory)
-            if os.path.isfile(file)}
+            for file in _info_files(directory)}
+
+
+def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
+    """Yield files of a directory in info/, and of the descriptions in it."""
+    for path in sysfs_files.entries(directory):
+        if os.path.isfile(path):
+            yield path
+        elif 0 < depth < _DEPTH or path.name == 'resource_schemata':
+            yield from _info_files(path, depth + 1)
 
 
 def _read_control(resctrl: Path) -> dict[str, str]:
@@ -394,7 +431,9 @@ def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
     somebody has lowered it on every domain; it is no less than is documented.
     """
     knob = dialect.knob('maximum')
-    if knob is None or knob.default is None:
+    if knob is None or not (knob.in_percent or dialect.absolute):
+        return 100
+    if knob.default is None:
         return max(caps.values(), default=0)
     if not knob.power:
         return knob.default
@@ -416,6 +455,10 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
                 readings[knob.line])
         elif knob.fraction:
             scales[knob.line] = rounding.fractions(granularity, minimum)
+        elif knob.in_steps and not (
+                knob.role == 'maximum' and dialect.absolute):
+            scales[knob.line] = rounding.Scale(
+                {share: share for share in knob.shares()})
         else:
             continue
         highest = scales[knob.line].highest
@@ -466,11 +509,20 @@ def _root_priority(dialect: dialects.Dialect,
     return min((root.values(knob.line) or {}).values(), default=knob.default)
 
 
-def _line(dialect: dialects.Dialect, role: dialects.Role) -> str:
-    knob = dialect.knob(role)
-    if knob is None:
-        raise ResctrlUnavailable(f'{dialect.title} has no {role}')
-    return knob.line
+def _steps(dialect: dialects.Dialect,
+           info: Mapping[str, str]) -> tuple[int, int]:
+    """Return the lowest cap, and the steps of caps.
+
+    The files of info/MB are those of a control in percent, and need not be
+    there beside a description.
+    """
+    if dialect.name in dialects.BY_NAME:
+        return (_info_number(info, 'MB/min_bandwidth', lowest=0),
+                _info_number(info, 'MB/bandwidth_gran', lowest=1))
+    cap = dialect.knob('maximum')
+    if cap is None or dialect.absolute:
+        return cap.minimum if cap else 0, 1
+    return math.ceil(cap.percent_of(cap.minimum)), 1
 
 
 def _dense(caps: Mapping[int, int]) -> bool:

@@ -145,6 +145,9 @@ class Wanted:
     :param writes: what to write for values that are shown otherwise, see
         :attr:`host.ResctrlHost.writes`.
     :param staged: see :attr:`dialects.Dialect.staged`.
+    :param bounded: value of a new group by line, where the values of all
+        groups may add up to no more than there is, see
+        :mod:`ghsched_nova.resctrl.bounded`.
     :param scarce: whether a group could not be made because there are no
         more.
     :param cache: the L3 caches, where guests have ways of them to themselves
@@ -162,6 +165,7 @@ class Wanted:
     tolerance: resolve.Tolerance = field(default_factory=dict)
     writes: resolve.Writes = field(default_factory=dict)
     staged: bool = False
+    bounded: resolve.Others = field(default_factory=dict)
     scarce: bool = False
     cache: Cache | None = None
 
@@ -340,10 +344,10 @@ def check(wanted: Wanted) -> None:
             raise ValueError(f'{name!r} is not the name of a group of '
                              'guests')
     _check_cache(wanted.cache)
-    _check_values({line: {0: value}
-                   for line, value in wanted.others.items()})
-    _check_values({line: dict(enumerate(values.values()))
-                   for line, values in wanted.writes.items()})
+    for values in (wanted.others, wanted.bounded):
+        _check_values({line: {0: value} for line, value in values.items()})
+    _check_values({line: dict(enumerate(written.values()))
+                   for line, written in wanted.writes.items()})
 
 
 def _check_guest(guest: Guest) -> None:

@@ -102,7 +102,8 @@ _Cache = tuple[Sequence[_Line], _Mask, _Mask, _Number,
 #: The fields of model.Wanted that come from outside, in order.
 _Wanted = tuple[Sequence[_Guest], Sequence[_Domain], Sequence[_GroupName],
                 dict[_Line, _Value], bool, bool, _Number, _Number,
-                dict[_Line, _Value], _Values, bool, _Cache | None]
+                dict[_Line, _Value], _Values, bool, dict[_Line, _Value],
+                _Cache | None]
 #: The fields of reconcile.Report, of model.Action and model.Problem in order.
 _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                                Sequence[int], Sequence[int]]],
@@ -211,7 +212,7 @@ def _packed_wanted(wanted: model.Wanted) -> _Wanted:
             sorted(wanted.removable), dict(wanted.others),
             wanted.all_threads, wanted.devices, wanted.monitors,
             wanted.monitors_per_group, dict(wanted.tolerance),
-            _packed(wanted.writes), wanted.staged,
+            _packed(wanted.writes), wanted.staged, dict(wanted.bounded),
             _packed_cache(wanted.cache))
 
 
@@ -239,7 +240,7 @@ def _packed_domain(domain: model.Domain) -> _Domain:
 
 def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
-     per_group, tolerance, writes, staged, cache) = packed
+     per_group, tolerance, writes, staged, bounded, cache) = packed
     return model.Wanted(
         tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
                           _unpacked(desired), maker, frozenset(mine), shared,
@@ -249,4 +250,4 @@ def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
         tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
         per_group, dict(tolerance), _unpacked(writes), staged,
-        cache=_unpacked_cache(cache))
+        dict(bounded), cache=_unpacked_cache(cache))

@@ -28,6 +28,7 @@ from dataclasses import replace
 import errno
 from pathlib import Path
 
+from ghsched_nova.resctrl import bounded
 from ghsched_nova.resctrl import cache_plan
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import devices
@@ -149,6 +150,7 @@ def _plan(files: fs.Files, place: Place,
     made = plan.make_plan(actual, wanted)
     made = cache_plan.completed(made, actual, wanted)
     made = staged.completed(made, actual, wanted)
+    made = bounded.completed(made, actual, wanted)
     made = counters.completed(made, actual, wanted)
     return devices.completed(made, actual, wanted)
 

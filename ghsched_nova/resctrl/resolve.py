@@ -28,11 +28,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from fractions import Fraction
 import math
 from types import MappingProxyType
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import knobs
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import bandwidth
@@ -117,7 +119,7 @@ class DomainSetting:
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}
 
-    def value(self, role: dialects.Role) -> int | None:
+    def value(self, role: knobs.Role) -> int | None:
         """The number that the line of one role holds."""
         value = getattr(self, role)
         return None if value is None else int(value)
@@ -316,14 +318,14 @@ def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
         scale=1 / (1 / first.scale + 1 / second.scale))
 
 
-def _step(host: resctrl_host.ResctrlHost, knob: dialects.Knob, key: keys.Key,
+def _step(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
           value: int, floor: int = 0) -> int:
     """Return the lowest value that a line shows from another one on.
 
     :param key: that asks for it.
     :raises PolicyNotHeld: when the line can show none.
     """
-    value = max(value, floor, knob.minimum)
+    value = max(value, floor, knob.minimum if knob.in_percent else 0)
     if knob.line in host.scales:
         scale = host.scales[knob.line]
         found = scale.at_least(value)
@@ -361,11 +363,11 @@ def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
     if not host.dialect.absolute:
         return 1.0
     size, domains = _divided(host, host_node)
-    return 100 * size * domains / host.node_bandwidth[host_node]
+    return float(100 * size * domains / host.node_bandwidth[host_node])
 
 
 def _divided(host: resctrl_host.ResctrlHost,
-             host_node: int) -> tuple[int, int]:
+             host_node: int) -> tuple[int | Fraction, int]:
     """Bytes per second of the unit, and the domains of a node."""
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))
@@ -383,7 +385,7 @@ def _minimum(host: resctrl_host.ResctrlHost,
     return max(found, _burst(host, knob, asked))
 
 
-def _burst(host: resctrl_host.ResctrlHost, knob: dialects.Knob,
+def _burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
            asked: guest_policy.NodePolicy) -> int:
     """What is held of a burst in any case, with the guarantee; 0 for none.
 
@@ -427,10 +429,14 @@ def desired_lines(host: resctrl_host.ResctrlHost,
     """
     desired: dict[str, dict[int, int]] = {}
     for knob in host.dialect.knobs:
-        for setting in settings:
+        for setting in settings if knob.role != 'kept' else ():
             value = setting.value(knob.role)
-            if value is not None:
-                desired.setdefault(knob.line, {})[setting.domain] = value
+            if value is None:
+                continue
+            if knob.role == 'minimum' or knob.role == 'maximum' and (
+                    not host.dialect.absolute):
+                value = knob.value_of(value)
+            desired.setdefault(knob.line, {})[setting.domain] = value
     return desired
 
 
@@ -449,8 +455,8 @@ def other_domains(host: resctrl_host.ResctrlHost) -> Others:
 
 
 def _default(host: resctrl_host.ResctrlHost,
-             knob: dialects.Knob) -> int | None:
-    if knob.role == 'maximum':
+             knob: knobs.Knob) -> int | None:
+    if knob.role == 'maximum' and (knob.in_percent or host.dialect.absolute):
         return host.no_cap
     if knob.role == 'priority' and host.priority_default is not None:
         return host.priority_default

@@ -73,7 +73,8 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
     return model.Actual(
         found, threads, _living(run_path, proc) if loose else frozenset(),
         _monitors_of_others(files, root, names) if wanted.one_supply else 0,
-        _group(files, root).schemata if wanted.cache else None,
+        _group(files, root).schemata if wanted.cache or wanted.bounded
+        else None,
         _others(files, root, wanted, names.keys() - members.keys()),
         _counters(files, root, wanted, found))
 

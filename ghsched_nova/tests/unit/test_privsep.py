@@ -233,7 +233,7 @@ class EntryPointTestCase(base.TestCase):
         guest = (domain, [0, 1], 2, values, 'libvirt', [7],
                  'ghsched-shared-0123456789abcdef', True, [(0, 4)])
         wanted = ([guest], [domain], ['qemu-3-web-vcpus_0-1'], {'MB': 100},
-                  True, True, 16, 4, {'MB': 4}, values, True,
+                  True, True, 16, 4, {'MB': 4}, values, True, {'MB_MIN': 1},
                   (['L3'], 'fff', 'f', 1, [(0, [0, 1])], [(1, 'c')]))
         path = str(self.run_path)
         return {
@@ -416,7 +416,7 @@ class LinksTest(EntryPointTestCase):
         self.assertIn('ELOOP', self.call(
             '_reconcile', str(self.run_path),
             ([guest], [domain], [self.own], {}, True, False, 0, 0, {}, [],
-             False, None)))
+             False, {}, None)))
         self.assertIn('cannot be measured', self.call('_measure', ['MB'], 0))
 
     def test_entry_points_of_resctrl_remove_no_link(self):

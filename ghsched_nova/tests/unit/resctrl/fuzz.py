@@ -335,7 +335,7 @@ def run(seed, number, count):
     dialect = DIALECTS[number % len(DIALECTS)]
     count.cases += 1
     count.dialects[dialect] += 1
-    with tempfile.TemporaryDirectory(dir=_memory()) as top:
+    with tempfile.TemporaryDirectory(dir=world.memory()) as top:
         case = Case(Path(top), draw, dialect)
         count.guests += len(case.guests)
         try:
@@ -361,7 +361,3 @@ def _run(case, draw, count):
     case.calm()
     judge.repaired(case.fix())
     judge.quiet()
-
-
-def _memory():
-    return '/dev/shm' if Path('/dev/shm').is_dir() else None  # noqa: S108

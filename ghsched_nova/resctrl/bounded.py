@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Order of writes where guarantees of all groups have a bounded sum (pure).
+
+On RISC-V each control group has some of the guaranteed bandwidth, the default
+group has the rest, and the kernel refuses a value that makes the sum exceed
+what there is (``cbqri_apply_rbwb()`` of the patches of June 2026). So the
+default group gives its rest away, and values are lowered before others are
+raised.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.resctrl import schemata
+from ghsched_placement import decimals
+
+
+def completed(plan: model.Plan, actual: model.Actual,
+              wanted: model.Wanted) -> model.Plan:
+    """Return a plan that lowers bounded values before it raises others."""
+    if not wanted.bounded:
+        return plan
+    removals = [action for action in plan.actions
+                if action.kind == 'remove group']
+    first: list[model.Action] = []
+    later: list[model.Action] = []
+    for action in plan.actions:
+        line = _line(action)
+        if line is None or line.name not in wanted.bounded:
+            later += [] if action.kind == 'remove group' else [action]
+            continue
+        held = actual.groups.get(action.group, model.Group()).schemata
+        lowered, raised = _split(line, held)
+        first += _writes(action, line.name, lowered)
+        later += _writes(action, line.name, raised)
+    return replace(plan, actions=(
+        *removals, *_released(actual, wanted), *first, *later))
+
+
+def _line(action: model.Action) -> schemata.Line | None:
+    if action.kind != 'write line' or action.file != 'schemata':
+        return None
+    return schemata.parse(action.line).lines[0]
+
+
+_Values = tuple[tuple[int, str], ...]
+
+
+def _split(line: schemata.Line, held: schemata.Schemata | None
+           ) -> tuple[_Values, _Values]:
+    """Return the values that are lowered, and the others."""
+    found = held.line(line.name) if held else None
+    before = dict(found.values) if found else {}
+
+    def lowered(item: tuple[int, str]) -> bool:
+        return int(item[1]) < (decimals.decimal(before.get(item[0], '')) or 0)
+
+    return (tuple(filter(lowered, line.values)),
+            tuple(item for item in line.values if not lowered(item)))
+
+
+def _writes(action: model.Action, name: str,
+            values: _Values) -> Iterator[model.Action]:
+    if values:
+        yield replace(
+            action, line=f'{name}:{schemata.render_values(values)}\n')
+
+
+def _released(actual: model.Actual,
+              wanted: model.Wanted) -> Iterator[model.Action]:
+    """Yield writes that leave the default group the value of a new group."""
+    for name, reset in wanted.bounded.items():
+        line = actual.root.line(name) if actual.root else None
+        taken = _above(name, reset, (guest.desired for guest
+                                     in wanted.guests))
+        values = tuple(
+            (domain, str(reset)) for domain, text
+            in (line.values if line else ())
+            if domain in taken and (decimals.decimal(text) or 0) > reset)
+        if values:
+            yield model.Action(
+                'write line', '', 'guests are guaranteed what the default '
+                'group holds of it', part=name,
+                line=f'{name}:{schemata.render_values(values)}\n')
+
+
+def _above(name: str, reset: int,
+           desired: Iterable[resolve.Desired]) -> set[int]:
+    """Return the domains in which guests want more than a new group has."""
+    return {domain for lines in desired
+            for domain, value in lines.get(name, {}).items()
+            if value > reset}

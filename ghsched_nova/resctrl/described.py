@@ -1,0 +1,284 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Controls as ``info/*/resource_schemata`` describes them (pure).
+
+Each directory there is a line of schemata, with a file for each property. A
+control that changes when another one is written is in the directory of that
+one. The files, their words and the arithmetic are those of the linux-kernel
+list: "fs/resctrl: Generic schema description" (Dave Martin, 24 October 2025)
+and its proof of concept (Reinette Chatre, 29 May 2026, with the answers of
+June 2026). No kernel up to Linux 7.3 has them.
+
+:func:`extended` turns descriptions into the knobs of a
+:class:`ghsched_nova.resctrl.dialects.Dialect`, which is what the engine works
+with, whether a table or the kernel has described them.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from fractions import Fraction
+import re
+from typing import Literal
+
+from ghsched_nova.resctrl import knobs
+from ghsched_nova.resctrl import schemata
+
+_DIRECTORY = 'resource_schemata'
+_NUMBER = re.compile(r'-?(0x[0-9a-fA-F]{1,16}|[0-9]{1,18})')
+_NAME = re.compile(r'[A-Z][A-Z0-9_]{0,31}')
+#: Names of a file with the value of a new group. The list has asked for one
+#: (``membw.reset_val``) and not named it.
+_RESET_FILES = ('reset', 'reset_val', 'default')
+
+#: Bytes per second of the units of absolute controls.
+_BYTES_PER_S = {'Bps': 1, 'KBps': 10 ** 3, 'MBps': 10 ** 6, 'GBps': 10 ** 9,
+                'MiBps': 2 ** 20, 'GiBps': 2 ** 30}
+
+#: Parts of a policy by the last word of a control's name.
+_ROLES: Mapping[str, knobs.Role] = {
+    'MIN': 'minimum', 'MAX': 'maximum', 'NODE': 'maximum', 'GMB': 'maximum',
+    'HLIM': 'hardlimit', 'HARDLIM': 'hardlimit', 'HARDLIMIT': 'hardlimit',
+    'PRI': 'priority', 'PRIO': 'priority', 'PRIORITY': 'priority'}
+#: Last words of caps, and then of guarantees, in the order of their use.
+_ORDER = ('MAX', 'NODE', 'GMB', 'MIN')
+#: Controls of a part of the memory (Intel, region-aware RDT).
+_REGION = re.compile(r'.*_REGION[0-9]+(_.*)?')
+_DOMAIN_KINDS: Mapping[str, knobs.DomainKind] = {'L3': 'l3', 'NODE': 'numa'}
+
+
+@dataclass(frozen=True)
+class Control:
+    """A line of schemata as the kernel describes it.
+
+    :param resource: the directory in info/ that it belongs to.
+    :param name: of the line, and of the directory of the description.
+    :param kind: whether a value is a number or a mask of bits.
+    :param flags: further words of the type: ``linear``, ``sparse``.
+    :param minimum: lowest value that can be written.
+    :param maximum: highest value that can be written.
+    :param unit: ``all`` where a value is a share of the resource.
+    :param scale: the unit times this, divided by ``resolution``, is the
+        amount that the value 1 stands for.
+    :param resolution: see ``scale``.
+    :param tolerance: by how much the value in effect can differ from the one
+        that was written; None where the kernel does not know.
+    :param scope: what the domain ids number: ``L3``, ``NODE``; empty where
+        the kernel does not say.
+    :param reset: value of a new group; None where the kernel does not say.
+    :param parent: the control that changes this one when it is written.
+    """
+
+    resource: str
+    name: str
+    kind: Literal['scalar', 'bitmap']
+    minimum: int
+    maximum: int
+    flags: frozenset[str] = frozenset()
+    unit: str = 'all'
+    scale: int = 1
+    resolution: int = 1
+    tolerance: int | None = None
+    scope: str = ''
+    reset: int | None = None
+    parent: str = ''
+
+    @property
+    def linear(self) -> bool:
+        """Whether the amount is proportional to the value."""
+        return self.kind == 'scalar' and 'linear' in self.flags
+
+    @property
+    def whole(self) -> Fraction | None:
+        """Value that stands for all of the resource; None: it is absolute."""
+        if self.unit != 'all':
+            return None
+        return Fraction(self.resolution, self.scale)
+
+    @property
+    def bytes_per_s(self) -> Fraction | None:
+        """What the value 1 stands for; None where it is a share."""
+        size = _BYTES_PER_S.get(self.unit)
+        return Fraction(size * self.scale, self.resolution) if size else None
+
+    @property
+    def role(self) -> knobs.Role | None:
+        """Part of a policy that the control is for, by type and name."""
+        if not self.linear or _REGION.fullmatch(self.name):
+            return None
+        word = self.name.rpartition('_')[2]
+        role = 'maximum' if self.name == self.resource else _ROLES.get(word)
+        if not self.whole and (role == 'minimum' or (
+                role == 'maximum' and not self.bytes_per_s)):
+            return None
+        if role == 'hardlimit' and (self.minimum, self.maximum) != (0, 1):
+            return None
+        return role
+
+
+def parse(info: Mapping[str, str]) -> tuple[Control, ...]:
+    """Return the controls that info/ describes, by their paths.
+
+    A description that is not whole, or contradicts itself, is left out: its
+    line is one that is not known.
+
+    :param info: files by path below info/.
+    """
+    tops = sorted(path.removesuffix('/type') for path in info
+                  if path.endswith('/type') and f'/{_DIRECTORY}/' in path)
+    controls = (_control(top, info) for top in tops)
+    return tuple(control for control in controls if control)
+
+
+def _control(top: str, info: Mapping[str, str]) -> Control | None:
+    resource, _directory, below = top.partition(f'/{_DIRECTORY}/')
+    *parents, name = below.split('/')
+    kind, *flags = info[f'{top}/type'].split() or ['']
+    if kind not in ('scalar', 'bitmap') or not _NAME.fullmatch(name):
+        return None
+
+    def number(file: str) -> int | None:
+        text = info.get(f'{top}/{file}', '').strip()
+        return int(text, 0 if 'x' in text else 10) if (
+            _NUMBER.fullmatch(text)) else None
+
+    minimum, maximum = number('min'), number('max')
+    scale, resolution = number('scale'), number('resolution')
+    tolerance = number('tolerance')
+    if (minimum is None or maximum is None or not scale or not resolution
+            or not 0 <= minimum <= maximum < 2 ** 32
+            or min(scale, resolution) < 0):
+        return None
+    resets = (number(file) for file in _RESET_FILES)
+    return Control(
+        resource, name, 'scalar' if kind == 'scalar' else 'bitmap',
+        minimum, maximum, frozenset(flags),
+        info.get(f'{top}/unit', '').strip(), scale, resolution,
+        None if tolerance is None or tolerance < 0 else tolerance,
+        info.get(f'{top}/scope', '').strip(),
+        next((reset for reset in resets if reset is not None
+              and minimum <= reset <= maximum), None),
+        parents[-1] if parents else '')
+
+
+# -- descriptions -> knobs ----------------------------------------------------
+
+
+def extended(known: Sequence[knobs.Knob], controls: Sequence[Control],
+             root: schemata.Schemata) -> tuple[knobs.Knob, ...]:
+    """Return the knobs of a host: those of a table, and described ones.
+
+    :param known: of the dialect; they keep their lines and their rules.
+    :param controls: of the resource MB.
+    :param root: schemata of the root group.
+    """
+    found = list(known)
+    for control in sorted(controls, key=preference):
+        if (control.parent or root.line(control.name) is None
+                or any(knob.line == control.name for knob in found)):
+            continue
+        knob = _knob(control, found, controls, root)
+        if knob is not None:
+            found.append(knob)
+    return tuple(found)
+
+
+def preference(control: Control) -> tuple[bool, int, str]:
+    """Return a key that sorts the control to use before its like.
+
+    The one with the name of the resource is what old programs write.
+    """
+    word = control.name.rpartition('_')[2]
+    order = _ORDER.index(word) if word in _ORDER else len(_ORDER)
+    return control.name != control.resource, order, control.name
+
+
+def _knob(control: Control, found: Sequence[knobs.Knob],
+          controls: Sequence[Control],
+          root: schemata.Schemata) -> knobs.Knob | None:
+    """Return the knob of a control; None where it is left alone."""
+    role, reset = control.role, _reset(control, root)
+    if role == 'minimum' and (reset is None or reset == control.maximum):
+        role = None     # a floor that all groups have in full is no guarantee
+    if role is None:
+        role = 'kept' if control.reset is not None else None
+    elif any(knob.role == role for knob in found):
+        # A second cap may be another view of the first, unless it is of
+        # other domains (AMD's GMB beside MB).
+        holder = next(knob for knob in found if knob.role == role)
+        scopes = [one.scope for one in controls
+                  if one.name in (holder.line, control.name)]
+        role = ('kept' if role == 'maximum' and len(set(scopes)) == 2
+                and all(scopes) else None)
+    elif not _same_domains(control, found, root):
+        role = None
+    if role is None or (role == 'kept' and reset is None):
+        return None
+    knob = knobs.Knob(
+        role, control.name, control.minimum, control.maximum, reset,
+        whole=control.whole or Fraction(100),
+        tolerance=1 if control.tolerance is None else control.tolerance)
+    return knob if role != 'minimum' or knob.shares() else None
+
+
+def _same_domains(control: Control, found: Sequence[knobs.Knob],
+                  root: schemata.Schemata) -> bool:
+    """Whether a control has the domains of the one that was found first."""
+    lines = [root.line(name) for name in
+             (control.name, *(knob.line for knob in found[:1]))]
+    return len({frozenset(dict(line.values)) for line in lines
+                if line is not None}) == 1
+
+
+def _reset(control: Control, root: schemata.Schemata) -> int | None:
+    """Return the value of a new group, as told or by the table of the list.
+
+    A cap is at its highest value then. A guarantee is at its lowest (0 on
+    MPAM, 1 on RISC-V), unless the root group has all of it (Intel). For a
+    priority and for what a cap is there is no rule.
+    """
+    if control.reset is not None or not control.linear:
+        return control.reset
+    if control.role == 'maximum':
+        return control.maximum
+    if control.role != 'minimum':
+        return None
+    line = root.line(control.name)
+    full = line is not None and all(
+        text == str(control.maximum) for _domain, text in line.values)
+    return control.maximum if full else control.minimum
+
+
+def of_resource(controls: Sequence[Control], resource: str
+                ) -> Iterator[Control]:
+    """Yield the controls of one resource."""
+    return (one for one in controls if one.resource == resource)
+
+
+def domain_kind(controls: Sequence[Control], line: str
+                ) -> knobs.DomainKind | None:
+    """Return what the domains of a line are; None: the kernel is silent."""
+    return next((_DOMAIN_KINDS.get(one.scope) for one in controls
+                 if one.name == line), None)
+
+
+def exact(knob: knobs.Knob, controls: Sequence[Control]) -> knobs.Knob:
+    """Return a knob with the highest value that the kernel gives."""
+    control = next((one for one in controls if one.name == knob.line), None)
+    if control is None or not knob.power:
+        return knob
+    return replace(knob, maximum=control.maximum, default=control.maximum,
+                   power=False)

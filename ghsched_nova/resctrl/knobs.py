@@ -1,0 +1,155 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Controls of bandwidth as the engine works with them (pure).
+
+A :class:`Knob` comes from a table (:mod:`ghsched_nova.resctrl.dialects`) or
+from the kernel's own description (:mod:`ghsched_nova.resctrl.described`).
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+import math
+from typing import Literal
+
+#: ``kept`` is a control that no policy asks for: it has the value of a new
+#: group in all groups of guests.
+Role = Literal['maximum', 'minimum', 'hardlimit', 'priority', 'kept']
+
+#: What the domain ids of the MB line number. ``either`` is the one of the two
+#: that fits the machine, where kernels of one kind differ.
+DomainKind = Literal['numa', 'l3', 'either']
+
+#: Value that stands for all of the bandwidth, where it is a percentage.
+PERCENT_WHOLE = Fraction(100)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a cap counts.
+
+    :param name: for people.
+    :param size: bytes per second; None where the cap is a share of what the
+        domain can deliver.
+    """
+
+    name: str
+    size: int | Fraction | None = None
+
+
+PERCENT = Unit('percent')
+#: resctrl.rst, "Reading/writing the schemata file (on AMD systems)".
+EIGHTH_GB = Unit('1/8 GB/s', 10 ** 9 // 8)
+#: resctrl.rst, "Memory bandwidth Allocation specified in MiBps".
+MIB = Unit('MiB/s', 2 ** 20)
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One line of schemata that holds a part of a guest's policy.
+
+    :param role: the part of the policy.
+    :param line: name of the line, exactly.
+    :param minimum: lowest value that is written.
+    :param maximum: highest value the kernel takes.
+    :param default: what a fresh group holds when nobody wrote to it; None
+        where no document says so.
+    :param stepped: whether the value is a multiple of
+        info/MB/bandwidth_gran.
+    :param fraction: whether the hardware holds a binary fraction whose width
+        follows from info/, see :mod:`ghsched_nova.resctrl.rounding`.
+    :param lowest: lowest value that the kernel may show, where that is not
+        ``minimum``.
+    :param measured: whether what the kernel shows of a written value has to
+        be measured, see :mod:`ghsched_nova.resctrl.measure`.
+    :param power: whether the default is the highest value, and a power of
+        two that can be higher on a machine.
+    :param feature: the word in info/MB/features after which the highest value
+        stands (``mbPrio@7``).
+    :param whole: value that stands for all of the bandwidth of a domain,
+        where the line holds a share of it; need not be whole.
+    :param tolerance: by how much the kernel may show another value than was
+        written.
+    """
+
+    role: Role
+    line: str
+    minimum: int
+    maximum: int
+    default: int | None
+    stepped: bool = False
+    fraction: bool = False
+    lowest: int | None = None
+    measured: bool = False
+    power: bool = False
+    feature: str = ''
+    whole: Fraction = PERCENT_WHOLE
+    tolerance: int = 0
+
+    def shows(self, value: int) -> bool:
+        """Whether a group of this kernel can hold a value."""
+        lowest = self.minimum if self.lowest is None else self.lowest
+        return lowest <= value <= self.maximum
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether a value of the line is a percentage."""
+        return self.whole == PERCENT_WHOLE
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether not each share of the bandwidth can be held."""
+        return self.role in ('maximum', 'minimum') and (
+            not self.in_percent or self.tolerance > 0
+            or self.role == 'minimum' and self.maximum < 100)
+
+    def value_of(self, percent: int) -> int:
+        """Return the value that holds a share of the bandwidth.
+
+        A cap goes up to the next value. A guarantee goes down, by less than
+        one step of the hardware, so that guarantees that add up to no more
+        than 100 percent add up to no more than all of the bandwidth.
+        """
+        free = {'maximum': 100, 'minimum': 0}.get(self.role)
+        if percent == free and self.default is not None and not (
+                self.in_percent and self.role == 'maximum'):
+            return self.default
+        if self.in_percent:
+            return percent
+        exact = percent * self.whole / 100
+        value = (math.ceil(exact) if self.role == 'maximum'
+                 else math.floor(exact))
+        return max(self.minimum, min(self.maximum, value))
+
+    def percent_of(self, value: int | Fraction) -> Fraction:
+        """Return the share of the bandwidth that a value stands for."""
+        return 100 * value / self.whole
+
+    def shares(self) -> tuple[int, ...]:
+        """Return the percentages that the line can hold, ascending.
+
+        A guarantee of coarse steps is counted as the next whole percentage.
+        A value is one that the kernel does not show as nothing.
+        """
+        lowest = max(1, self.minimum, self.tolerance + 1)
+        if self.role == 'minimum':
+            highest = min(self.maximum, math.floor(self.whole))
+            if self.whole < 100:
+                return tuple(sorted({
+                    math.ceil(self.percent_of(value))
+                    for value in range(lowest, highest + 1)}))
+            return tuple(
+                percent for percent in range(1, 101)
+                if lowest <= math.floor(percent * self.whole / 100) <= highest)
+        return (*(percent for percent in range(1, 100)
+                  if lowest <= math.ceil(percent * self.whole / 100)), 100)
