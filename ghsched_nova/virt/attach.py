@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A passthrough port that is attached to a running guest.
+"""Places the device of a passthrough port that is attached to a running guest.
 
 ``LibvirtDriver.attach_interface`` asks the VIF driver for the device's
-configuration and hands it to libvirt as it is. To say where the device goes,
-the configuration that this VIF driver returns while a port is attached has
-one method of its own. Its class must stay Nova's: a later detach looks the
-device up by class, and takes no notice of guest addresses.
+configuration and passes it to libvirt unchanged. While a port is attached,
+this VIF driver returns a configuration whose ``to_xml`` adds the guest
+address. The class of the configuration must stay Nova's: a later detach finds
+the device by class, and ignores guest addresses.
 """
 
 from collections.abc import Callable
@@ -38,10 +38,10 @@ from ghsched_nova.guest import pci_topology
 
 LOG = logging.getLogger(__name__)
 
-#: XML of a device -> XML of the device at its place.
+#: XML of a device -> XML of the device with its guest address.
 Place = Callable[[str], str]
 
-#: ACPI SLIT of a host, by node and node.
+#: NUMA distances of a host (ACPI SLIT), by node and node.
 Distances = Mapping[int, Mapping[int, int]]
 
 #: Ports whose device is passed through: nova.network.model.VNIC_TYPE_*.
@@ -49,28 +49,30 @@ PASSTHROUGH = ('direct', 'direct-physical')
 
 
 class PortRefused(exception.InterfaceAttachFailed):
-    """The guest would not see the NUMA node of the port's device."""
+    """Refusal of a port whose device cannot show the guest its NUMA node."""
 
     msg_fmt = ('ghsched:device_numa=required: the guest would not see the '
                "NUMA node of the port's device, because that is of another "
                'NUMA node or the guest has no free place for it')
 
 
-def telling_why(attach: Callable[..., Any],
-                nodes: Callable[[Any], Iterable[int]]) -> Callable[..., Any]:
-    """Nova's attachment of a port, with the reason in its error.
+def add_refusal_reason(
+        attach: Callable[..., Any],
+        nodes: Callable[[Any], Iterable[int]]) -> Callable[..., Any]:
+    """Wrap Nova's attachment of a port so that its error has the reason.
 
-    The reason reaches the user as HTTP 400 and the fault of the server.
+    The user sees the reason as HTTP 400 and in the fault of the server.
 
     :param attach: ``ComputeManager._attach_interface``.
-    :param nodes: host NUMA nodes on which an instance must have its devices.
+    :param nodes: returns the host NUMA nodes on which an instance must have
+        its devices.
     """
     @functools.wraps(attach)
-    def told(context: Any, instance: Any, *args: Any) -> Any:
+    def attach_with_reason(context: Any, instance: Any, *args: Any) -> Any:
         try:
             return attach(context, instance, *args)
         except exception.InterfaceAttachFailed as error:
-            # Raised while it handles what the driver raised.
+            # Nova raises it while handling the driver's exception.
             if not isinstance(error.__context__, PortRefused):
                 raise
             reason = str(error.__context__)
@@ -78,33 +80,31 @@ def telling_why(attach: Callable[..., Any],
             needed = ', '.join(map(str, nodes(instance)))
             if not needed:
                 raise
-            LOG.error('ghsched: the port needs a free device of its physical '
-                      'network on host NUMA node %s', needed,
+            LOG.error('ghsched: cannot attach a port: it needs a free device '
+                      'of its physical network on host NUMA node %s', needed,
                       instance=instance)
             reason = (f'{error}; with ghsched:device_numa=required it needs '
                       "a free device of its physical network on the guest's "
                       'own NUMA nodes')
         raise exception.InterfaceAttachPciClaimFailed(
             reason, instance_uuid=instance.uuid)
-    return told
+    return attach_with_reason
 
 
-def place(device_xml: str, guest_xml: str,
-          host_node_of: Mapping[str, int | None], mode: str,
-          numa_element: bool, distances: Distances) -> str:
-    """The device where the guest sees its NUMA node (pure).
+def place_device(device_xml: str, guest_xml: str,
+                 host_node_of: Mapping[str, int | None], mode: str,
+                 numa_element: bool, distances: Distances) -> str:
+    """Return a device's XML with an address that shows its NUMA node.
 
-    That is the node that it had when the guest was started, if it was there.
-
-    :param device_xml: as Nova made it, without a guest address.
-    :param guest_xml: of the running domain.
-    :param host_node_of: host NUMA node by PCI address of the host.
+    :param device_xml: XML as Nova made it, without a guest address.
+    :param guest_xml: live XML of the domain.
+    :param host_node_of: host NUMA node by PCI address on the host.
     :param mode: ``required`` or ``preferred``.
-    :param numa_element: whether libvirt keeps openEuler's element.
-    :param distances: of the host's nodes, where a device of another node is
-        shown on the nearest; else empty.
-    :raises DeviceNumaError: under ``required``, when there is no such place;
-        under ``preferred``, when the guest would see a wrong node.
+    :param numa_element: whether libvirt accepts openEuler's ``<numa>``.
+    :param distances: distances of the host's NUMA nodes, if a device of
+        another node is shown on the nearest one; else empty.
+    :raises DeviceNumaError: under ``required``, if there is no such address;
+        under ``preferred``, if the guest would see a wrong node.
     """
     address, *_ = device_numa.passthrough_addresses(
         f'<domain><devices>{device_xml}</devices></domain>')
@@ -115,8 +115,8 @@ def place(device_xml: str, guest_xml: str,
     reason = '; '.join(map(str, decision.problems))
     if guest_node is not None:
         if reason:
-            LOG.warning('ghsched: a device without a NUMA node of its own: '
-                        '%s', reason)
+            LOG.warning('ghsched: cannot show a passthrough device on its own '
+                        'NUMA node: %s', reason)
         placed = _on_node(device_xml, guest_xml, guest_node, numa_element)
         if placed is not None:
             return placed
@@ -124,8 +124,7 @@ def place(device_xml: str, guest_xml: str,
                   f'guest NUMA node {guest_node}')
     if mode == device_numa.REQUIRED:
         raise pci_topology.DeviceNumaError(reason)
-    LOG.warning('ghsched: a device is attached without a NUMA node: %s',
-                reason)
+    LOG.warning('ghsched: attaching a device without a NUMA node: %s', reason)
     plain = device_numa.attach_address_without_node(guest_xml)
     return (device_numa.set_device_address(device_xml, plain) if plain
             else device_xml)
@@ -133,7 +132,7 @@ def place(device_xml: str, guest_xml: str,
 
 def _on_node(device_xml: str, guest_xml: str, guest_node: int,
              numa_element: bool) -> str | None:
-    """The device on a guest node; None when there is no port for it."""
+    """Return a device's XML on a guest NUMA node; None without a free port."""
     if numa_element:
         return device_numa.set_device_node(device_xml, guest_node)
     free = device_numa.attach_address(guest_xml, guest_node)
@@ -142,17 +141,20 @@ def _on_node(device_xml: str, guest_xml: str, guest_node: int,
 
 
 def host_nodes(guest_xml: str) -> list[int]:
-    """Host NUMA node of each guest NUMA node of a domain (pure)."""
+    """Return the host NUMA node of each guest NUMA node of a domain."""
     memnodes = document.parse_element(guest_xml).findall('numatune/memnode')
     return [int(memnode.attrib['nodeset']) for memnode in sorted(
         memnodes, key=lambda one: int(one.attrib['cellid']))]
 
 
 class PlacedGuest:
-    """A guest that gives what is attached to it its place.
+    """Nova's guest that places each device attached to it.
 
-    Nova attaches passthrough devices again when a guest was suspended, or was
-    stopped for a snapshot.
+    Nova attaches passthrough devices again after a suspension, and after a
+    cold snapshot.
+
+    :param guest: of nova.virt.libvirt.guest.
+    :param where: adds the guest address to a device's XML.
     """
 
     def __init__(self, guest: Any, where: Place) -> None:
@@ -163,18 +165,22 @@ class PlacedGuest:
         return getattr(self._guest, name)
 
     def attach_device(self, config: Any, *args: Any, **kwargs: Any) -> Any:
-        _put(config, self._where)
+        _wrap_to_xml(config, self._where)
         return self._guest.attach_device(config, *args, **kwargs)
 
 
-def _put(config: Any, where: Place) -> None:
-    """Change what a device's configuration is written as, and no more."""
+def _wrap_to_xml(config: Any, where: Place) -> None:
+    """Add the guest address to the XML that a configuration renders.
+
+    :param config: device configuration of nova.virt.libvirt.config.
+    :param where: adds the guest address to a device's XML.
+    """
     to_xml = config.to_xml
     config.to_xml = lambda *args, **kwargs: where(to_xml(*args, **kwargs))
 
 
 class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
-    """Nova's VIF driver; within :meth:`placing` devices get their place."""
+    """Nova's VIF driver; within :meth:`placing` devices get an address."""
 
     def __init__(self, host: Any) -> None:
         super().__init__(host)
@@ -182,7 +188,10 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
 
     @contextlib.contextmanager
     def placing(self, where: Place) -> Iterator[None]:
-        """Give the devices that this thread asks for a place."""
+        """Within this context, place the devices that this thread configures.
+
+        :param where: adds the guest address to a device's XML.
+        """
         self._local.where = where
         try:
             yield
@@ -193,5 +202,5 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         config = super().get_config(*args, **kwargs)
         where: Place | None = getattr(self._local, 'where', None)
         if where is not None:
-            _put(config, where)
+            _wrap_to_xml(config, where)
         return config

@@ -14,8 +14,8 @@
 
 Nova's libvirt driver with three additions: it reports NUMA nodes with their
 memory bandwidth to Placement, puts a guest's policy into its XML, and makes
-resctrl hold that policy before the guest's CPUs run. Each method hooks one
-method of Nova's and leaves the work to the modules beside it.
+resctrl enforce that policy before the guest's CPUs run. Each method hooks one
+method of Nova's and delegates to the other modules of this package.
 """
 
 from pathlib import Path
@@ -63,7 +63,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._moves = host_moves.HostMoves(virtapi, moving.Mover(
             self._ghsched, memory, self._changing), memory)
         self._policy_endpoint = rpc.PolicyEndpoint(
-            self._ghsched, self._host, self._changing, self._tell_news,
+            self._ghsched, self._host, self._changing, self._report_sharing,
             self._moves)
 
     def init_host(self, host: str) -> None:
@@ -92,7 +92,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def cleanup(self, context: Any, instance: Any, *args: Any,
                 **kwargs: Any) -> Any:
-        """After delete, and on the host that a guest has left."""
+        """Remove a guest's control group after a delete or a move away."""
         result = super().cleanup(context, instance, *args, **kwargs)
         self._ghsched.release_group(instance.uuid)
         return result

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the parts of the compute driver have in common.
+"""Base class of the parts of the compute driver.
 
 Each part (:mod:`~ghsched_nova.virt.driver_reports`,
 :mod:`~ghsched_nova.virt.driver_start`,
@@ -49,7 +49,8 @@ LOG = logging.getLogger(__name__)
 
 
 class DriverBase(libvirt_driver.LibvirtDriver):
-    """Nova's libvirt driver with an engine for resctrl beside it."""
+    """Nova's libvirt driver with an engine that enforces policies in resctrl.
+    """
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
@@ -67,7 +68,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._repairs = repairs.Repairs(
             Path(shared.config().state_path) / repair_metrics.FILE)
         self._notices = notices.Notices(messaging.notify)
-        # What was read of a policy must not be written when it has changed.
+        # Held while a policy is read and enforced, and while one is changed.
         self._changing = threading.RLock()
 
     def _check_agreement(
@@ -75,6 +76,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             vfs: Sequence[tuple[int, int | None]] = ()) -> None:
         """Refuse a guest whose claim and allocation name different nodes.
 
+        :param topology: NUMA topology that the instance has claimed.
         :param vfs: guest and host NUMA node of each VF.
         :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
             the next host.
@@ -89,10 +91,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
                 self._ghsched.can_join(policy, cells))
         except (policies.PolicyError, agreement.Disagreement) as error:
-            raise refusal.of(error, instance) from error
+            raise refusal.log_refusal(error, instance) from error
 
     def _check_devices(self, instance: Any, allocations: Any) -> None:
-        """Refuse a guest whose devices are not those that Placement gave.
+        """Refuse a guest whose devices are not those that Placement chose.
 
         :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
             the next host.
@@ -102,7 +104,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         try:
             agreement.check_devices(devices_of(instance), allocations or {})
         except agreement.Disagreement as error:
-            raise refusal.of(error, instance) from error
+            raise refusal.log_refusal(error, instance) from error
 
     # -- guests that run ------------------------------------------------------
 
@@ -112,11 +114,11 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._threads.reconcile_guest(running)
 
     def _reconcile(self) -> None:
-        """Make resctrl hold the policy of every guest that runs.
+        """Enforce the policy of every running guest.
 
-        After a restart of nova-compute, and with each report of resources. A
-        guest that cannot be helped is told in the log and left running: it
-        was protected when it started, and stopping it now would be worse.
+        Called at the start of nova-compute, and with each report of
+        resources. A guest whose policy cannot be enforced is logged and keeps
+        running: stopping a running guest would be worse.
         """
         with self._changing:
             self._reconcile_resctrl()
@@ -128,8 +130,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             problems = self._ghsched.reconcile(self._repairs.add)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
-            LOG.exception('ghsched: the policies of guests cannot be looked '
-                          'after')
+            LOG.exception('ghsched: cannot reconcile the policies of guests')
             return
         self._notify_not_held()
         if not problems:
@@ -139,14 +140,14 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         for problem in problems:
             guest = guests.get(problem.guest)
             if guest is None:
-                LOG.warning('ghsched: %s', problem)
+                LOG.warning('ghsched: a policy is not enforced: %s', problem)
             elif is_active(guest):
-                LOG.error('ghsched: the policy of %(name)s does not hold: '
+                LOG.error('ghsched: the policy of %(name)s is not enforced: '
                           '%(problem)s',
                           {'name': guest.name, 'problem': problem})
 
     def _notify_not_held(self) -> None:
-        """Report guests that have lost their protection, or have it again."""
+        """Notify of guests whose policy is no longer, or again, enforced."""
         self._notices.report(shared.config().host,
                              dict(self._ghsched.not_held))
 
@@ -156,14 +157,14 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         return self._last_running
 
     def _running(self, guest: Any) -> desired.Running:
-        """A guest with its XML, where libvirt gives it."""
+        """Return a guest with its live XML; without XML if libvirt fails."""
         domain = model.Domain(guest.uuid, guest.id, guest.name)
         try:
             xml = guest.get_xml_desc()
         except libvirt_driver.libvirt.libvirtError as error:
             if is_active(guest):
-                LOG.error('ghsched: libvirt does not give the XML of '
-                          '%(name)s: %(error)s',
+                LOG.error('ghsched: cannot read the XML of %(name)s from '
+                          'libvirt: %(error)s',
                           {'name': guest.name, 'error': error})
             return desired.Running(domain)
         return desired.Running(domain, xml)
@@ -174,20 +175,23 @@ def placement() -> PlacementClient:
 
 
 def is_active(guest: Any) -> bool:
-    """Whether a guest runs; one that has gone meanwhile does not."""
+    """Whether a guest runs; False if it is gone.
+
+    :param guest: of nova.virt.libvirt.guest.
+    """
     try:
         return bool(guest.is_active())
     except libvirt_driver.libvirt.libvirtError:
         return False
 
 
-def claimed(instance: Any) -> list[Any]:
-    """The passthrough devices that an instance has claimed."""
+def claimed_devices(instance: Any) -> list[Any]:
+    """Return the passthrough devices that an instance has claimed."""
     return list(instance.get_pci_devices())
 
 
 def devices_of(instance: Any) -> list[agreement.Devices]:
-    """Return the devices of each PCI request, as asked, given and claimed."""
+    """Return the requested, chosen and claimed devices of each PCI request."""
     claimed: dict[str, list[str | None]] = {}
     for device in instance.pci_devices or ():
         claimed.setdefault(device.request_id, []).append(
@@ -201,22 +205,25 @@ def devices_of(instance: Any) -> list[agreement.Devices]:
 
 
 def _given(request: Any) -> list[str]:
-    """Return the provider of each device that Placement chose."""
+    """Return the providers that Placement chose for a PCI request."""
     text = request.spec[0].get('rp_uuids') if request.spec else None
     return text.split(',') if text else []
 
 
-def topology_here(instance: Any) -> Any:
-    """The NUMA topology that a guest has claimed on its destination."""
+def destination_topology(instance: Any) -> Any:
+    """Return the NUMA topology that a migrating guest claimed on this host.
+
+    None without a migration context.
+    """
     context = instance.migration_context
     return context.new_numa_topology if context else None
 
 
 def policy_of(instance: Any) -> policies.GuestPolicy | None:
-    """What the flavor of an instance asks for.
+    """Parse the policy of an instance from its flavor; None without one.
 
-    :raises PolicyError: when the flavor was made without our validators and
-        the scheduler did not run (a forced host).
+    :raises PolicyError: if the flavor is invalid; extra spec validation and
+        the scheduler (a forced host) were bypassed.
     """
     return policies.parse(instance.flavor.extra_specs,
                           len(numa.host_cells(instance.numa_topology)),

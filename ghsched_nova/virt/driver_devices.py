@@ -32,21 +32,21 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 class AttachingDriver(base.DriverBase):
-    """Attaches a device where the guest sees its NUMA node."""
+    """Driver that attaches devices where the guest sees their NUMA node."""
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        # Nova keeps its VIF driver here, see nova.virt.libvirt.driver.
+        # Replaces Nova's VIF driver, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
         """Attach a passthrough port where the guest sees its NUMA node.
 
-        :raises PortRefused: under ``required``, when there is no such place.
+        :raises PortRefused: under ``required``, if there is no such address.
         """
         guest = self._host.get_guest(instance)
-        where = self._place_of(guest, base.claimed(instance))
+        where = self._place_of(guest, base.claimed_devices(instance))
         if where is None or vif['vnic_type'] not in attach.PASSTHROUGH:
             return super().attach_interface(context, instance, image_meta,
                                             vif)
@@ -55,7 +55,7 @@ class AttachingDriver(base.DriverBase):
                 return super().attach_interface(context, instance, image_meta,
                                                 vif)
         except pci_topology.DeviceNumaError as error:
-            LOG.error('ghsched: the port is not attached: %s', error,
+            LOG.error('ghsched: cannot attach a port: %s', error,
                       instance=instance)
             self.vif_driver.unplug(instance, vif)
             raise attach.PortRefused from error
@@ -63,7 +63,7 @@ class AttachingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices',
           ('self', 'guest', 'pci_devs'))
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
-        """Devices that come back after a suspension or a cold snapshot."""
+        """Attach devices again after a suspension or a cold snapshot."""
         return super()._attach_pci_devices(self._placed(guest, pci_devs),
                                            pci_devs)
 
@@ -74,17 +74,21 @@ class AttachingDriver(base.DriverBase):
             self, context: Any, instance: Any, guest: Any,
             network_info: Any = None) -> Any:
         return super()._attach_direct_passthrough_ports(
-            context, instance, self._placed(guest, base.claimed(instance)),
-            network_info)
+            context, instance,
+            self._placed(guest, base.claimed_devices(instance)), network_info)
 
     def _placed(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
-        """The guest, for devices that are attached to it."""
+        """Return a guest that places the devices attached to it, if needed."""
         where = self._place_of(guest, pci_devices)
         return guest if where is None else attach.PlacedGuest(guest, where)
 
     def _place_of(self, guest: Any, pci_devices: Iterable[Any]
                   ) -> attach.Place | None:
-        """How devices are attached to a guest; None: as Nova does it."""
+        """Return the function that places a guest's devices.
+
+        None if the policy does not ask for it: devices are attached as by
+        Nova.
+        """
         domain = metadata.read_policy(guest.get_xml_desc())
         if domain is None or domain.policy.device_numa == device_numa.NONE:
             return None
@@ -94,7 +98,7 @@ class AttachingDriver(base.DriverBase):
 
         def where(device_xml: str) -> str:
             # The guest's ports fill up with each device.
-            return attach.place(
+            return attach.place_device(
                 device_xml, guest.get_xml_desc(), nodes, mode,
                 self._ghsched.domain_xml.libvirt.numa_element, distances)
         return where
@@ -103,12 +107,15 @@ class AttachingDriver(base.DriverBase):
 def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
                        **kwargs: Any) -> Any:
     """Attach a port; an error gives the reason."""
-    return attach.telling_why(attach_interface, _nodes_of_devices)(
+    return attach.add_refusal_reason(attach_interface, _nodes_of_devices)(
         *args, **kwargs)
 
 
 def _nodes_of_devices(instance: Any) -> list[int]:
-    """Host NUMA nodes on which all devices of an instance must be, if so."""
+    """Return the host NUMA nodes that an instance's devices must be on.
+
+    Empty unless the policy has ``device_numa=required``.
+    """
     policy = base.policy_of(instance)
     if policy is None or policy.device_numa != device_numa.REQUIRED:
         return []

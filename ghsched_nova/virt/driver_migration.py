@@ -35,7 +35,7 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 class MigratingDriver(base.DriverBase):
-    """Checks, renumbers and protects guests that migrate while they run."""
+    """Driver that checks, renumbers and protects live migrated guests."""
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.live_migration',
           ('self', 'context', 'instance', 'dest', 'post_method',
@@ -57,7 +57,7 @@ class MigratingDriver(base.DriverBase):
                                           migrate_data: Any,
                                           migration: Any, limits: Any,
                                           allocs: Any) -> Any:
-        topology = base.topology_here(instance)
+        topology = base.destination_topology(instance)
         self._check_domain_numbers(instance)
         try:
             if topology is not None:
@@ -71,24 +71,24 @@ class MigratingDriver(base.DriverBase):
 
     def pre_live_migration(self, context: Any, instance: Any, *args: Any,
                            **kwargs: Any) -> Any:
-        """The last word of the destination; Nova rolls a refusal back."""
+        """Check the guest a last time; Nova rolls back if this refuses."""
         self._check_arrival(instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
 
     def _check_arrival(self, instance: Any) -> None:
-        """Refuse a guest while it can still stay where it is.
+        """Refuse a live migration whose policy this host cannot enforce.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
         try:
             policy = base.policy_of(instance)
-            topology = base.topology_here(instance)
+            topology = base.destination_topology(instance)
             if policy is not None and topology is not None:
                 arrival.check_arrival(self._ghsched, policy,
                                       numa.host_cells(topology))
         except refusal.NOT_HELD as error:
-            LOG.warning('ghsched: the guest cannot come here: %s', error,
-                        instance=instance)
+            LOG.warning('ghsched: refusing a live migration to this host: %s',
+                        error, instance=instance)
             raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error
 
@@ -99,9 +99,12 @@ class MigratingDriver(base.DriverBase):
             context, instance, *args, **kwargs)
 
     def _check_domain_numbers(self, instance: Any) -> None:
-        """The source renumbers the XML without seeing the destination.
+        """Refuse a live migration if resctrl numbers domains unlike nodes.
 
-        :raises nova.exception.MigrationPreCheckError: when it could not.
+        The source renumbers the XML by NUMA nodes, because it does not know
+        the resctrl domains of the destination.
+
+        :raises nova.exception.MigrationPreCheckError: with the reason.
         """
         try:
             policy = base.policy_of(instance)
@@ -126,12 +129,15 @@ class MigratingDriver(base.DriverBase):
             device_names)
 
     def _retuned(self, xml: str) -> str:
-        """For a guest whose policy has changed since it was started."""
+        """Update memorytune to a policy that changed after the guest's start.
+
+        :returns: the same XML if the host cannot enforce the policy any more.
+        """
         try:
             return self._ghsched.domain_xml.retune(xml)
         except refusal.NOT_HELD as error:
-            LOG.warning('ghsched: the guest is migrated with the caps that '
-                        'it was started with: %s', error)
+            LOG.warning('ghsched: cannot update the caps in the XML of a live '
+                        'migrated guest, using those of its start: %s', error)
             return xml
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
@@ -142,9 +148,9 @@ class MigratingDriver(base.DriverBase):
                                                instance: Any, *args: Any,
                                                **kwargs: Any) -> None:
         if evacuated_live_migration.is_evacuated_here(context, instance):
-            LOG.warning('ghsched: a live migration to this host is rolled '
-                        'back, but the guest lives here; it is not touched',
-                        instance=instance)
+            LOG.warning('ghsched: ignoring the rollback of a live migration '
+                        'to this host: the guest was evacuated to this host '
+                        'since', instance=instance)
             return
         with failed_live_migration.saved_as_it_is(instance):
             super().rollback_live_migration_at_destination(
@@ -159,19 +165,20 @@ class MigratingDriver(base.DriverBase):
         return result
 
     def _protect_arrived(self, instance: Any) -> None:
-        """Enforce the policy of a guest that runs here already.
+        """Enforce the policy of a guest that has arrived; never raises.
 
-        Where libvirt makes the control group its cap holds from the start;
-        all else holds from here on. The source is gone, so whatever goes
-        wrong is told, and tried again with each report of resources.
+        The guest runs here already and the source is gone, so an error is
+        logged, and each report of resources retries. If libvirt makes the
+        control group, the cap is enforced from the start.
         """
         try:
             guest = self._host.get_guest(instance)
             self._reconcile_guest(guest)
         except Exception as error:
             self._ghsched.not_held[instance.uuid] = str(error)
-            LOG.error('ghsched: the policy of %(name)s does not hold: '
-                      '%(problem)s; it has arrived by live migration and '
-                      'runs on', {'name': instance.name, 'problem': error},
+            LOG.error('ghsched: the policy of %(name)s is not enforced after '
+                      'a live migration, retrying with the next report: '
+                      '%(problem)s',
+                      {'name': instance.name, 'problem': error},
                       instance=instance)
             self._notify_not_held()

@@ -50,14 +50,15 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 class ReportingDriver(base.DriverBase):
-    """Providers, inventories and use of the host, and of a guest."""
+    """Driver that reports providers, stats of the host, and diagnostics."""
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         self._pci_devices: list[dict[str, Any]] = []
         self._numa_nodes: tuple[int, ...] = ()
         self._offered: tuple[tree.Provider, ...] = ()
-        # Placement's tree is updated with claims as well as with reports.
+        # Whether a report of resources precedes update_provider_tree, which
+        # Nova calls for claims, too.
         self._reporting = False
         self._pci_placer = pci_providers.Placer(base.placement)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
@@ -88,11 +89,17 @@ class ReportingDriver(base.DriverBase):
             self._pci_placer.update(
                 provider_tree, nodename, pci_providers.wanted_nodes(
                     self._pci_devices, compute.device_tags(), nodename))
-        # super() kept a copy from before our part.
+        # Nova's driver stored a copy without the providers added above.
         self.provider_tree = provider_tree
-        self._look_for_uncounted(provider_tree.data(nodename).uuid)
+        self._check_allocations(provider_tree.data(nodename).uuid)
 
-    def _look_for_uncounted(self, root: str) -> None:
+    def _check_allocations(self, root: str) -> None:
+        """Check that Placement counts what running guests are guaranteed.
+
+        Once per report of resources; never raises.
+
+        :param root: UUID of the compute node's provider.
+        """
         if not self._reporting:
             return
         self._reporting = False
@@ -105,8 +112,8 @@ class ReportingDriver(base.DriverBase):
                 shared.config().ghsched.bandwidth_accounting,
                 base.placement().holders)
         except Exception as error:
-            LOG.warning('ghsched: whether Placement counts what guests are '
-                        'promised is not known: %s', error)
+            LOG.warning('ghsched: cannot check the Placement allocations of '
+                        'guests: %s', error)
 
     def _description(self) -> HostDescription:
         found = self._ghsched.describe(self._stopped())
@@ -119,14 +126,16 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_get_pci_passthrough_devices', ('self',))
     def _get_pci_passthrough_devices(self) -> str:
-        """Keep what is reported just before the provider tree is asked for.
-        """
+        """Store the reported PCI devices for update_provider_tree."""
         devices = str(super()._get_pci_passthrough_devices())
         self._pci_devices = jsonutils.loads(devices)
         return devices
 
     def _stopped(self) -> list[desired.Running]:
-        """Guests that may start again, where they would share a group."""
+        """Return stopped guests, which may share a group when they start.
+
+        Empty if guests do not share groups on this host.
+        """
         if not self._ghsched.shares:
             return []
         return [self._running(guest) for guest
@@ -136,7 +145,10 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology',
           ('self',))
     def _get_host_numa_topology(self) -> Any:
-        """Let the claim be steered to a host NUMA node (numa.steer_fit)."""
+        """Return Nova's topology with a physical network for each NUMA node.
+
+        The network steers a claim to a host NUMA node, see numa.steer_fit.
+        """
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
         for cell in cells:
@@ -164,7 +176,10 @@ class ReportingDriver(base.DriverBase):
                          {'host': shared.config().host, **payload})
 
     def _with_headroom(self, resources: Any) -> Any:
-        """What is left, for the schedulers' index; it is only a hint."""
+        """Add the host's headroom to the stats, for the scheduler's index.
+
+        Never raises: the headroom is only a hint.
+        """
         try:
             running = self._last_running
             known = {guest.domain.uuid for guest in running}
@@ -181,7 +196,8 @@ class ReportingDriver(base.DriverBase):
                 resources['stats'] = {**(resources.get('stats') or {}),
                                       **headroom.write(found)}
         except Exception as error:
-            LOG.warning('ghsched: what is left is not reported: %r', error)
+            LOG.warning('ghsched: cannot report the headroom of this host: %r',
+                        error)
         return resources
 
     def get_diagnostics(self, instance: Any) -> Any:

@@ -47,7 +47,7 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 class StartingDriver(base.DriverBase):
-    """From the claim of a guest to the moment that it runs."""
+    """Driver that checks claims, renders XML and starts guests protected."""
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
@@ -68,12 +68,12 @@ class StartingDriver(base.DriverBase):
                   else contextlib.nullcontext()):
                 return super().spawn(context, instance, *rest, *args,
                                      **kwargs)
-        # Nothing is claimed again, so there is nothing to agree with.
+        # An instance rebuilt in place claims nothing that could be checked.
         try:
             return super().spawn(context, instance, *rest, *args, **kwargs)
         except exception.ComputeResourcesUnavailable as error:
-            # Nova would take it for a failed claim, give the allocation up
-            # and tell that the guest, which is gone, is ACTIVE.
+            # Nova would handle it as a failed claim: remove the allocation
+            # and set the instance, whose guest is gone, to ACTIVE.
             raise exception.InstanceDeployFailure(
                 reason=str(error)) from error
 
@@ -111,14 +111,14 @@ class StartingDriver(base.DriverBase):
                 self._threads.render(
                     domain_xml.render(xml, policy, nodes), policy), policy,
                 [device_numa.Device(device.address, device.numa_node)
-                 for device in base.claimed(instance)], nodes)
+                 for device in base.claimed_devices(instance)], nodes)
             version = self._libvirt_version()
             return locked_memory.render_locked_memory(
                 guest_topology.render_host_topology(
                     shared.config().ghsched, xml, policy, nodes, version),
                 version)
         except refusal.NOT_HELD as error:
-            raise refusal.of(error, instance) from error
+            raise refusal.log_refusal(error, instance) from error
 
     def _libvirt_version(self) -> tuple[int, ...]:
         text = versionutils.convert_version_to_str(
@@ -133,7 +133,7 @@ class StartingDriver(base.DriverBase):
     def _create_guest(self, context: Any, xml: str, instance: Any,
                       power_on: bool = True, pause: bool = False,
                       post_xml_callback: Any = None) -> Any:
-        """Start the guest paused, apply its policy, then let it run.
+        """Start a guest paused, enforce its policy, then resume the guest.
 
         libvirt moves the vCPU threads into the control group while the guest
         is paused, so nothing of it runs before its policy holds.
@@ -148,18 +148,20 @@ class StartingDriver(base.DriverBase):
         self._reconcile_or_stop(guest, instance)
         if not pause:
             guest.resume()
-        self._tell_news(context, instance)
+        self._report_sharing(context, instance)
         return guest
 
     def _starts_paused(self, xml: str) -> bool:
-        """Whether there is something to do before a guest may run."""
+        """Whether a policy must be enforced before a guest's CPUs run."""
         return desired.has_policy(xml) or self._ghsched.caps_all
 
     def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
                 pause: bool = False) -> None:
-        """Start a domain that is defined already, as :meth:`_create_guest`.
+        """Start a defined domain paused, enforce its policy, then resume it.
 
-        For a soft reboot and the end of a cold snapshot.
+        Nova calls this after a soft reboot and after a cold snapshot.
+
+        :param launch: Nova's ``Guest.launch``.
         """
         if not self._starts_paused(guest.get_xml_desc()):
             launch(pause=pause)
@@ -169,21 +171,29 @@ class StartingDriver(base.DriverBase):
         if not pause:
             guest.resume()
 
-    def _tell_news(self, context: Any, instance: Any) -> None:
-        """Report a shared group while others may be looking for one."""
+    def _report_sharing(self, context: Any, instance: Any) -> None:
+        """Report changed shared groups to Placement now; never raises.
+
+        Without the report, guests that could share the group would be
+        scheduled elsewhere until the next periodic report.
+        """
         if not self._ghsched.has_sharing_changed:
             return
         try:
             compute.report_resources(self.virtapi, context, instance)
         except Exception as error:
-            LOG.warning('ghsched: who shares control groups is told with the '
-                        'next report of the host: %s', error,
+            LOG.warning('ghsched: cannot report shared control groups now, '
+                        'the next periodic report will: %s', error,
                         instance=instance)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
           ('self', 'instance'))
     def _soft_reboot(self, instance: Any) -> Any:
-        """Somebody else may have started the guest while Nova waited."""
+        """Reboot a guest, and enforce its policy again.
+
+        The guest may have been started by someone else while Nova waited for
+        its shutdown.
+        """
         done = super()._soft_reboot(instance)
         if done:
             self._reconcile_or_stop(self._host.get_guest(instance), instance)
@@ -199,7 +209,7 @@ class StartingDriver(base.DriverBase):
     def _resume_guest_after_snapshot(
             self, context: Any, live_snapshot: Any,
             original_power_state: Any, instance: Any, guest: Any) -> None:
-        """Devices were attached since the guest was started."""
+        """Resume a guest, and enforce its policy on devices attached again."""
         restarted = self._needs_suspend_resume_for_snapshot(
             live_snapshot, original_power_state)
         try:
@@ -211,9 +221,9 @@ class StartingDriver(base.DriverBase):
                 self._reconcile_or_stop(guest, instance)
 
     def _reconcile_or_stop(self, guest: Any, instance: Any) -> None:
-        """A guest whose policy cannot be held does not run.
+        """Enforce a guest's policy, or stop the guest.
 
-        One without a policy does: it has been promised nothing.
+        A guest without a policy is not stopped: it has no guarantee.
 
         :raises nova.exception.ComputeResourcesUnavailable: with the reason.
         """
@@ -222,23 +232,25 @@ class StartingDriver(base.DriverBase):
         except Exception as error:
             if not self._ghsched.needs_group(
                     desired.from_xml(guest.get_xml_desc())):
-                LOG.warning('ghsched: the guest runs without the cap for '
-                            'guests without a policy: %s', error,
-                            instance=instance)
+                LOG.warning('ghsched: cannot apply the default cap to a guest '
+                            'without a policy: %s', error, instance=instance)
                 return
-            LOG.error('ghsched: the policy of the guest cannot be held, it '
-                      'is stopped: %s', error, instance=instance)
+            LOG.error('ghsched: cannot enforce the policy of a guest, '
+                      'stopping the guest: %s', error, instance=instance)
             _stop(guest, instance)
             self._ghsched.release_group(instance.uuid)
             if not isinstance(error, refusal.NOT_HELD):
                 raise
-            raise refusal.of(error, instance) from error
+            raise refusal.log_refusal(error, instance) from error
 
 
 def _stop(guest: Any, instance: Any) -> None:
-    """Stop a guest; why that is done is more than that it cannot be."""
+    """Power off a guest; log an error of libvirt.
+
+    The error is not raised, so that the caller can raise its own reason.
+    """
     try:
         guest.poweroff()
     except libvirt_driver.libvirt.libvirtError as error:
-        LOG.warning('ghsched: libvirt does not stop the guest: %s', error,
+        LOG.warning('ghsched: libvirt cannot stop the guest: %s', error,
                     instance=instance)

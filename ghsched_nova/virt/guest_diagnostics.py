@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a guest has of memory bandwidth, among its diagnostics.
+"""Adds a guest's memory bandwidth and load to its diagnostics in Nova's API.
 
-Nova's API gives an admin what the driver says of a guest. It is asked for
-when somebody looks, and must never fail because of us.
+The diagnostics are computed for each request of an admin, and must never fail
+because of ghsched.
 """
 
 from collections.abc import Callable
@@ -46,21 +46,21 @@ from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 
-#: Gives what is known of bursts, by host NUMA node.
+#: Returns the burst records by host NUMA node.
 Bursts = Callable[[], Mapping[int, burst_record.Record]]
 
-#: How long a list of all domains and groups serves, seconds.
+#: Seconds for which a list of all domains and groups is reused.
 _LISTED_FOR = 5
 
 
 class GuestDiagnostics:
-    """Looks at the control groups of guests; safe for threads.
+    """Source of guests' diagnostics; thread-safe.
 
-    :param use: not the one that reports to the scheduler, whose rates are
-        those between its reports.
-    :param host: tells what a policy becomes.
-    :param measured: gives the last measurement of load.
-    :param bursts: gives what is known of bursts, by host NUMA node.
+    :param use: meter of bandwidth; not the meter of the resource report,
+        whose rates cover the time between its reports.
+    :param host: engine that enforces policies on this host.
+    :param measured: returns the last measured load.
+    :param bursts: returns the burst records by host NUMA node.
     """
 
     def __init__(self, use: bandwidth_use.BandwidthUse,
@@ -79,10 +79,12 @@ class GuestDiagnostics:
             self, found: dict[str, Any], guest: Any,
             missing_devices: Callable[[], tuple[str, ...]] = tuple
     ) -> dict[str, Any]:
-        """Return what the driver reports about a guest, with our part.
+        """Return a guest's diagnostics with bandwidth and load; never raises.
 
+        :param found: diagnostics of Nova's driver.
         :param guest: of nova.virt.libvirt.guest.
-        :param missing_devices: see :class:`diagnostics.Report`.
+        :param missing_devices: returns the PCI requests with too few devices,
+            see :class:`diagnostics.Report`.
         """
         measured = self._measured()
         if measured is not None:
@@ -90,83 +92,84 @@ class GuestDiagnostics:
         try:
             policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
-                found |= self._written(guest.uuid, dataclasses.replace(
+                found |= self._render(guest.uuid, dataclasses.replace(
                     self._report_or_problem(view.Guest(
                         guest.name, guest.uuid, guest.id, policy), policy),
                     missing_devices=missing_devices()))
         except Exception as error:
-            LOG.warning('ghsched: what guest %(name)s has of memory '
-                        'bandwidth cannot be read: %(error)r',
+            LOG.warning('ghsched: cannot read the memory bandwidth of guest '
+                        '%(name)s for its diagnostics: %(error)r',
                         {'name': guest.name, 'error': error})
         return found
 
-    def _written(self, uuid: str, told: diagnostics.Report
-                 ) -> dict[str, Any]:
-        """With what was found when nova-compute last reported."""
+    def _render(self, uuid: str,
+                report: diagnostics.Report) -> dict[str, Any]:
+        """Render a report, with the problems of the last reconciliation."""
         return diagnostics.write(dataclasses.replace(
-            told, not_held=self._host.not_held.get(uuid, ''),
+            report, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
             accounting=shared.config().ghsched.bandwidth_accounting))
 
     def _report_or_problem(self, guest: view.Guest,
-                           told: metadata.DomainPolicy
+                           policy: metadata.DomainPolicy
                            ) -> diagnostics.Report:
         try:
-            return self._report(guest, told)
+            return self._report(guest, policy)
         except topology.MonitorUnavailable as error:
             return diagnostics.Report(problem=str(error))
 
     def _report(self, guest: view.Guest,
-                told: metadata.DomainPolicy) -> diagnostics.Report:
+                policy: metadata.DomainPolicy) -> diagnostics.Report:
         snapshot = self._use.snapshot((guest,))
         usage, = (one for one in snapshot.guests if one.guest == guest)
-        domains, left = self._of_host()
+        domains, left = self._list_host()
         return dataclasses.replace(
-            report(snapshot, usage, self._as_wanted(usage, told),
-                   self._bursts()),
+            make_report(snapshot, usage, self._check_groups(usage, policy),
+                        self._bursts()),
             domains=domains, left=left)
 
-    def _of_host(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Domains with a policy, and groups without a domain.
+    def _list_host(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """List UUIDs of domains with a policy, and groups without a domain.
 
-        Who audits a host asks about all of its guests, one after the other,
-        so the answer is kept for a moment.
+        Cached for a moment: an audit requests the diagnostics of all guests
+        of a host, one after the other.
         """
         with self._listing:
             now = time.monotonic()
             if self._listed is None or now - self._listed[0] > _LISTED_FOR:
-                # In this order: a group is made after its guest was started.
+                # Groups first: a group is made after its guest was started.
                 groups = self._host.groups()
                 running = tuple(self._host.running())
                 self._listed = now, tuple(sorted(
                     one.domain.uuid for one in running
-                    if desired.has_policy(one.xml))), left_behind(
+                    if desired.has_policy(one.xml))), leftover_groups(
                         groups, [one.domain for one in running])
             return self._listed[1:]
 
-    def _as_wanted(self, usage: view.GuestUsage,
-                   told: metadata.DomainPolicy) -> dict[int, bool]:
-        """See :func:`as_wanted`; empty where the host cannot tell."""
-        policy = told.policy
+    def _check_groups(self, usage: view.GuestUsage,
+                      domain: metadata.DomainPolicy) -> dict[int, bool]:
+        """Return :func:`check_groups`; empty without a desired state."""
+        policy = domain.policy
         try:
             host = self._host.host()
-            if told.shared and policy.controlled:
+            if domain.shared and policy.controlled:
                 guests = self._host.count_group_guests(
-                    usage.guest.uuid, policy, told.host_nodes)
+                    usage.guest.uuid, policy, domain.host_nodes)
                 policy = resolve.together(host, policy, guests)
-            return as_wanted(host, policy, told.host_nodes, usage)
+            return check_groups(host, policy, domain.host_nodes, usage)
         except desired.NOT_DESIRED:
             return {}
 
 
-def left_behind(groups: Iterable[str],
-                running: Iterable[model.Domain]) -> tuple[str, ...]:
-    """Groups whose guest does not run (pure).
+def leftover_groups(groups: Iterable[str],
+                    running: Iterable[model.Domain]) -> tuple[str, ...]:
+    """Return the groups whose guest does not run.
 
-    Those that guests share are looked after with each report, and count for
-    nobody alone.
+    Shared groups are never returned: they belong to no single guest, and each
+    report of the host reconciles them.
 
-    :param running: all domains that run, with a policy or without.
+    :param groups: names of all control and monitoring groups.
+    :param running: all running domains, with or without a policy.
     """
     uuids, numbers = set(), set()
     for domain in running:
@@ -181,14 +184,16 @@ def left_behind(groups: Iterable[str],
     return tuple(sorted(found))
 
 
-def as_wanted(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
-              host_nodes: tuple[int, ...],
-              usage: view.GuestUsage) -> dict[int, bool]:
-    """Whether the groups of a guest hold what a policy becomes (pure).
+def check_groups(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
+                 host_nodes: tuple[int, ...],
+                 usage: view.GuestUsage) -> dict[int, bool]:
+    """Compare the schemata of a guest's groups with those of a policy.
 
-    :param policy: of all guests that have the group together.
-    :returns: by host NUMA node; empty when there is no group.
-    :raises PolicyNotHeld: when the host cannot hold the policy.
+    :param policy: policy of the group; for a shared one, of all its guests.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :returns: whether the schemata match, by host NUMA node; empty without a
+        group.
+    :raises PolicyNotHeld: if the host cannot enforce the policy.
     """
     wanted = resolve.desired_lines(
         host, resolve.resolve(host, policy, host_nodes))
@@ -204,15 +209,16 @@ _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 _NO_BURSTS: Mapping[int, burst_record.Record] = MappingProxyType({})
 
 
-def report(snapshot: view.Snapshot, usage: view.GuestUsage,
-           right: Mapping[int, bool] = _NOT_KNOWN,
-           bursts: Mapping[int, burst_record.Record] = _NO_BURSTS
-           ) -> diagnostics.Report:
-    """What is reported about one guest of a host (pure).
+def make_report(snapshot: view.Snapshot, usage: view.GuestUsage,
+                right: Mapping[int, bool] = _NOT_KNOWN,
+                bursts: Mapping[int, burst_record.Record] = _NO_BURSTS
+                ) -> diagnostics.Report:
+    """Return the diagnostics of one guest of a host.
 
-    :param usage: that of the guest.
-    :param right: as of :func:`as_wanted`.
-    :param bursts: what is known of them, by host NUMA node.
+    :param snapshot: measured bandwidth of the host.
+    :param usage: measured bandwidth of the guest.
+    :param right: result of :func:`check_groups`.
+    :param bursts: burst records by host NUMA node.
     """
     shared = next((group.name for group in usage.held
                    if naming.is_shared(group.name)), '')
@@ -239,7 +245,10 @@ def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
 
 def _guest_nodes(row: view.GuestNode, shared: str, right: Mapping[int, bool]
                  ) -> Iterator[diagnostics.GuestNode]:
-    """One for each host node; what several share is left out."""
+    """Return diagnostics of a guest NUMA node for each of its host nodes.
+
+    A bandwidth measured for several host nodes together is omitted.
+    """
     held = row.effective or _NOTHING
     for node in row.nodes:
         yield diagnostics.GuestNode(

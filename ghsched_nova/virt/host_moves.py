@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves of running guests between NUMA nodes, as nova-compute makes them.
+"""Moves running guests between the NUMA nodes of this host.
 
-Ties :class:`ghsched_nova.host.moving.Mover` to the records of Nova.
+Connects :class:`ghsched_nova.host.moving.Mover` with Nova's records.
 """
 
 from collections.abc import Iterable
@@ -44,10 +44,10 @@ EVENT = 'ghsched.server.node_move'
 
 
 class HostMoves:
-    """The moves of one nova-compute.
+    """Service of nova-compute that moves guests between NUMA nodes.
 
-    :param virtapi: of the driver.
-    :param mover: does them.
+    :param virtapi: VirtAPI of the driver.
+    :param mover: moves domains of this host.
     :param memory: see :class:`ghsched_nova.threads.pages.Memory`.
     """
 
@@ -59,9 +59,9 @@ class HostMoves:
 
     def check(self, domain: live.Domain,
               move: move_messages.Packed) -> None:
-        """Whether a guest can be moved.
+        """Refuse a move that this host cannot make; changes nothing.
 
-        :raises NotChanged: with all reasons why not.
+        :raises NotChanged: with all reasons.
         """
         found = node_move.refusals(
             domain.live, move_messages.unpack(move), self._memory,
@@ -71,10 +71,10 @@ class HostMoves:
 
     def run(self, context: Any, instance: Any, domain: live.Domain,
             move: move_messages.Packed) -> None:
-        """Move a guest, and tell the cloud.
+        """Move a guest, report to Placement and send a notification.
 
-        :raises NotChanged: when it stays; all is as it was, or it is said
-            what is not.
+        :raises NotChanged: if the guest was not moved; the reason names what
+            could not be restored.
         """
         self.check(domain, move)
         request = move_messages.unpack(move)
@@ -87,13 +87,16 @@ class HostMoves:
             domain, move, lambda: compute_moves.claim_cells(
                 self._virtapi, instance, request.move.after),
             lambda: _cells(context, instance.uuid))
-        LOG.info('ghsched: moved between NUMA nodes: %s',
+        LOG.info('ghsched: moved the guest between NUMA nodes: %s',
                  request.move.moved, instance=instance)
-        self._tell(context, instance, request)
+        self._report_move(context, instance, request)
 
-    def _tell(self, context: Any, instance: Any,
-              request: move_messages.Request) -> None:
-        """What fails here is in the next report."""
+    def _report_move(self, context: Any, instance: Any,
+                     request: move_messages.Request) -> None:
+        """Report a move to Placement, and send a notification; never raises.
+
+        The next periodic report updates Placement if this fails.
+        """
         try:
             compute.report_resources(self._virtapi, context, instance)
             messaging.notify(EVENT, {
@@ -101,15 +104,16 @@ class HostMoves:
                     {'guest_node': guest, 'before': old, 'after': new}
                     for guest, (old, new) in request.move.moved.items()]})
         except Exception as error:
-            LOG.warning('ghsched: that it was moved is told with the next '
-                        'report: %s', error, instance=instance)
+            LOG.warning('ghsched: cannot report the move now, the next '
+                        'periodic report will: %s', error, instance=instance)
 
     def repair(self, running: Iterable[desired.Running],
                domain_of: Any) -> None:
-        """End the moves that a crash has interrupted.
+        """Finish or undo the moves that a crash has interrupted.
 
-        :param running: all domains that run.
-        :param domain_of: gives the :class:`live.Domain` of a UUID.
+        :param running: all running domains.
+        :param domain_of: context manager of the :class:`live.Domain` of a
+            UUID.
         """
         for one in running:
             if move_record.NAMESPACE not in one.xml:
@@ -123,8 +127,9 @@ class HostMoves:
             except exception.InstanceNotFound:
                 continue
             except Exception:
-                LOG.exception('ghsched: server %s is between NUMA nodes, it '
-                              'is looked after with the next report', uuid)
+                LOG.exception('ghsched: cannot finish the interrupted move of '
+                              'server %s between NUMA nodes, retrying with '
+                              'the next report', uuid)
 
 
 def _cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:

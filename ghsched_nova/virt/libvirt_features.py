@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Asks a host's libvirt which elements of ours it keeps."""
+"""Detects which extensions of the domain XML a host's libvirt supports."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 
 
 def probe(host: Any) -> LibvirtFeatures:
-    """What libvirt keeps, or what the configuration says of it.
+    """Return the features of the host's libvirt, configured or detected.
 
     :param host: nova.virt.libvirt.host.Host
     """
@@ -39,7 +39,7 @@ def probe(host: Any) -> LibvirtFeatures:
 
 
 def _keeps_extended(host: Any) -> bool:
-    """Whether libvirt keeps min_bandwidth, hardlimit and priority."""
+    """Whether libvirt supports min_bandwidth, hardlimit and priority."""
     choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
         return bool(choice == 'extended')
@@ -47,7 +47,9 @@ def _keeps_extended(host: Any) -> bool:
 
 
 def _groups_processes(host: Any) -> bool:
-    """Whether libvirt makes a group for a whole QEMU, if that is wanted.
+    """Whether libvirt makes control groups for whole QEMU processes.
+
+    False, too, unless ``[ghsched]control_threads`` is all.
     """
     if shared.config().ghsched.control_threads != 'all':
         return False
@@ -56,7 +58,7 @@ def _groups_processes(host: Any) -> bool:
 
 
 def _keeps_numa_element(host: Any) -> bool:
-    """Whether libvirt keeps ``<numa node='N'/>`` in a device."""
+    """Whether libvirt supports ``<numa node='N'/>`` in a device."""
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
@@ -65,18 +67,21 @@ def _keeps_numa_element(host: Any) -> bool:
 
 
 def _keeps(host: Any, xml: str, kept: Callable[[str], bool]) -> bool:
-    """Define a domain that never starts, and read it back.
+    """Whether libvirt keeps an element of a probe domain that never starts.
 
-    Upstream libvirt drops what it does not know without a word. The
-    probes are KVM guests, as memorytune has to be, so a host of other
-    guests is not asked; Nova would log an error at each start.
+    Upstream libvirt silently drops elements that it does not know. The probes
+    are KVM guests, as memorytune needs, so other hosts are not probed: Nova
+    would log an error at each start.
+
+    :param xml: domain XML of the probe.
+    :param kept: whether the XML that libvirt returns has the element.
     """
     if shared.config().libvirt.virt_type != 'kvm':
         return False
     try:
         probe = libvirt_guest.Guest.create(xml, host)
     except libvirt_driver.libvirt.libvirtError as error:
-        LOG.info('ghsched: libvirt does not take a probe: %s', error)
+        LOG.info('ghsched: libvirt refused a probe domain: %s', error)
         return False
     try:
         return kept(probe.get_xml_desc())

@@ -10,11 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Desired providers -> Nova's ProviderTree.
+"""Writes the desired providers into Nova's ProviderTree.
 
-Nova's report client compares the tree with what it knows of Placement and
-writes the differences only, so putting the same values in again costs
-nothing.
+Nova's report client compares the tree with its copy of Placement and writes
+only the differences, so writing the same values again costs nothing.
 """
 
 from collections.abc import Callable
@@ -32,17 +31,17 @@ from ghsched_placement import tree
 
 seam = registry.in_processes(registry.COMPUTE)
 
-#: Provider UUID -> usage by resource class, asked only when something
+#: Provider UUID -> usage by resource class; called only if an inventory
 #: shrinks.
 Usages = Callable[[str], Mapping[str, int]]
 
-#: Provider UUID -> amount of a resource class by consumer, asked only when
+#: Provider UUID and resource class -> amount by consumer; called only if
 #: guests share control groups, or guarantees have a step.
 Holders = Callable[[str, str], Mapping[str, int]]
 
 
 def held_groups(provider_tree: Any, nodename: str) -> int:
-    """Control groups that Placement has of the host now."""
+    """Return the host's control groups in the inventory of Placement."""
     record = provider_tree.data(nodename).inventory.get(names.RESCTRL_GROUP)
     return int(record['total']) if record else 0
 
@@ -50,12 +49,14 @@ def held_groups(provider_tree: Any, nodename: str) -> int:
 def update(provider_tree: Any, nodename: str, host: HostDescription,
            config: tree.Config, groups_before: int, usages: Usages,
            holders: Holders) -> tuple[tree.Provider, ...]:
-    """Make our part of a compute node's tree as it should be.
+    """Write the host's NUMA providers and control groups into Nova's tree.
 
-    :param provider_tree: as the libvirt driver left it; changed in place.
-    :param groups_before: :func:`held_groups` from before the libvirt driver
-        replaced the inventory of the root.
-    :returns: that part, the compute node first.
+    :param provider_tree: tree of Nova's libvirt driver; changed in place.
+    :param nodename: name of the compute node's provider.
+    :param host: description of the host.
+    :param groups_before: :func:`held_groups`, called before the libvirt driver
+        replaced the inventory of the compute node.
+    :returns: the written providers, the compute node first.
     """
     root_uuid = provider_tree.data(nodename).uuid
     current = {}
@@ -84,8 +85,7 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
 
 def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
           usages: Usages) -> Mapping[str, tree.Current]:
-    """Bandwidth that Placement has of nodes where there is control no more.
-    """
+    """Return bandwidth in Placement of nodes that lost bandwidth control."""
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
         uuid = names.numa_provider_uuid(root_uuid, node)
@@ -102,7 +102,7 @@ def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
 def _fewer(provider_tree: Any, root_uuid: str, host: HostDescription,
            config: tree.Config, usages: Usages
            ) -> Mapping[tuple[str, str], tree.Current]:
-    """What is used of what nodes have less of than Placement knows."""
+    """Return total and usage of resource classes whose inventory shrinks."""
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
         uuid = names.numa_provider_uuid(root_uuid, node)
@@ -126,7 +126,7 @@ def _promised(provider_tree: Any, root_uuid: str, host: HostDescription,
               config: tree.Config, usages: Usages,
               current: Mapping[str, tree.Current]
               ) -> Mapping[str, tree.Current]:
-    """Return what is used of nodes that are to reserve more than they do."""
+    """Return bandwidth usage of nodes whose free bandwidth shrinks."""
     found = {}
     for node in host.nodes:
         uuid = names.numa_provider_uuid(root_uuid, node)
@@ -142,11 +142,11 @@ def _promised(provider_tree: Any, root_uuid: str, host: HostDescription,
 
 def _stepped(provider_tree: Any, root_uuid: str, host: HostDescription,
              holders: Holders) -> Mapping[str, tree.Current]:
-    """Return the shares on nodes that do not hold each as it was asked for.
+    """Return guarantees on nodes that round guarantees to a step.
 
-    Where the host holds each multiple of its step, an inventory that has the
-    step and the least share already was given them when no other share was
-    left, and Placement has let none in since.
+    Nodes whose inventory has the host's step and minimum already are skipped:
+    they got these after the last guarantee between two steps had gone, and
+    Placement has refused such guarantees since.
     """
     found = {}
     exact = host.held(1) == 1 and host.holds_steps
@@ -183,11 +183,11 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
 @seam('nova.compute.provider_tree.ProviderTree.update_resources',
       ('self', 'name_or_uuid', 'resources'))
 def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
-    """Name each control group unit.
+    """Write a named resource for each control group into Nova's tree.
 
-    Nova's resource tracker then gives every guest a slot of its own, keeps
-    it in ``instance.resources`` over restarts and moves, and frees it, as it
-    does for virtual persistent memory.
+    Nova's resource tracker then assigns a slot to every guest, stores it in
+    ``instance.resources`` over restarts and moves, and frees it, as it does
+    for virtual persistent memory.
     """
     resources = dict(provider_tree.data(root.uuid).resources)
     slots = tree.slots(root)
@@ -232,7 +232,7 @@ def _closed(data: Any, used: Mapping[str, int]) -> tree.Provider:
 
 
 def _remove(provider_tree: Any, data: Any) -> None:
-    """Take a NUMA provider out, unless others put something into it."""
+    """Remove a NUMA provider; only ghsched's part if others use it."""
     others = {name: record for name, record in data.inventory.items()
               if name not in names.OUR_CLASSES}
     if others or len(provider_tree.get_provider_uuids(data.uuid)) > 1:

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a tenant sees of a refusal of the host.
+"""Reasons of a host's refusal that a tenant may see.
 
-What nova-compute raises reaches the fault of the server, the details of its
-events and HTTP errors. A tenant knows the flavor, and neither the NUMA nodes,
-PCI addresses and control groups of the host nor what libvirt calls the guest:
-those are in the log of nova-compute alone.
+Exceptions of nova-compute reach the fault of the server, the details of its
+events and HTTP errors. They name the flavor's keys, but not the NUMA nodes,
+PCI addresses and control groups of the host, nor libvirt's name of the guest:
+only the log of nova-compute has those.
 """
 
 from nova import exception
@@ -33,7 +33,7 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-#: What keeps a policy from being held, as our modules raise it.
+#: Exceptions that mean that this host cannot enforce a policy.
 NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
             fs.GroupError, metadata.MetadataError,
             memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
@@ -42,7 +42,7 @@ NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
 _BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
               '(ghsched:mem_bw_*)')
 
-#: What else an error is about; that of a flavor tells it itself.
+#: Reason for the tenant by exception; a PolicyError has its own text.
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (agreement.Disagreement,
      'what is set aside for the server (ghsched:mem_bw_min, ghsched:vfs) is '
@@ -57,7 +57,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def for_tenant(error: Exception) -> str:
-    """The reason in terms of the flavor."""
+    """Return the reason of an error in terms of the flavor."""
     if isinstance(error, policies.PolicyError):
         return f'ghsched: {error}'
     for kind, text in _REASONS:
@@ -66,8 +66,8 @@ def for_tenant(error: Exception) -> str:
     return 'ghsched: the host cannot hold what the flavor asks for'
 
 
-def of(error: Exception,
-       instance: object) -> exception.ComputeResourcesUnavailable:
-    """To be raised for an error of ours, which goes into the log."""
-    LOG.error('ghsched: the guest is refused: %s', error, instance=instance)
+def log_refusal(error: Exception,
+                instance: object) -> exception.ComputeResourcesUnavailable:
+    """Log an error, and return Nova's exception with the tenant's reason."""
+    LOG.error('ghsched: refusing the guest: %s', error, instance=instance)
     return exception.ComputeResourcesUnavailable(reason=for_tenant(error))

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-compute answers about the policies of its guests.
+"""RPC endpoint of nova-compute to check and change policies of its guests.
 
-It is a namespace of its own on nova-compute's server on the message bus. Each
+A namespace of its own on nova-compute's server on the message bus. Each
 answer is plain data. A refusal is an answer with ``refused``, the reason; with
-``gone``, when there is no such guest here; and with ``left``, when not all
-could be put back.
+``gone`` if the guest is not on this host; and with ``left`` if something could
+not be restored.
 """
 
 import collections
@@ -46,14 +46,17 @@ LOG = logging.getLogger(__name__)
 
 _REFUSALS = (*desired.NOT_DESIRED, live.NotChanged, messages.MessageError)
 
-#: How many calls that nobody waits for any more are remembered.
+#: Number of cancelled calls that are remembered.
 _VOID = 1000
 
 Answer = dict[str, Any]
 
 
-def _answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
-    """A refusal is an answer; an exception would only tell its class."""
+def _answer_refusals(method: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Wrap a method so that refusals are answers instead of exceptions.
+
+    oslo.messaging would pass on only the class and the text of an exception.
+    """
     @functools.wraps(method)
     def answer(*args: Any, **kwargs: Any) -> Answer:
         try:
@@ -69,11 +72,12 @@ def _answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 class PolicyEndpoint:
-    """The methods that a call can name.
+    """RPC methods for the policies of guests on this host.
 
+    :param own_engine: engine that enforces policies on this host.
     :param host: nova.virt.libvirt.host.Host
-    :param changing: to be entered while the policy of a guest changes.
-    :param changed: called with a context and an instance afterwards.
+    :param changing: lock that is held while the policy of a guest changes.
+    :param changed: called with a context and an instance after a change.
     :param mover: moves guests between the NUMA nodes of this host.
     """
 
@@ -91,82 +95,102 @@ class PolicyEndpoint:
         self._changed = changed
         self._void: collections.deque[str] = collections.deque(maxlen=_VOID)
 
-    @_answering
+    @_answer_refusals
     def check_policy(self, context: Any, instance_uuid: str,
                      policy: Sequence[messages.Node],
                      running: bool) -> Answer:
-        """Whether this host can hold a policy, see HostClient.check."""
+        """Return the values that this host would enforce for a policy.
+
+        See HostClient.check.
+
+        :param running: whether Nova records the guest as running.
+        """
         if not running:
             return {'policy': None, 'same': False,
-                    **self._held(instance_uuid, None, policy)}
+                    **self._group_values(instance_uuid, None, policy)}
         with self.running(instance_uuid) as domain:
             return {'policy': live.policy_of(domain.live),
                     'same': live.is_same(self._engine, domain, policy),
-                    **self._held(instance_uuid, domain.live, policy)}
+                    **self._group_values(instance_uuid, domain.live, policy)}
 
-    def _held(self, uuid: str, xml: str | None,
-              policy: Sequence[messages.Node]) -> Answer:
-        """What a guest's group is to hold, and for how many guests."""
+    def _group_values(self, uuid: str, xml: str | None,
+                      policy: Sequence[messages.Node]) -> Answer:
+        """Return the values of a guest's control group, and its guests.
+
+        :param xml: live XML of the guest; None if it is stopped.
+        """
         guests = live.count_group_guests(self._engine, uuid, xml, policy)
         return {'guests': guests, 'effective': live.effective(
             self._engine, policy, guests)}
 
-    @_answering
+    @_answer_refusals
     def policy_of(self, context: Any, instance_uuid: str,
                   void: str) -> Answer:
-        """The policy of a guest, see HostClient.policy_of."""
+        """Return the policy of a running guest, see HostClient.policy_of.
+
+        :param void: token of a call of :meth:`set_policy` to cancel.
+        """
         with compute.instance_lock(instance_uuid):
             self._void.append(void)
             with self.running(instance_uuid) as domain:
                 return {'policy': live.policy_of(domain.live)}
 
-    @_answering
+    @_answer_refusals
     def set_policy(self, context: Any, instance_uuid: str,
                    policy: Sequence[messages.Node], token: str,
                    lock: str | None = None) -> Answer:
-        """Change the policy of a guest, see HostClient.set.
+        """Change the policy of a running guest, see HostClient.set.
 
-        :param lock: what tells the caller's lock from others; a caller of
-            version 1.0 has none.
+        :param token: ID of this call.
+        :param lock: ID of the caller's lock on the server; None from a caller
+            of version 1.0.
         """
         with compute.instance_lock(instance_uuid):
-            instance = self._begun(context, instance_uuid, token, lock)
+            instance = self._get_instance(context, instance_uuid, token, lock)
             with self._changing, self.running(instance_uuid) as domain:
                 live.change_policy(self._engine, domain, policy)
-                LOG.info('ghsched: the policy of %(name)s is %(policy)s now',
+                LOG.info('ghsched: changed the policy of %(name)s to '
+                         '%(policy)s',
                          {'name': domain.guest.name, 'policy': policy})
-        # Placement may be slow; a caller that has not waited for it finds
-        # the lock free, and asks what the policy is.
+        # After the lock, because Placement may be slow: a caller whose call
+        # timed out can then query the policy.
         self._changed(context, instance)
         return {}
 
-    @_answering
+    @_answer_refusals
     def check_move(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed) -> Answer:
-        """Whether a guest can be moved, see HostClient.check_move."""
+        """Check whether a guest can be moved, see HostClient.check_move."""
         with self.running(instance_uuid) as domain:
             self._mover.check(domain, move)
         return {}
 
-    @_answering
+    @_answer_refusals
     def move_nodes(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed, token: str,
                    lock: str) -> Answer:
-        """Move a guest, see HostClient.move_nodes."""
+        """Move a guest between NUMA nodes, see HostClient.move_nodes.
+
+        :param token: ID of this call.
+        :param lock: ID of the caller's lock on the server.
+        """
         with compute.instance_lock(instance_uuid):
-            instance = self._begun(context, instance_uuid, token, lock)
+            instance = self._get_instance(context, instance_uuid, token, lock)
             with self.running(instance_uuid) as domain:
                 self._mover.run(context, instance, domain, move)
         return {}
 
-    def _begun(self, context: Any, uuid: str, token: str,
-               lock: str | None) -> Any:
-        """The instance, if the change of a call is still wanted.
+    def _get_instance(self, context: Any, uuid: str, token: str,
+                      lock: str | None) -> Any:
+        """Return the instance that a call changes.
 
-        :raises NotChanged: when it is not.
+        :param token: ID of the call.
+        :param lock: ID of the caller's lock on the server.
+        :raises NotChanged: if the caller cancelled the call, or holds the lock
+            no longer.
         """
         if token in self._void:
-            raise live.NotChanged('the caller has given the change up')
+            raise live.NotChanged('the caller has cancelled the change')
         instance = objects.Instance.get_by_uuid(
             context, uuid, expected_attrs=['numa_topology', 'flavor',
                                            'system_metadata'])
@@ -179,11 +203,11 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running(self, uuid: str) -> Iterator[live.Domain]:
-        """A domain that runs.
+        """Yield a running domain, by UUID of its instance.
 
-        :raises NotChanged: when it does not.
+        :raises NotChanged: if the domain does not run.
         """
-        # Nova asks for no more of an instance than this.
+        # Host.get_guest() reads only uuid and name of the instance.
         guest = self._host.get_guest(types.SimpleNamespace(uuid=uuid,
                                                            name=uuid))
         if guest.id < 0:

@@ -750,7 +750,7 @@ class SilentHostTest(LiveChangeTestCase):
         (_method, request), = self.calls
         endpoint = self.computes['host_a'].driver._policy_endpoint
         context = nova_context.get_admin_context()
-        self.assertIn('given the change up', endpoint.set_policy(
+        self.assertIn('cancelled the change', endpoint.set_policy(
             context, **request)['refused'])
         self.assertIn('not being changed any more', endpoint.set_policy(
             context, **{**request, 'token': 'another'})['refused'])

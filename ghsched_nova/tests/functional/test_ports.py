@@ -384,7 +384,7 @@ class AttachTest(PortsTestCase):
         self.attach(server, self.port())
         self.assertEqual([1], self.port_nodes(server))
         self.assertEqual([-1], self.seen_nodes(server))
-        self.assertIn('a device is attached without a NUMA node',
+        self.assertIn('attaching a device without a NUMA node',
                       self.stdlog.logger.output)
 
     def show_on_nearest(self):

@@ -307,7 +307,7 @@ class EndpointStressTest(base.TestCase):
             token, server = str(chance.random()), str(chance.randrange(3))
             assert endpoint.policy_of(None, server, token) == {'policy': None}
             answer = endpoint.set_policy(None, server, [], token)
-            assert 'has given the change up' in answer['refused'], answer
+            assert 'has cancelled the change' in answer['refused'], answer
 
         self.assertEqual([], threads.stress([step] * 6, 20))
         self.assertEqual(120 * threads.SCALE, len(endpoint._void))

@@ -79,7 +79,7 @@ def resumed(xml, devices):
     for interface in root.findall('devices/interface'):
         interface.getparent().remove(interface)
     for address in devices:
-        device = attach.place(
+        device = attach.place_device(
             DEVICE.replace("function='0x0'", f"function='0x{address[-1]}'"),
             etree.tostring(root, encoding='unicode'), devices, 'preferred',
             False, SLIT)
@@ -95,7 +95,7 @@ class PlaceTest(base.TestCase):
 
     def place(self, node, mode='required', element=False, guest=None,
               distances=None):
-        return attach.place(
+        return attach.place_device(
             DEVICE, guest or self.guest, {ADDRESS: node}, mode, element,
             distances or {})
 
@@ -173,7 +173,7 @@ class TellingWhyTest(base.TestCase):
                     instance_uuid=instance.uuid)
             return 'a vif'
         try:
-            return attach.telling_why(nova, lambda instance: nodes)(
+            return attach.add_refusal_reason(nova, lambda instance: nodes)(
                 None, self.INSTANCE, 'network', 'port', None, None)
         except exception.NovaException as told:
             return told

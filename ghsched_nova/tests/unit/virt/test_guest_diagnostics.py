@@ -131,7 +131,7 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
     def test_diagnostics_of_nova_come_through_whatever_is_wrong(self):
         self.xml = 'no XML'
         self.assertIsNone(self.told('openeuler66'))
-        self.assertIn('cannot be read', self.log.output)
+        self.assertIn('cannot read the memory bandwidth', self.log.output)
 
 
 class ThreadsTest(GuestDiagnosticsTestCase):
@@ -175,7 +175,7 @@ class LeftBehindTest(base.TestCase):
                           f'qemu-{number}-instance-{number}-vcpus_0-1',
                           naming.monitor_name(uuid(number))}
                  for number in guests}
-        left = guest_diagnostics.left_behind(
+        left = guest_diagnostics.leftover_groups(
             {name for some in names.values() for name in some},
             [model.Domain(uuid(number), number, f'instance-{number}')
              for number in running])
@@ -183,5 +183,5 @@ class LeftBehindTest(base.TestCase):
                           for name in names[number]}, set(left))
 
     def test_groups_of_others_and_shared_ones(self):
-        self.assertEqual((), guest_diagnostics.left_behind(
+        self.assertEqual((), guest_diagnostics.leftover_groups(
             ['pqos', 'ghsched-default', 'ghsched-shared-0a', 'qemu-x'], ()))

@@ -46,6 +46,6 @@ class RefusalTest(base.TestCase):
             self.assertIn(key, refusal.for_tenant(error))
 
     def test_the_log_has_what_the_tenant_has_not(self):
-        error = refusal.of(fs.GroupError(self.HOST), None)
+        error = refusal.log_refusal(fs.GroupError(self.HOST), None)
         self.assertIs(exception.ComputeResourcesUnavailable, type(error))
         self.assertNotIn(self.HOST, str(error))
