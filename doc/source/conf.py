@@ -12,8 +12,9 @@
 
 """Configuration of the manual."""
 
+import contextlib
+from importlib import import_module
 from importlib import metadata
-from importlib import util
 import pathlib
 import sys
 
@@ -30,8 +31,8 @@ extensions = [
     'ghsched_metrics',
 ]
 # Pictures of a PDF (tox -e pdf-docs); pages of HTML have them as they are.
-if util.find_spec('sphinxcontrib.rsvgconverter'):
-    extensions.append('sphinxcontrib.rsvgconverter')
+with contextlib.suppress(ImportError):
+    extensions.append(import_module('sphinxcontrib.rsvgconverter').__name__)
 
 project = 'ghsched'
 copyright = 'ghsched contributors'

@@ -251,6 +251,61 @@ class DependenciesTest(base.TestCase):
                          for other in (one, one.rpartition('.')[0])]
 
 
+class RpmTest(base.TestCase):
+    """The RPM packages are split as the Debian packages are."""
+
+    MACROS = (('%{python3_sitelib}', SITE.rstrip('/')),
+              ('%{_bindir}', 'usr/bin'), ('%{_datadir}', 'usr/share'))
+
+    def setUp(self):
+        super().setUp()
+        self.spec = (DEBIAN.parent / 'rpm' / 'ghsched.spec').read_text()
+
+    def lists(self):
+        """Return patterns by package, as read_lists() does.
+
+        A longer pattern of another package needs its %exclude, or rpm puts
+        the file into both.
+        """
+        found, excluded = {}, {}
+        for name, text in re.findall(
+                r'^%files -n (\S+)\n((?:.+\n)+)', self.spec, re.MULTILINE):
+            for macro, path in self.MACROS:
+                text = text.replace(macro, path)
+            found[name] = [line for line in text.splitlines()
+                           if not line.startswith('%')]
+            excluded[name] = re.findall(r'^%exclude (.*)', text, re.MULTILINE)
+        return found, excluded
+
+    def test_module_is_in_the_package_of_the_same_name(self):
+        debian, (rpm, excluded) = read_lists(), self.lists()
+        for name, path in read_modules().items():
+            where = installed(path)
+            self.assertEqual(owners(where, debian), owners(where, rpm), name)
+            twice = [package for package, patterns in rpm.items()
+                     if owners(where, {package: patterns})
+                     and not owners(where, {package: excluded[package]})]
+            self.assertEqual(1, len(twice), name)
+
+    def test_program_and_data_are_in_the_package_of_the_same_name(self):
+        rpm, _ = self.lists()
+        for package, patterns in read_lists().items():
+            self.assertEqual(
+                {one for one in patterns if one.startswith(
+                    ('usr/bin/', 'usr/share/', SITE))},
+                {one for one in rpm[package] if one.startswith(
+                    ('usr/bin/', 'usr/share/', SITE))
+                 and 'rootwrap' not in one}, package)
+
+    def test_library_requires_each_requirement(self):
+        text = self.spec.partition('%package -n python3-ghsched')[2]
+        found = {re.sub('[-_.]+', '-', name) for name in re.findall(
+            r'^Requires: +python3-(\S+)', text.partition('%description')[0],
+            re.MULTILINE)}
+        self.assertEqual(set(), test_imports.requirements(
+            (TOP / 'requirements.txt').read_text()) - found)
+
+
 class NamesOfEntryPointsTest(base.TestCase):
 
     def test_split_gives_each_entry_point_to_one_package(self):
