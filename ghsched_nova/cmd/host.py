@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    groups, changed = _run(arguments, reconcile.look, threads.look,
+    groups, changed = _run(arguments, reconcile.look, threads.check_threads,
                            interrupts.InterruptKeeper.check, None)
     found = (groups.problems or changed.problems
              or groups.actions or changed.actions)
@@ -161,11 +161,11 @@ def _reconcile(arguments: argparse.Namespace) -> int:
 
 def _set_classes(guests: Sequence[threads_model.Guest],
                  run_path: Path) -> threads.Report:
-    # This command runs as root and needs no helper. The import is slow, and
-    # who only looks needs none of it.
-    from ghsched_nova.threads.privileged import perform
+    # This command runs as root and needs no privileged helper. The import is
+    # slow, and "plan" does not need it.
+    from ghsched_nova.threads import privileged
 
-    return threads.reconcile(guests, run_path, perform)
+    return threads.reconcile(guests, run_path, privileged.set_class_directly)
 
 
 def _run(arguments: argparse.Namespace,
@@ -209,10 +209,10 @@ def _joined_reports(of_threads: threads.Report,
 
 
 def _steer(action: interrupts_model.Action) -> str:
-    # As for threads.
-    from ghsched_nova.interrupts.privileged import perform
+    # The import is slow, as that for threads.
+    from ghsched_nova.interrupts import privileged
 
-    return perform(action)
+    return privileged.steer_directly(action)
 
 
 def _host(host: engine.HostEngine,

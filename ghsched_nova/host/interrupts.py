@@ -52,7 +52,8 @@ class InterruptKeeper:
     def check(self, running: Iterable[desired.Running]) -> engine.Report:
         """Report interrupts on the wrong CPUs, without changing them."""
         guests = steered_guests(running)
-        return (engine.look(guests, self._host, self._proc) if guests
+        return (engine.check_interrupts(guests, self._host, self._proc)
+                if guests
                 else engine.Report())
 
     def set(self, running: Iterable[desired.Running]) -> engine.Report:

@@ -54,7 +54,7 @@ def refusals(xml: str, request: move_messages.Request,
     name = root.findtext('name') or ''
     return [*_pinned_memory(root), *_policy_errors(xml, request),
             *_unbound_memory(name, request, own_memory),
-            *_differences(root, request, own_memory.allowed(name)),
+            *_differences(root, request, own_memory.allowed_nodes(name)),
             *_memory_shortages(request, sysfs)]
 
 
@@ -64,8 +64,8 @@ def _unbound_memory(name: str, request: move_messages.Request,
     if refusal:
         yield refusal
     try:
-        memory.sequence(dict(request.move.moved.values()),
-                        [cell.host_node for cell in request.move.before])
+        memory.plan_node_sets(dict(request.move.moved.values()),
+                              [cell.host_node for cell in request.move.before])
     except memory.NotBound as error:
         yield str(error)
 

@@ -52,13 +52,13 @@ def _realtime_refused() -> str:
     # Imported on first use: oslo.privsep is slow to import.
     from ghsched_nova.threads import privileged
 
-    return privileged.realtime_refused()
+    return privileged.probe_realtime()
 
 
 def _deadline_refused(places: Iterable[Iterable[int]]) -> str:
     from ghsched_nova.threads import privileged
 
-    return privileged.deadline_refused(places)
+    return privileged.probe_deadline(places)
 
 
 class ThreadKeeper:
@@ -245,7 +245,7 @@ def _guest(running: desired.Running) -> model.Guest | None:
               for number, one in found.iothreads.items()}
     if found.emulator is not None:
         roles[model.Role('emulator')] = found.emulator
-    online = survey.online()
+    online = survey.online_cpus()
     pins = {model.Role(kind, number): cpus & online
             for kind in model.KINDS
             for (name, number), cpus in found.pins.items()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Keeps interrupts of passthrough devices on housekeeping CPUs.
+"""Steering of interrupts of passthrough devices to housekeeping CPUs.
 
 ``/proc/irq/N`` is described in Documentation/core-api/irq/irq-affinity.rst.
 """
@@ -25,46 +25,52 @@ from ghsched_nova.interrupts import model
 from ghsched_placement import cpulist
 from ghsched_placement import decimals
 
-#: Sends one interrupt elsewhere; returns why it could not.
+#: Function that sets the CPUs of an interrupt; returns the error, or an empty
+#: text.
 Steer = Callable[[model.Action], str]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was or is to be set, and what cannot be."""
+    """Changes that were or are to be made, and problems that prevent others.
+    """
 
     actions: tuple[model.Action, ...] = ()
     problems: tuple[model.Problem, ...] = ()
 
 
-def look(guests: Iterable[model.Guest], host: model.Host,
-         proc: Path = Path('/proc')) -> Report:
-    """What is not as it should be; changes nothing.
+def check_interrupts(guests: Iterable[model.Guest], host: model.Host,
+                     proc: Path = Path('/proc')) -> Report:
+    """Return the interrupts whose CPUs are to be changed; change nothing.
 
-    :param proc: where procfs is mounted.
+    :param proc: mount point of procfs.
     """
     guests = list(guests)
     text = _text(proc / 'interrupts') if guests else ''
-    found = model.steerable(guests, model.parse(text), host.bypass)
+    found = model.select_steerable(guests, model.parse_interrupts(text),
+                                   host.bypass)
     routes = {interrupt.number: route for _guest, interrupt in found
-              if (route := read(proc / 'irq' / str(interrupt.number)))}
-    return Report(*model.plan(found, routes, host))
+              if (route := read_route(proc / 'irq' / str(interrupt.number)))}
+    return Report(*model.plan_actions(found, routes, host))
 
 
 def reconcile(guests: Iterable[model.Guest], host: model.Host,
               proc: Path = Path('/proc'),
               steer: Steer | None = None) -> Report:
-    """Set what is not as it should be; see :func:`look`.
+    """Set the CPUs of all interrupts that do not go to housekeeping CPUs.
 
-    :param steer: where this process may do so itself.
-    :returns: what was set, without what the kernel has refused.
+    See :func:`check_interrupts`.
+
+    :param steer: function that makes a change; the privileged helper by
+        default.
+    :returns: changes that were made, and problems of those that failed.
     """
     if steer is None:
-        # Only what changes something needs oslo.privsep, slow to import.
+        # oslo.privsep is slow to import and needed only for changes.
         from ghsched_nova.interrupts import privileged
 
         steer = privileged.steer
-    found = look(guests, host, proc)
+    found = check_interrupts(guests, host, proc)
     failed = {action: why for action in found.actions
               if (why := steer(action))}
     return Report(
@@ -74,10 +80,10 @@ def reconcile(guests: Iterable[model.Guest], host: model.Host,
             for action, why in failed.items())))
 
 
-def read(path: Path) -> model.Route | None:
-    """Where an interrupt goes; None for one that is not there any more.
+def read_route(path: Path) -> model.Route | None:
+    """Return the affinity of an interrupt; None if it has been released.
 
-    :param path: its directory.
+    :param path: directory of the interrupt in ``/proc/irq``.
     """
     try:
         cpus = cpulist.parse((path / 'smp_affinity_list').read_text().strip())
@@ -88,7 +94,7 @@ def read(path: Path) -> model.Route | None:
             _text(path / 'effective_affinity_list').strip())
     except ValueError:
         effective = frozenset()
-    # The kernel has -1 for a device without a node.
+    # The kernel shows -1 for a device without a node.
     return model.Route(cpus, effective,
                        decimals.decimal(_text(path / 'node')))
 

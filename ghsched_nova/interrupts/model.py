@@ -13,10 +13,10 @@
 
 """Interrupts of passthrough devices that the host handles (pure).
 
-VFIO names them by the PCI address of the device, as in
-``vfio-msix[0](0000:18:00.2)`` (drivers/vfio/pci/vfio_pci_intrs.c). One that
-reaches the guest without the hypervisor is not counted, and the kernel
-sends it to the vCPU whatever its affinity is (its_set_affinity of
+VFIO names an interrupt by the PCI address of its device, as in
+``vfio-msix[0](0000:18:00.2)`` (drivers/vfio/pci/vfio_pci_intrs.c). Interrupts
+that reach the guest without the hypervisor are not counted, and the kernel
+delivers them to the vCPU whatever their affinity is (its_set_affinity of
 drivers/irqchip/irq-gic-v3-its.c refuses it, intel_ir_set_affinity of
 drivers/iommu/intel/irq_remapping.c keeps it for later).
 """
@@ -33,7 +33,7 @@ import re
 from ghsched_placement import cpulist
 from ghsched_placement import decimals
 
-#: Pattern of the name that VFIO gives an interrupt.
+#: Pattern of the names of VFIO interrupts.
 NAME_PATTERN = (r'vfio-(msix|msi|intx)(?:\[[0-9]{1,5}\])?\('
                 r'([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\)')
 _NAME = re.compile(NAME_PATTERN)
@@ -41,13 +41,13 @@ _NAME = re.compile(NAME_PATTERN)
 
 @dataclass(frozen=True)
 class Interrupt:
-    """One of a passthrough device.
+    """Interrupt of a passthrough device.
 
-    :param number: of the kernel.
-    :param name: of VFIO, which says which vector it is.
+    :param number: interrupt number of the kernel.
+    :param name: VFIO's name, which identifies the vector.
     :param device: PCI address.
-    :param count: how often the host has handled it, on all CPUs.
-    :param alone: whether no other device has the same.
+    :param count: number of times the host has handled it, on all CPUs.
+    :param alone: whether no other device shares it.
     """
 
     number: int
@@ -58,18 +58,20 @@ class Interrupt:
 
     @property
     def can_bypass(self) -> bool:
-        """KVM gives no interrupt of a wire to a guest without the host."""
+        """Whether KVM can deliver it without the host: not if it is a wired
+        (INTx) one.
+        """
         return not self.name.startswith('vfio-intx')
 
 
 @dataclass(frozen=True)
 class Route:
-    """Where an interrupt goes, as ``/proc/irq`` has it.
+    """Affinity of an interrupt, from ``/proc/irq``.
 
-    :param cpus: those that it may go to.
-    :param effective: those that it goes to; empty where the kernel does not
-        say.
-    :param node: NUMA node of its device; None when that has none.
+    :param cpus: CPUs that may get it.
+    :param effective: CPUs that get it; empty if the kernel does not report
+        them.
+    :param node: NUMA node of its device; None if the device has none.
     """
 
     cpus: frozenset[int]
@@ -79,9 +81,9 @@ class Route:
 
 @dataclass(frozen=True)
 class Guest:
-    """A running guest whose interrupts are steered.
+    """Running guest whose interrupts are steered.
 
-    :param devices: PCI addresses of those that it has.
+    :param devices: host PCI addresses of its devices.
     """
 
     uuid: str
@@ -91,11 +93,11 @@ class Guest:
 
 @dataclass(frozen=True)
 class Host:
-    """The CPUs of a host.
+    """CPUs of a host.
 
-    :param nodes: CPUs that are online, by NUMA node.
-    :param kept: those that guests have for themselves, or that are isolated.
-    :param bypass: whether interrupts of messages bypass the hypervisor.
+    :param nodes: online CPUs by NUMA node.
+    :param kept: CPUs that are dedicated to guests or isolated.
+    :param bypass: whether message signalled interrupts bypass the hypervisor.
     """
 
     nodes: Mapping[int, frozenset[int]] = field(default_factory=dict)
@@ -107,7 +109,9 @@ class Host:
         return frozenset().union(*self.nodes.values())
 
     def housekeeping(self, node: int | None) -> frozenset[int]:
-        """CPUs for interrupts of a node, of all where that is unknown."""
+        """Return the housekeeping CPUs of a node; of the host if the node is
+        unknown.
+        """
         near = self.online if node is None else self.nodes.get(
             node, frozenset())
         return near - self.kept
@@ -115,7 +119,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Action:
-    """One interrupt that is to go elsewhere."""
+    """Change of the CPUs of one interrupt."""
 
     uuid: str
     interrupt: Interrupt
@@ -123,12 +127,12 @@ class Action:
     reason: str
 
     kind = 'steer interrupt'
-    #: None of QEMU is concerned.
+    #: No thread of QEMU is changed.
     threads: tuple[int, ...] = ()
 
     @property
     def line(self) -> str:
-        """What is set."""
+        """New CPUs of the interrupt, as text."""
         return cpulist.render(self.cpus)
 
     @property
@@ -142,7 +146,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Problem:
-    """An interrupt that stays where it is."""
+    """Cause why interrupts of a guest cannot be steered."""
 
     uuid: str
     reason: str
@@ -151,10 +155,11 @@ class Problem:
         return f'guest {self.uuid}: {self.reason}'
 
 
-def parse(text: str) -> list[Interrupt]:
-    """The interrupts of passthrough devices, in the order of the kernel.
+def parse_interrupts(text: str) -> list[Interrupt]:
+    """Return the interrupts of passthrough devices, in the order of the
+    kernel.
 
-    :param text: of ``/proc/interrupts``, proc(5).
+    :param text: content of ``/proc/interrupts``, proc(5).
     """
     return [one for line in text.splitlines() for one in _line(line)]
 
@@ -166,7 +171,7 @@ def _line(line: str) -> Iterator[Interrupt]:
         return
     counts = itertools.takewhile(lambda count: count is not None,
                                  map(decimals.decimal, rest.split()))
-    # The chip and its names for the interrupt stand before the first.
+    # The first part begins with the chip and its name of the interrupt.
     users = [part.split()[-1] for part in rest.split(', ') if part.split()]
     found = [match for user in users if (match := _NAME.fullmatch(user))]
     total = sum(filter(None, counts))
@@ -175,25 +180,27 @@ def _line(line: str) -> Iterator[Interrupt]:
                         len(users) == len(found) == 1)
 
 
-def is_name(text: str) -> bool:
-    """Whether it is a name that VFIO gives."""
+def is_vfio_name(text: str) -> bool:
+    """Return True if a text is a name of a VFIO interrupt."""
     return _NAME.fullmatch(text) is not None
 
 
-def counts(text: str) -> Mapping[str, int]:
-    """Interrupts on all CPUs, by the address of the device.
+def count_by_device(text: str) -> Mapping[str, int]:
+    """Return the number of handled interrupts on all CPUs, by PCI address.
 
-    :param text: as for :func:`parse`.
+    :param text: content of ``/proc/interrupts``.
     """
     found = collections.Counter[str]()
-    for one in parse(text):
+    for one in parse_interrupts(text):
         found[one.device] += one.count
     return found
 
 
-def steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
-              bypass: bool) -> list[tuple[Guest, Interrupt]]:
-    """What is to be looked after.
+def select_steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
+                     bypass: bool) -> list[tuple[Guest, Interrupt]]:
+    """Return the interrupts that ghsched steers, each with its guest.
+
+    Shared interrupts and those that bypass the hypervisor are left out.
 
     :param bypass: see :class:`Host`.
     """
@@ -203,16 +210,17 @@ def steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
             and not (bypass and one.can_bypass)]
 
 
-def plan(found: Iterable[tuple[Guest, Interrupt]],
-         routes: Mapping[int, Route],
-         host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """What is to be set so that interrupts go to housekeeping CPUs.
+def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
+                 routes: Mapping[int, Route],
+                 host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+    """Return the changes that route interrupts to housekeeping CPUs.
 
-    One that goes to some of them is left there: somebody who spreads
-    interrupts (irqbalance) may choose among them.
+    An interrupt that goes to some of these CPUs is not changed, because
+    irqbalance may have chosen among them.
 
-    :param found: see :func:`steerable`.
-    :param routes: by number of the interrupt; one that is not there has gone.
+    :param found: see :func:`select_steerable`.
+    :param routes: affinity by number of the interrupt; a missing one has been
+        released.
     """
     actions, problems = [], dict[Problem, None]()
     for guest, interrupt in found:

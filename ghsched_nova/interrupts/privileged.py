@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Sets the CPUs of interrupts: files of ``/proc/irq`` belong to root."""
+"""Privileged function that sets the CPUs of interrupts in ``/proc/irq``."""
 
 import errno
 import os
@@ -24,8 +24,8 @@ from ghsched_nova import kernel_files
 from ghsched_nova import privsep
 from ghsched_placement import cpulist
 
-#: ``write_irq_affinity`` of kernel/irq/proc.c; older kernels have EIO where
-#: newer ones have EPERM.
+#: ``write_irq_affinity`` of kernel/irq/proc.c: older kernels return EIO, newer
+#: ones EPERM.
 _FIXED = ('the kernel keeps it where it is (it manages the interrupt itself, '
           'or the chip cannot move it)')
 _WHY = {
@@ -39,7 +39,7 @@ _WHY = {
 def steer(action: model.Action) -> str:
     """Set the CPUs of an interrupt through the privileged helper.
 
-    :returns: why it could not be done; empty when it was.
+    :returns: error message; empty on success.
     """
     try:
         return _steer(action.interrupt.number, action.interrupt.name,
@@ -48,33 +48,34 @@ def steer(action: model.Action) -> str:
         return str(error)
 
 
-def perform(action: model.Action) -> str:
-    """Set the CPUs of an interrupt in this process, which is root.
+def steer_directly(action: model.Action) -> str:
+    """Set the CPUs of an interrupt in this process, which runs as root.
 
-    :returns: as :func:`steer`.
+    :returns: error message; empty on success.
     """
-    return write(action.interrupt.number, action.interrupt.name,
-                 sorted(action.cpus))
+    return write_affinity(action.interrupt.number, action.interrupt.name,
+                          sorted(action.cpus))
 
 
 @privsep.entrypoint(privsep.context, timeout=30.0)
 def _steer(number: Annotated[int, Range(0, 2 ** 24)],
            name: Annotated[str, Text(model.NAME_PATTERN)],
            cpus: list[Annotated[int, Range(0, cpulist.MAX_CPUS - 1)]]) -> str:
-    return write(number, name, cpus)
+    return write_affinity(number, name, cpus)
 
 
-def write(number: int, name: str, cpus: list[int],
-          proc: Path = Path('/proc')) -> str:
-    """Set the CPUs of an interrupt, if it is VFIO's of that name.
+def write_affinity(number: int, name: str, cpus: list[int],
+                   proc: Path = Path('/proc')) -> str:
+    """Set the CPUs of an interrupt, if it still has this VFIO name.
 
-    The kernel makes a directory of the name while the interrupt is in use
+    The kernel has a directory of that name while the interrupt is in use
     (``register_handler_proc``).
 
-    :param proc: where procfs is mounted.
+    :param proc: mount point of procfs.
+    :returns: error message; empty on success.
     """
     names = ['irq', str(number)]
-    if not model.is_name(name) or not Path(proc, *names, name).is_dir():
+    if not model.is_vfio_name(name) or not Path(proc, *names, name).is_dir():
         return 'it is not in use any more'
     try:
         kernel_files.write(proc, [*names, 'smp_affinity_list'],

@@ -196,8 +196,9 @@ class LoadReader:
         number = qemu.process_of(self._paths.run, known.name)
         if number is None:
             return None
-        threads = {role.number: thread.tid for role, thread in survey.threads(
-            number, self._paths.proc).items() if role.kind == 'vcpu'}
+        found = survey.read_threads(number, self._paths.proc)
+        threads = {role.number: thread.tid for role, thread in found.items()
+                   if role.kind == 'vcpu'}
         group = load_files.parse_machine_group(
             _read_file(f'{self._paths.proc}/{number}/cgroup'))
         process = _Process(

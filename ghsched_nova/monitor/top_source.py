@@ -94,7 +94,7 @@ class Source:
             text = (self.proc / 'interrupts').read_text(errors='replace')
         except OSError:
             return {}
-        return interrupts.counts(text)
+        return interrupts.count_by_device(text)
 
     @property
     def problem(self) -> str:

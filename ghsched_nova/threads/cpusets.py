@@ -10,23 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The control groups that bind the memory of a running QEMU."""
+"""Control groups that restrict the memory of a running QEMU to NUMA nodes."""
 
 from pathlib import Path
 
 from ghsched_placement import cpulist
 
-#: Where control groups are mounted.
+#: Mount point of control groups.
 ROOT = Path('/sys/fs/cgroup')
-#: The file of a control group with its NUMA nodes.
+#: File of a control group that holds its NUMA nodes.
 MEMS = 'cpuset.mems'
 
 
-def directories(process: int, proc: Path = Path('/proc'),
-                root: Path = ROOT) -> list[Path]:
-    """Return the control groups that say where memory of a process may be.
+def find_cpusets(process: int, proc: Path = Path('/proc'),
+                 root: Path = ROOT) -> list[Path]:
+    """Return the cpuset directories of a process, over all of its threads.
 
-    Those of all threads; none where QEMU has only a part in one of others.
+    Groups that QEMU may share with other processes are left out.
     """
     found: dict[Path, None] = {}
     try:
@@ -54,8 +54,8 @@ def _directory(task: Path, root: Path) -> Path | None:
     return None
 
 
-def nodes(path: Path) -> frozenset[int] | None:
-    """Return the NUMA nodes of a control group; None when unknown."""
+def allowed_nodes(path: Path) -> frozenset[int] | None:
+    """Return the NUMA nodes allowed by a control group; None if unknown."""
     try:
         return cpulist.parse((path / MEMS).read_text().strip())
     except (OSError, ValueError):

@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""SCHED_DEADLINE of a thread, for which Python has no call.
+"""System calls for SCHED_DEADLINE, which Python does not have.
 
 The layout of ``struct sched_attr`` and the flags are those of
-include/uapi/linux/sched/types.h; the numbers of the system calls are those
-of arch/x86/entry/syscalls/syscall_64.tbl and
-include/uapi/asm-generic/unistd.h.
+include/uapi/linux/sched/types.h; the system call numbers are those of
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 """
 
 import ctypes
@@ -33,10 +32,10 @@ NUMBER = 6
 
 #: size, policy, flags, nice, priority, runtime, deadline, period (in ns).
 _ATTR = struct.Struct('=IIQiIQQQ')
-#: A thread under deadline that forks without it gets EAGAIN.
+#: SCHED_FLAG_RESET_ON_FORK; without it, fork fails with EAGAIN under deadline.
 _RESET_ON_FORK = 1
 
-#: sched_setattr and sched_getattr by machine.
+#: System call numbers of sched_setattr and sched_getattr by machine.
 _CALLS = {'x86_64': (314, 315), 'aarch64': (274, 275)}
 
 _WHY = {
@@ -48,18 +47,20 @@ _WHY = {
 }
 
 
-def write(tid: int, scheduling: Scheduling) -> str:
-    """Put a thread under deadline.
+def set_deadline(tid: int, scheduling: Scheduling) -> str:
+    """Put a thread under deadline scheduling.
 
-    :param tid: 0 for the thread that calls.
-    :returns: why the kernel refuses it; empty when it does not.
+    :param tid: thread id; 0 for the calling thread.
+    :returns: reason for which the kernel refused it; empty on success.
     """
-    error = write_errno(tid, scheduling)
-    return f'thread {tid}: {explained(error)}' if error else ''
+    error = try_deadline(tid, scheduling)
+    return f'thread {tid}: {explain_errno(error)}' if error else ''
 
 
-def write_errno(tid: int, scheduling: Scheduling) -> int:
-    """As :func:`write`; the errno, 0 when all is well."""
+def try_deadline(tid: int, scheduling: Scheduling) -> int:
+    """Put a thread under deadline scheduling and return the errno; 0 on
+    success.
+    """
     attr = ctypes.create_string_buffer(_ATTR.pack(
         _ATTR.size, NUMBER, _RESET_ON_FORK, 0, 0,
         *(1000 * (time or 0) for time in (
@@ -68,10 +69,10 @@ def write_errno(tid: int, scheduling: Scheduling) -> int:
     return _call(0, tid, attr, 0)
 
 
-def read(tid: int) -> Scheduling:
-    """The times of a thread under deadline.
+def read_deadline(tid: int) -> Scheduling:
+    """Return the runtime, deadline and period of a thread under deadline.
 
-    :raises OSError: when there is no such thread.
+    :raises OSError: if the thread does not exist.
     """
     attr = ctypes.create_string_buffer(_ATTR.size)
     error = _call(1, tid, attr, _ATTR.size, 0)
@@ -81,8 +82,8 @@ def read(tid: int) -> Scheduling:
     return Scheduling(DEADLINE, None, *(time // 1000 for time in times))
 
 
-def explained(error: int) -> str:
-    """An errno in words, with what it means here."""
+def explain_errno(error: int) -> str:
+    """Return an errno as text, with its meaning for thread scheduling."""
     why = _WHY.get(error)
     return os.strerror(error) + (f' ({why})' if why else '')
 

@@ -11,7 +11,8 @@
 # under the License.
 
 
-"""Keeps the classes and CPUs of guests' threads as their XML says."""
+"""Reconciliation of the scheduling of guests' threads with their domain XML.
+"""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -22,29 +23,31 @@ from ghsched_nova import qemu
 from ghsched_nova.threads import model
 from ghsched_nova.threads import survey
 
-#: Sets the class or the CPUs of one thread; returns why it could not.
+#: Function that sets the class or the CPUs of a thread; returns the error, or
+#: an empty text.
 SetClass = Callable[[model.Action], str]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was or is to be set, and what cannot be."""
+    """Changes that were or are to be made, and problems that prevent others.
+    """
 
     actions: tuple[model.Action, ...] = ()
     problems: tuple[model.Problem, ...] = ()
 
 
-def look(guests: Iterable[model.Guest], run_path: Path) -> Report:
-    """What is not as it should be; changes nothing.
+def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
+    """Return the changes that the threads of guests need; change nothing.
 
-    :param run_path: where libvirt has ``<domain name>.pid``.
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
     actions: list[model.Action] = []
     problems: list[model.Problem] = []
     for guest in guests:
         process = qemu.process_of(run_path, guest.name)
-        actual = {} if process is None else survey.threads(process)
-        to_set, missing = model.plan(guest, actual)
+        actual = {} if process is None else survey.read_threads(process)
+        to_set, missing = model.plan_actions(guest, actual)
         actions += to_set
         problems += missing
     return Report(tuple(actions), tuple(problems))
@@ -52,16 +55,19 @@ def look(guests: Iterable[model.Guest], run_path: Path) -> Report:
 
 def reconcile(guests: Iterable[model.Guest], run_path: Path,
               set_class: SetClass | None = None) -> Report:
-    """Set what is not as it should be; see :func:`look`.
+    """Make the changes that the threads of guests need.
 
-    :param set_class: where this process may do so itself.
+    See :func:`check_threads`.
+
+    :param set_class: function that makes a change; the privileged helper by
+        default.
     """
     if set_class is None:
-        # Only what changes something needs oslo.privsep, slow to import.
+        # oslo.privsep is slow to import and needed only for changes.
         from ghsched_nova.threads import privileged
 
         set_class = privileged.set_class
-    found = look(guests, run_path)
+    found = check_threads(guests, run_path)
     failed = [model.Problem(action.uuid, f'{action.what}: {why}')
               for action in found.actions if (why := set_class(action))]
     return Report(found.actions, (*found.problems, *failed))

@@ -10,16 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The memory of a running QEMU on other NUMA nodes (pure).
+"""NUMA binding of the memory of a running QEMU, and its changes (pure).
 
-QEMU binds the memory of each guest NUMA node with mbind(2), and only a change
-of ``cpuset.mems`` binds it elsewhere while it runs: the kernel maps the nodes
+QEMU binds the memory of each guest NUMA node with mbind(2). While QEMU runs,
+only a change of ``cpuset.mems`` binds it elsewhere: the kernel maps the nodes
 of a policy as it maps the old set of allowed nodes to the new one, the n-th to
 the n-th (``mpol_rebind_nodemask`` of mm/mempolicy.c, ``bitmap_remap`` of
-lib/bitmap.c). So not every move of a guest with several nodes can be done.
+lib/bitmap.c). Therefore not every move of a guest with several nodes is
+possible.
 
-With both the old and the new nodes allowed, pages are moved in pieces, which
-limits the rate; what is left goes with the last change of ``cpuset.mems``.
+While both the old and the new nodes are allowed, pages are moved in pieces,
+which limits the rate; the last change of ``cpuset.mems`` moves the rest.
 """
 
 from collections.abc import Iterable
@@ -40,23 +41,24 @@ _PAGE_SIZE = re.compile(r' kernelpagesize_kB=([0-9]{1,10})')
 _RANGE = re.compile(r'([0-9a-f]+)-([0-9a-f]+) ')
 
 
-#: Areas of one process that are moved; QEMU has one or a few for each guest
-#: NUMA node.
+#: Maximum number of bound areas of a process; QEMU has one or a few for each
+#: guest NUMA node.
 MAX_AREAS = 16384
 
 
 class NotBound(Exception):  # noqa: N818
-    """Memory that stays where it is; says why."""
+    """Memory cannot be moved to its new nodes, for the reason in the message.
+    """
 
 
 @dataclass(frozen=True)
 class Area:
-    """A part of a process's memory that is bound to one NUMA node.
+    """Memory area of a process that is bound to one NUMA node.
 
-    :param first: address.
-    :param last: address behind it.
+    :param first: start address.
+    :param last: end address, exclusive.
     :param page_size: bytes.
-    :param pages: how many are on each node.
+    :param pages: number of pages on each node.
     """
 
     first: int
@@ -67,17 +69,17 @@ class Area:
 
     @property
     def strays(self) -> int:
-        """Pages that are on another node than they are to be."""
+        """Number of pages on other nodes than the one the area is bound to."""
         return sum(count for node, count in self.pages.items()
                    if node != self.node)
 
 
-def areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
+def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
     """Return the areas of a process that are bound to one NUMA node each.
 
     :param numa_maps: lines of ``/proc/PID/numa_maps``, proc(5).
-    :param maps: of ``/proc/PID/maps``, which has where they end.
-    :raises NotBound: when there are more than :data:`MAX_AREAS`.
+    :param maps: lines of ``/proc/PID/maps``, which have the end addresses.
+    :raises NotBound: if there are more than :data:`MAX_AREAS`.
     """
     starts = {}
     for line in numa_maps:
@@ -93,7 +95,7 @@ def areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
 
 
 def _area(line: str) -> Area | None:
-    """Return the area of a line of ``numa_maps``, whose end is not known."""
+    """Return the area of a line of ``numa_maps``, without its end address."""
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
     try:
         nodes = cpulist.parse(found[2]) if found else frozenset()
@@ -108,22 +110,26 @@ def _area(line: str) -> Area | None:
                  for node, count in _PAGES.findall(line)})
 
 
-def remapped(node: int, old: Nodes, new: Nodes) -> int:
-    """Where a policy of one node goes, as the kernel has it."""
+def remap_node(node: int, old: Nodes, new: Nodes) -> int:
+    """Return the node to which the kernel rebinds a policy of one node.
+
+    :param old: nodes allowed before the change of ``cpuset.mems``.
+    :param new: nodes allowed after the change.
+    """
     if node not in old or not new:
         return node
     return sorted(new)[sorted(old).index(node) % len(new)]
 
 
-def sequence(moved: Mapping[int, int], nodes: Iterable[int]
-             ) -> tuple[Nodes, ...]:
-    """What ``cpuset.mems`` is to be, one after the other.
+def plan_node_sets(moved: Mapping[int, int], nodes: Iterable[int]
+                   ) -> tuple[Nodes, ...]:
+    """Return the values to set ``cpuset.mems`` to, one after the other.
 
-    Both ways, so that each step can be taken back.
+    Each step can be reverted, too.
 
     :param moved: new host node by old one.
-    :param nodes: host nodes of the guest before, all of them.
-    :raises NotBound: when the kernel would bind memory to other nodes.
+    :param nodes: all host nodes of the guest before the move.
+    :raises NotBound: if the kernel would bind memory to wrong nodes.
     """
     wanted = {node: moved.get(node, node) for node in nodes}
     old, new = frozenset(wanted), frozenset(wanted.values())
@@ -145,7 +151,7 @@ def sequence(moved: Mapping[int, int], nodes: Iterable[int]
 def _leads(way: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
     for node, target in wanted.items():
         for old, new in zip(way, way[1:], strict=False):
-            node = remapped(node, old, new)
+            node = remap_node(node, old, new)
         if node != target:
             return False
     return True
@@ -155,8 +161,11 @@ def _text(wanted: Mapping[int, int]) -> str:
     return ', '.join(f'{old} to {new}' for old, new in sorted(wanted.items()))
 
 
-def pieces(area: Area, size: int) -> Iterator[tuple[int, int]]:
-    """An area in pieces of so many bytes, or of one page."""
+def split_area(area: Area, size: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end address of pieces of an area.
+
+    :param size: maximum bytes of a piece; at least one page is in a piece.
+    """
     step = max(area.page_size, size // area.page_size * area.page_size)
     for first in range(area.first, area.last, step):
         yield first, min(first + step, area.last)

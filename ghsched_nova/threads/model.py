@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The threads of guests: how they are and how they should be scheduled."""
+"""Scheduling of the threads of guests: actual and required."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from typing import Literal
 from ghsched_placement import cpulist
 from ghsched_placement.scheduling import Scheduling
 
-#: What a thread of QEMU is.
+#: Kinds of QEMU threads.
 Kind = Literal['vcpu', 'emulator', 'iothread']
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -30,7 +30,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Role:
-    """Which thread of a guest, e.g. vCPU 3; the emulator has number 0."""
+    """Role of a thread in its guest, e.g. vCPU 3; the emulator has number 0.
+    """
 
     kind: Kind
     number: int = 0
@@ -43,10 +44,11 @@ class Role:
 
 @dataclass(frozen=True)
 class Guest:
-    """What the threads of one running guest should have.
+    """Required scheduling of the threads of a running guest.
 
-    :param wanted: by role; threads without an entry are left alone.
-    :param pins: host CPUs that threads are to run on, likewise.
+    :param wanted: scheduling by role; threads without an entry are not
+        changed.
+    :param pins: host CPUs by role; threads without an entry are not changed.
     """
 
     uuid: str
@@ -57,14 +59,14 @@ class Guest:
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread as the kernel has it.
+    """Actual scheduling of a thread, from the kernel.
 
-    :param start: its start time in clock ticks since boot (field 22 of
-        ``/proc/PID/stat``), which tells it from a later thread of the same
-        number.
-    :param cpus: those that it may run on.
-    :param resets_on_fork: whether threads that it makes are of the class
-        ``other`` (SCHED_RESET_ON_FORK of sched(7)).
+    :param start: start time in clock ticks since boot (field 22 of
+        ``/proc/PID/stat``), which distinguishes the thread from a later one
+        with the same id.
+    :param cpus: host CPUs on which it may run.
+    :param resets_on_fork: whether its new threads start in the class ``other``
+        (SCHED_RESET_ON_FORK of sched(7)).
     """
 
     tid: int
@@ -76,11 +78,11 @@ class Thread:
 
 @dataclass(frozen=True)
 class Action:
-    """One thread whose class is to be set, or where it may run.
+    """Change of the scheduling class or of the CPUs of one thread.
 
     :param domain: name of the guest's domain.
-    :param reason: what it has now, in words.
-    :param cpus: where it may run, for that; empty where the class is meant.
+    :param reason: actual setting of the thread, as text.
+    :param cpus: CPUs to set; empty if the class is to be set.
     """
 
     uuid: str
@@ -105,7 +107,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """What is set."""
+        """New CPUs or scheduling class, as text."""
         return (cpulist.render(self.cpus) if self.cpus
                 else str(self.scheduling))
 
@@ -117,7 +119,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Problem:
-    """What cannot be made so."""
+    """Cause why threads of a guest cannot be scheduled as required."""
 
     uuid: str
     reason: str
@@ -126,12 +128,12 @@ class Problem:
         return f'guest {self.uuid}: {self.reason}'
 
 
-def plan(guest: Guest, actual: Mapping[Role, Thread],
-         ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """What is to be set so that a guest's threads are as they should be.
+def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
+                 ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+    """Return the changes of a guest's threads that their policy requires.
 
-    A guest that is as it should be gives nothing. CPUs come first, because
-    the kernel does not move a thread under deadline.
+    No change is needed for threads that comply. Changes of CPUs come first,
+    because the kernel does not move a thread under deadline.
     """
     actions = tuple(
         Action(guest.uuid, guest.name, role, actual[role],
@@ -143,7 +145,8 @@ def plan(guest: Guest, actual: Mapping[Role, Thread],
     actions += tuple(
         Action(guest.uuid, guest.name, role, actual[role], scheduling, reason)
         for role, scheduling in guest.wanted.items()
-        if role in actual and (reason := _differs(actual[role], scheduling)))
+        if role in actual
+        and (reason := _describe_difference(actual[role], scheduling)))
     missing = [role for role in guest.wanted if role not in actual]
     if not missing:
         return actions, ()
@@ -152,8 +155,9 @@ def plan(guest: Guest, actual: Mapping[Role, Thread],
         + ', '.join(map(str, missing))),)
 
 
-def _differs(thread: Thread, wanted: Scheduling) -> str:
-    """Return what a thread has in place of a class; empty for the class."""
+def _describe_difference(thread: Thread, wanted: Scheduling) -> str:
+    """Return the deviation of a thread from a class as text; empty for none.
+    """
     if thread.scheduling != wanted:
         return f'it has {thread.scheduling}'
     if wanted.realtime and not thread.resets_on_fork:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves the memory of a running QEMU to other NUMA nodes."""
+"""Migration of the memory of a running QEMU to other NUMA nodes."""
 
 from pathlib import Path
 import time
@@ -20,73 +20,82 @@ from ghsched_nova.threads import cpusets
 from ghsched_nova.threads import memory
 from ghsched_nova.threads import privileged_pages
 
-#: How often pages that could not be moved are tried; QEMU's own input and
-#: output keeps some where they are for a moment.
+#: Number of attempts to move pages; I/O of QEMU pins some of them for a short
+#: time.
 _TRIES = 10
 _MIB = 1 << 20
 
 
 class Memory:
-    """The memory of the guests of this host.
+    """Memory of the guests of this host.
 
-    :param run_path: where libvirt has ``<domain name>.pid``.
-    :param rate: MiB that are moved in a second; 0 for no limit.
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
+    :param rate: MiB to move per second; 0 for no limit.
     """
 
     def __init__(self, run_path: Path, rate: int) -> None:
         self._run_path, self._rate = run_path, rate
 
     def refusal(self, name: str) -> str:
-        """Why the memory of a domain cannot be moved; empty when it can."""
+        """Return the reason why memory of a domain cannot be moved; empty if
+        it can.
+        """
         process = qemu.process_of(self._run_path, name)
         if process is None:
             return 'the process of the domain is not known'
-        if not cpusets.directories(process):
+        if not cpusets.find_cpusets(process):
             return ('QEMU is in no cpuset control group of its own, so its '
                     'memory cannot be bound to other NUMA nodes; see '
                     'cgroup_controllers in qemu.conf of libvirt')
         return ''
 
-    def allowed(self, name: str) -> frozenset[int] | None:
-        """Nodes that memory of a domain may be on; None: not known."""
+    def allowed_nodes(self, name: str) -> frozenset[int] | None:
+        """Return the NUMA nodes allowed for memory of a domain; None if
+        unknown.
+        """
         process = qemu.process_of(self._run_path, name)
-        found = cpusets.directories(process) if process else []
-        return cpusets.nodes(found[0]) if found else None
+        found = cpusets.find_cpusets(process) if process else []
+        return cpusets.allowed_nodes(found[0]) if found else None
 
     def move(self, name: str, moved: dict[int, int],
              nodes: list[int]) -> None:
-        """Bind and move the memory of a domain; what is there already stays.
+        """Bind the memory of a domain to its new NUMA nodes and move it there.
+
+        Pages that are on the right node already are not moved.
 
         :param moved: new host node by old one.
-        :param nodes: host nodes of the guest before, all of them.
-        :raises NotBound: when pages stay where they are.
+        :param nodes: all host nodes of the guest before the move.
+        :raises NotBound: if pages cannot be moved.
         """
         process = qemu.process_of(self._run_path, name)
-        if process is None or not cpusets.directories(process):
+        if process is None or not cpusets.find_cpusets(process):
             raise memory.NotBound(self.refusal(name))
         guest = (name, process)
-        steps = memory.sequence(moved, nodes)
+        steps = memory.plan_node_sets(moved, nodes)
         new = steps[-1]
-        if not any(cpusets.nodes(path) == new
-                   for path in cpusets.directories(process)):
+        if not any(cpusets.allowed_nodes(path) == new
+                   for path in cpusets.find_cpusets(process)):
             for step in steps[:-1]:
-                _checked(privileged_pages.allow_nodes(guest, step))
+                _raise_problem(privileged_pages.allow_nodes(guest, step))
             if len(steps) > 1:
                 self._move_pages(guest, moved, new)
-        _checked(privileged_pages.allow_nodes(guest, new))
+        _raise_problem(privileged_pages.allow_nodes(guest, new))
         self._settle(guest)
 
     def _move_pages(self, guest: privileged_pages.Guest, moved: dict[int, int],
                     new: frozenset[int]) -> None:
-        """While both are allowed; policies are those of before."""
-        for area in privileged_pages.areas(guest):
+        """Move the pages of a guest while old and new nodes are allowed.
+
+        The memory policies of its areas are still the old ones.
+        """
+        for area in privileged_pages.read_bound_areas(guest):
             target = (min(new) if len(new) == 1
                       else moved.get(area.node, area.node))
             self._move_area(guest, area, target)
 
     def _move_area(self, guest: privileged_pages.Guest, area: memory.Area,
                    target: int) -> None:
-        for first, last in memory.pieces(area, privileged_pages.PIECE):
+        for first, last in memory.split_area(area, privileged_pages.PIECE):
             begun = time.monotonic()
             count = privileged_pages.move_pages(
                 guest, first, last, area.page_size, target)
@@ -95,7 +104,9 @@ class Memory:
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
     def _settle(self, guest: privileged_pages.Guest) -> None:
-        """Move what is still elsewhere than its policy says."""
+        """Move remaining pages to the node of their policy; retry pinned
+        pages.
+        """
         for _turn in range(_TRIES):
             left = _strays(guest)
             if not left:
@@ -111,10 +122,11 @@ class Memory:
 
 
 def _strays(guest: privileged_pages.Guest) -> list[memory.Area]:
-    """Return the areas of a guest with pages on other nodes."""
-    return [area for area in privileged_pages.areas(guest) if area.strays]
+    """Return the areas of a guest that have pages on a wrong node."""
+    return [area for area in privileged_pages.read_bound_areas(
+        guest) if area.strays]
 
 
-def _checked(problem: str) -> None:
+def _raise_problem(problem: str) -> None:
     if problem:
         raise memory.NotBound(problem)

@@ -10,7 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Sets classes and CPUs of threads of QEMU, which needs CAP_SYS_NICE."""
+"""Privileged functions that set the scheduling class and CPUs of QEMU threads.
+
+They require CAP_SYS_NICE.
+"""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -42,10 +45,10 @@ _NUMBERS = {'other': os.SCHED_OTHER, 'fifo': os.SCHED_FIFO,
             'rr': os.SCHED_RR, 'batch': os.SCHED_BATCH,
             'idle': os.SCHED_IDLE}
 
-#: 1 % of a CPU, to see whether the kernel would give it.
+#: Deadline parameters of a trial: 1 % of a CPU.
 _TRIAL = Scheduling('deadline', None, 1000, 100000, 100000)
 
-#: Seconds in which a child has to try a class.
+#: Seconds within which a child process has to try a class.
 _TRIAL_TIMEOUT = 10.0
 
 _PROC = Path('/proc')
@@ -55,9 +58,9 @@ _Microseconds = Annotated[int, Range(0, 2 ** 32)]
 
 
 def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
-    """Refuse a thread that is not the one of a running guest.
+    """Refuse a thread that does not have this role in a running guest.
 
-    :param value: name of the domain, role, thread, its start.
+    :param value: name of the domain, kind, number, thread id, start time.
     """
     name, kind, number, tid, _start = value
     process = qemu.process_of(privsep.run_path(), name)
@@ -67,14 +70,14 @@ def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
     vcpus = (qemu.vcpu_threads(privsep.run_path(), name)
              if kind == 'vcpu' else None)
     role = (Role(kind, number) if (vcpus or {}).get(number) == tid
-            else None if vcpus else survey.role_of(_PROC, process, tid))
+            else None if vcpus else survey.read_role(_PROC, process, tid))
     if role != Role(kind, number):
         raise bounds.Refused(f'thread {tid} of domain {name} is not its '
                              f'{Role(kind, number)}')
 
 
 def _check_class(value: tuple[str, int, int, int, int]) -> None:
-    """Refuse a class that this host does not give to guests.
+    """Refuse a scheduling class that the configuration does not permit.
 
     :param value: class, priority, runtime, deadline, period.
     """
@@ -108,9 +111,9 @@ _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
 
 
 def set_class(action: Action) -> str:
-    """Set class or CPUs of a thread through the privileged helper.
+    """Set the class or the CPUs of a thread through the privileged helper.
 
-    :returns: why it could not be done; empty when it was.
+    :returns: error message; empty on success.
     """
     thread = (action.domain, action.role.kind, action.role.number,
               action.thread.tid, action.thread.start)
@@ -125,21 +128,23 @@ def set_class(action: Action) -> str:
         return str(error)
 
 
-def perform(action: Action) -> str:
-    """Set class or CPUs of a thread in this process, which is root.
+def set_class_directly(action: Action) -> str:
+    """Set the class or the CPUs of a thread in this process, which runs as
+    root.
 
-    :returns: as :func:`set_class`.
+    :returns: error message; empty on success.
     """
     if action.cpus:
-        return pin(action.thread.tid, action.thread.start, action.cpus)
-    return apply(action.thread.tid, action.thread.start, action.scheduling)
+        return pin_thread(action.thread.tid, action.thread.start, action.cpus)
+    return apply_class(action.thread.tid, action.thread.start,
+                       action.scheduling)
 
 
-def realtime_refused() -> str:
-    """Try fifo on a child of the privileged process.
+def probe_realtime() -> str:
+    """Try the class fifo with a child of the privileged helper.
 
-    :returns: why the kernel refuses it, e.g. no real-time budget of a control
-        group of CPUs (RT_GROUP_SCHED); empty when it does not.
+    :returns: reason for which the kernel refuses it, e.g. no real-time budget
+        of the control group (RT_GROUP_SCHED); empty if it does not.
     """
     return _try()
 
@@ -148,22 +153,22 @@ def realtime_refused() -> str:
 def _set(thread: _Thread, wanted: _Class) -> str:
     *_role, tid, start = thread
     scheduler, priority, *times = wanted
-    return apply(tid, start, Scheduling(
+    return apply_class(tid, start, Scheduling(
         scheduler, priority or None, *(time or None for time in times)))
 
 
 @privsep.entrypoint(privsep.threads, timeout=30.0)
 def _pin(thread: _Thread, cpus: _Cpus) -> str:
     *_role, tid, start = thread
-    return pin(tid, start, cpus)
+    return pin_thread(tid, start, cpus)
 
 
-def deadline_refused(places: Iterable[Iterable[int]]) -> str:
-    """Try deadline on a child that may run on some CPUs alone.
+def probe_deadline(places: Iterable[Iterable[int]]) -> str:
+    """Try deadline scheduling with a child of the privileged helper.
 
-    :param places: CPUs that a vCPU may run on: one, or those that are shared
-        on a NUMA node.
-    :returns: as :func:`realtime_refused`.
+    :param places: sets of CPUs to try: one CPU of a vCPU, or the shared CPUs
+        of a NUMA node.
+    :returns: reason for which the kernel refuses it; empty if it does not.
     """
     return _try_deadline(sorted(map(sorted, places)))
 
@@ -187,11 +192,11 @@ def _try_here() -> str:
 def _in_child(attempt: Callable[[], int]) -> str:
     """Run an attempt in a child of this process.
 
-    A thread would do, but one that gets no time on its CPUs can hold the lock
-    of the interpreter.
+    A thread does not suffice: one that gets no CPU time may hold the lock of
+    the interpreter.
 
-    :param attempt: gives an errno, or 0.
-    :returns: the errno in words; empty for 0.
+    :param attempt: function that returns an errno, or 0.
+    :returns: errno as text; empty for 0.
     """
     child = os.fork()
     if child == 0:
@@ -205,14 +210,17 @@ def _in_child(attempt: Callable[[], int]) -> str:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             error = os.waitstatus_to_exitcode(status)
-            return deadline.explained(error) if error else ''
+            return deadline.explain_errno(error) if error else ''
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
-    return f'the CPUs give it no time within {_TRIAL_TIMEOUT:g} seconds'
+    return f'it got no CPU time within {_TRIAL_TIMEOUT:g} seconds'
 
 
-def pin(tid: int, start: int, cpus: Iterable[int]) -> str:
-    """Set the CPUs of a thread, if it is still that thread."""
+def pin_thread(tid: int, start: int, cpus: Iterable[int]) -> str:
+    """Set the CPUs of a thread, if it still has this start time.
+
+    :returns: error message; empty on success.
+    """
     try:
         if _start(tid) != start:
             return f'thread {tid} has ended'
@@ -222,16 +230,18 @@ def pin(tid: int, start: int, cpus: Iterable[int]) -> str:
     return ''
 
 
-def apply(tid: int, start: int, scheduling: Scheduling) -> str:
-    """Set the class of a thread, if it is still that thread.
+def apply_class(tid: int, start: int, scheduling: Scheduling) -> str:
+    """Set the scheduling class of a thread, if it still has this start time.
 
-    The threads that one of a real-time class makes do not inherit it.
+    New threads of a real-time thread do not inherit its class.
+
+    :returns: error message; empty on success.
     """
     try:
         if _start(tid) != start:
             return f'thread {tid} has ended'
         if scheduling.runtime_us:
-            return deadline.write(tid, scheduling)
+            return deadline.set_deadline(tid, scheduling)
         flag = (survey.RESET_ON_FORK if scheduling.realtime else
                 os.sched_getscheduler(tid) & survey.RESET_ON_FORK)
         os.sched_setscheduler(tid, _NUMBERS[scheduling.scheduler] | flag,
@@ -243,13 +253,13 @@ def apply(tid: int, start: int, scheduling: Scheduling) -> str:
 
 def _start(tid: int) -> int:
     with open(f'/proc/{tid}/stat', errors='replace') as file:
-        return survey.start_of(file.read())
+        return survey.parse_start_time(file.read())
 
 
 def _own_deadline(cpus: Iterable[int]) -> int:
     try:
         os.sched_setaffinity(0, cpus)
-        return deadline.write_errno(0, _TRIAL)
+        return deadline.try_deadline(0, _TRIAL)
     except OSError as error:
         return error.errno or 1
 

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Binds and moves the memory of QEMU, as root.
+"""Privileged functions that bind and move the memory of QEMU.
 
-move_pages(2) asks for CAP_SYS_NICE and CAP_SYS_PTRACE (``kernel_move_pages``
-of mm/migrate.c), numa_maps for the latter.
+move_pages(2) requires CAP_SYS_NICE and CAP_SYS_PTRACE (``kernel_move_pages``
+of mm/migrate.c), reading numa_maps the latter.
 """
 
 from array import array
@@ -33,34 +33,35 @@ from ghsched_nova.threads import cpusets
 from ghsched_nova.threads import memory
 from ghsched_placement import cpulist
 
-#: Bytes that are moved between two looks at the clock.
+#: Bytes that are moved before the rate is checked.
 PIECE = 32 << 20
 
-#: Number of move_pages in the kernel's tables of system calls.
+#: System call number of move_pages by machine.
 _MOVE_PAGES = {'x86_64': 279, 'aarch64': 239}
-#: Of <linux/mempolicy.h>: pages that other processes have, too (vhost-user).
+#: MPOL_MF_MOVE_ALL of <linux/mempolicy.h>: move pages that are shared with
+#: other processes, too (vhost-user).
 _MOVE_ALL = 4
-#: Pages that the kernel is asked for at once.
+#: Number of pages per system call.
 _AT_ONCE = 4096
 
-#: Name of the domain, its process.
+#: Name of the domain, and id of its process.
 Guest = Annotated[tuple[privsep.DomainName, privsep.Pid],
                   privsep.check_process]
 
-#: MAX_NUMNODES of include/linux/numa.h is 1024 at most.
+#: NUMA node; MAX_NUMNODES of include/linux/numa.h is at most 1024.
 _Node = Annotated[int, Range(0, 1023)]
-#: TASK_SIZE_MAX with five levels of page tables.
+#: Address up to TASK_SIZE_MAX with five levels of page tables.
 _Address = Annotated[int, Range(0, 2 ** 57)]
-#: Pages of 4 KiB to 16 GiB.
+#: Page size from 4 KiB to 16 GiB.
 _PageSize = Annotated[int, Range(2 ** 12, 2 ** 34)]
-#: The fields of memory.Area, in order.
+#: Fields of memory.Area, in order.
 _Area = tuple[int, int, int, int, list[tuple[int, int]]]
 
 
 def _check_piece(value: tuple[int, int, int]) -> None:
-    """Refuse what is not a whole number of pages of at most :data:`PIECE`.
+    """Refuse a piece that is not whole pages or larger than :data:`PIECE`.
 
-    :param value: first address, address behind the last, bytes of a page.
+    :param value: start address, end address, page size in bytes.
     """
     first, last, size = value
     if (size & (size - 1) or first % size or last % size
@@ -73,29 +74,29 @@ def _check_piece(value: tuple[int, int, int]) -> None:
 _Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_piece]
 
 
-def areas(guest: Guest) -> list[memory.Area]:
-    """Return the memory of a guest that is bound to NUMA nodes.
+def read_bound_areas(guest: Guest) -> list[memory.Area]:
+    """Return the memory areas of a guest that are bound to NUMA nodes.
 
-    :raises NotBound: when it is in too many parts.
+    :raises NotBound: if there are too many areas.
     """
     return [memory.Area(first, last, node, size, dict(pages))
             for first, last, node, size, pages in _areas(guest)]
 
 
 def allow_nodes(guest: Guest, nodes: Iterable[int]) -> str:
-    """Allow the memory of a guest on some NUMA nodes alone.
+    """Restrict the memory of a guest to NUMA nodes.
 
-    :returns: why that could not be; empty when it is so.
+    :returns: error message; empty on success.
     """
     return _allow(guest, sorted(nodes))
 
 
 def move_pages(guest: Guest, first: int, last: int, size: int,
                node: int) -> int:
-    """Move the pages between two addresses to a NUMA node.
+    """Move the pages of a guest in an address range to a NUMA node.
 
-    :param size: of a page, in bytes.
-    :returns: number of pages that are there.
+    :param size: page size in bytes.
+    :returns: number of pages that are on the node afterwards.
     """
     return _move(guest, (first, last, size), node)
 
@@ -109,37 +110,39 @@ def _areas(guest: Guest) -> list[_Area]:
 @privsep.entrypoint(privsep.memory, timeout=600.0)
 def _allow(guest: Guest, nodes: list[_Node]) -> str:
     _name, process = guest
-    return allow(process, nodes)
+    return write_allowed_nodes(process, nodes)
 
 
 @privsep.entrypoint(privsep.memory, timeout=300.0)
 def _move(guest: Guest, piece: _Piece, node: _Node) -> int:
     _name, process = guest
-    return move(process, *piece, node)
+    return move_process_pages(process, *piece, node)
 
 
 def read_areas(process: int, proc: Path = Path('/proc')) -> list[_Area]:
-    """Return the fields of the bound areas of a process; none if it ended."""
+    """Return the fields of the bound areas of a process; none if it has ended.
+    """
     path = proc / str(process)
     try:
         with (open(path / 'numa_maps') as numa_maps,
               open(path / 'maps') as maps):
             return [(one.first, one.last, one.node, one.page_size,
                      list(one.pages.items()))
-                    for one in memory.areas(numa_maps, maps)]
+                    for one in memory.parse_areas(numa_maps, maps)]
     except OSError:
         return []
 
 
-def allow(process: int, nodes: list[int], root: Path = cpusets.ROOT) -> str:
-    """Allow the memory of a process on some NUMA nodes alone.
+def write_allowed_nodes(process: int, nodes: list[int],
+                        root: Path = cpusets.ROOT) -> str:
+    """Restrict the memory of a process to NUMA nodes, in its cpusets.
 
-    :returns: why that could not be; empty when it is so.
+    :returns: error message; empty on success.
     """
     text = cpulist.render(nodes)
-    for path in cpusets.directories(process, root=root):
+    for path in cpusets.find_cpusets(process, root=root):
         try:
-            if cpusets.nodes(path) != frozenset(nodes):
+            if cpusets.allowed_nodes(path) != frozenset(nodes):
                 kernel_files.write(
                     root, [*path.relative_to(root).parts, cpusets.MEMS], text,
                     kernel_files.CGROUPS)
@@ -148,13 +151,14 @@ def allow(process: int, nodes: list[int], root: Path = cpusets.ROOT) -> str:
     return ''
 
 
-def move(process: int, first: int, last: int, size: int, node: int) -> int:
-    """Move the pages between two addresses of a process to a NUMA node.
+def move_process_pages(process: int, first: int, last: int, size: int,
+                       node: int) -> int:
+    """Move the pages of a process in an address range to a NUMA node.
 
-    :param size: of a page, in bytes.
-    :returns: number of pages that are there.
+    :param size: page size in bytes.
+    :returns: number of pages that are on the node afterwards.
     """
-    return sum(_moved(process, addresses, node)
+    return sum(_call_move_pages(process, addresses, node)
                for addresses in _addresses(first, last, size))
 
 
@@ -164,7 +168,7 @@ def _addresses(first: int, last: int, size: int) -> Iterator['array[int]']:
         yield array('Q', range(begin, min(begin + step, last), size))
 
 
-def _moved(process: int, addresses: 'array[int]', node: int) -> int:
+def _call_move_pages(process: int, addresses: 'array[int]', node: int) -> int:
     count = len(addresses)
     nodes = array('i', [node]) * count
     status = array('i', [-1]) * count

@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""The threads of a running QEMU, read from procfs and the scheduler.
+"""Threads of a running QEMU, read from procfs and the scheduler.
 
-Needs no privilege: sched_getscheduler(2) answers for every thread.
+No privilege is needed: sched_getscheduler(2) works for every thread.
 """
 
 import os
@@ -31,14 +31,14 @@ _CLASSES = {os.SCHED_OTHER: 'other', os.SCHED_FIFO: 'fifo',
             os.SCHED_RR: 'rr', os.SCHED_BATCH: 'batch',
             os.SCHED_IDLE: 'idle', deadline.NUMBER: DEADLINE}
 
-#: A flag beside the class, see sched(7).
+#: Flag that is combined with the class, see sched(7).
 RESET_ON_FORK = 0x40000000
 
 _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
 
 
-def online(sysfs: Path = Path('/sys')) -> frozenset[int]:
-    """The CPUs that threads can run on; empty when that is not known."""
+def online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
+    """Return the online CPUs of the host; empty if unknown."""
     try:
         return cpulist.parse(
             (sysfs / 'devices/system/cpu/online').read_text().strip())
@@ -46,12 +46,14 @@ def online(sysfs: Path = Path('/sys')) -> frozenset[int]:
         return frozenset()
 
 
-def threads(process: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
-    """The threads of a QEMU that have a role; others are left out.
+def read_threads(process: int,
+                 proc: Path = Path('/proc')) -> dict[Role, Thread]:
+    """Return the threads of a QEMU by role; threads without a role are left
+    out.
 
-    A thread that ends meanwhile is left out, too. QEMU names its threads when
-    it makes them, so of two that have the name of a role the older one has
-    it.
+    Threads that end meanwhile are left out, too. A new thread has the name of
+    its creator until QEMU renames it, so the older one of two threads with the
+    same name has the role.
     """
     found: dict[Role, Thread] = {}
     try:
@@ -69,8 +71,8 @@ def threads(process: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
     return found
 
 
-def role_of(proc: Path, process: int, tid: int) -> Role | None:
-    """Return the role of a thread by its name; None for one without a role."""
+def read_role(proc: Path, process: int, tid: int) -> Role | None:
+    """Return the role of a thread by its name; None if it has none."""
     thread = _thread(proc / str(process) / 'task' / str(tid), tid)
     return None if thread is None else _role(thread[0], tid, process)
 
@@ -79,32 +81,33 @@ def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
     try:
         text = (path / 'stat').read_text(errors='replace')
         return (text.partition('(')[2].rpartition(')')[0],
-                Thread(tid, start_of(text), scheduling(tid),
+                Thread(tid, parse_start_time(text), read_scheduling(tid),
                        frozenset(os.sched_getaffinity(tid)),
                        bool(os.sched_getscheduler(tid) & RESET_ON_FORK)))
     except (OSError, ValueError, IndexError):
         return None
 
 
-def start_of(stat: str) -> int:
-    """The start time in the text of a ``stat`` file, see :class:`Thread`.
+def parse_start_time(stat: str) -> int:
+    """Return the start time in the text of a ``stat`` file, see
+    :class:`Thread`.
 
-    :raises ValueError: when it is no such text.
-    :raises IndexError: likewise.
+    :raises ValueError: if the text is malformed.
+    :raises IndexError: if the text is too short.
     """
-    # "4711 (CPU 0/KVM) S 1 ...": the name may hold anything.
+    # "4711 (CPU 0/KVM) S 1 ...": the name may contain any characters.
     return int(stat.rpartition(')')[2].split()[19])
 
 
-def scheduling(tid: int) -> Scheduling:
-    """How the kernel schedules a thread.
+def read_scheduling(tid: int) -> Scheduling:
+    """Return the scheduling class and parameters of a thread, from the kernel.
 
-    :raises OSError: when there is no such thread.
+    :raises OSError: if the thread does not exist.
     """
     number = os.sched_getscheduler(tid) & ~RESET_ON_FORK
     name = _CLASSES.get(number, f'class {number}')
     if name == DEADLINE:
-        return deadline.read(tid)
+        return deadline.read_deadline(tid)
     if number not in _REALTIME:
         return Scheduling(name)
     return Scheduling(name, os.sched_getparam(tid).sched_priority)

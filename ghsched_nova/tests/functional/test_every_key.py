@@ -52,7 +52,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
                    irq_bypass=['posted'],
                    bandwidth_bursts={'0': 40, '1': 40},
                    node_bandwidth={'0': 10000, '1': 10000}, group='ghsched')
-        for name in ('realtime_refused', 'deadline_refused'):
+        for name in ('probe_realtime', 'probe_deadline'):
             self.useFixture(fixtures.MonkeyPatch(
                 f'ghsched_nova.threads.privileged.{name}',
                 lambda *_args: ''))

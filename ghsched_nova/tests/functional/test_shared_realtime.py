@@ -105,7 +105,8 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.flags(libvirt_run_path=str(self.run_path), group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.threads.privileged.set_class', privileged.perform))
+            'ghsched_nova.threads.privileged.set_class',
+            privileged.set_class_directly))
 
     def test_class_and_share_stay(self):
         server = self.boot(self.rr(mem_bw_min=20))
@@ -128,7 +129,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
             specs[f'ghsched:{key}'] for key in (
                 'vcpu_scheduler', 'vcpu_priority', 'mem_bw_min')))
         self.assertEqual([RR, RR], self.classes(process))
-        thread = survey.threads(process.pid)[model.Role('vcpu', 0)].tid
+        thread = survey.read_threads(process.pid)[model.Role('vcpu', 0)].tid
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
         self.reserve()
         self.assertEqual([RR, RR], self.classes(process))
@@ -136,7 +137,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
     def classes(self, process):
         """Of the vCPUs, as the kernel has them."""
         return [one.scheduling for role, one in sorted(
-            survey.threads(process.pid).items(), key=str)
+            survey.read_threads(process.pid).items(), key=str)
             if role.kind == 'vcpu']
 
     def rendered(self, server):

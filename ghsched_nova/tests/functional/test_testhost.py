@@ -232,7 +232,7 @@ class IntelTest(HostTestCase):
         process = qemu.process_of(run_path, 'a')
         for number, tid in found.items():
             self.assertEqual(model.Role('vcpu', number),
-                             survey.role_of(Path('/proc'), process, tid))
+                             survey.read_role(Path('/proc'), process, tid))
         self.assertIsNone(qemu.vcpu_threads(run_path, 'b'))
 
     def test_start_is_refused_when_no_group_is_left(self):

@@ -174,7 +174,7 @@ def keeper(dedicated: set[int]) -> interrupts.InterruptKeeper:
     """As nova-compute has it; this process needs no help of privsep."""
     return interrupts.InterruptKeeper(
         types.SimpleNamespace(irq_bypass=['none'], sysfs_path='/sys'),
-        dedicated, steer=privileged.perform)
+        dedicated, steer=privileged.steer_directly)
 
 
 def steer(address: str, cpus: list[int]) -> None:

@@ -64,7 +64,7 @@ class RefusalsTest(base.TestCase):
 
     def refusals(self, old='', new='', request=None):
         own_memory = mock.Mock(refusal=lambda name: self.refusal,
-                               allowed=lambda name: self.allowed)
+                               allowed_nodes=lambda name: self.allowed)
         return node_move.refusals(XML.replace(old, new) if old else XML,
                                   request or _request(), own_memory,
                                   self.sysfs)

@@ -126,7 +126,7 @@ class KeeperTest(KernelTestCase):
     def test_guests_that_did_not_ask_cost_nothing(self):
         self.kernel.add(40, VF, node=1)
         plain = [desired.Running(self.running[0].domain, XML)]
-        with mock.patch.object(engine, 'look') as look:
+        with mock.patch.object(engine, 'check_interrupts') as look:
             self.keeper().reconcile(plain)
         look.assert_not_called()
 
@@ -149,7 +149,7 @@ class WriteTest(KernelTestCase):
             kernel_files, 'PROC', {kernel_files.file_system(str(self.top))}))
 
     def write(self, number=40, name=VF):
-        return privileged.write(number, name, [4, 6], self.proc)
+        return privileged.write_affinity(number, name, [4, 6], self.proc)
 
     def test_write_interrupt_of_the_name_sets_its_cpus(self):
         self.assertEqual('', self.write())

@@ -34,7 +34,8 @@ class CountsTest(base.TestCase):
 
     def test_all_vectors_of_a_device_are_summed_up(self):
         self.assertEqual({'0000:18:00.2': 13, '0000:7d:01.1': 0,
-                          '0001:00:00.0': 3}, model.counts(INTERRUPTS))
+                          '0001:00:00.0': 3},
+                         model.count_by_device(INTERRUPTS))
 
     @given(st.lists(st.lists(st.integers(0, 2 ** 32), min_size=2,
                              max_size=2), max_size=5))
@@ -44,11 +45,11 @@ class CountsTest(base.TestCase):
             f'vfio-msix[{number}](0000:01:00.0)\n'
             for number, (a, b) in enumerate(vectors))
         self.assertEqual(sum(map(sum, vectors)),
-                         model.counts(text).get('0000:01:00.0', 0))
+                         model.count_by_device(text).get('0000:01:00.0', 0))
 
     @given(st.text())
     def test_any_text_is_read(self, text):
-        self.assertEqual({}, model.counts(text.replace('vfio', '')))
+        self.assertEqual({}, model.count_by_device(text.replace('vfio', '')))
 
 
 class ParseTest(base.TestCase):
@@ -60,23 +61,24 @@ class ParseTest(base.TestCase):
              (154, 'vfio-msi[0](0000:7d:01.1)', '0000:7d:01.1', 0, True),
              (155, 'vfio-intx(0001:00:00.0)', '0001:00:00.0', 3, False)],
             [(one.number, one.name, one.device, one.count, one.alone)
-             for one in model.parse(INTERRUPTS)])
+             for one in model.parse_interrupts(INTERRUPTS)])
         self.assertEqual([True, True, True, False],
-                         [one.can_bypass for one in model.parse(INTERRUPTS)])
+                         [one.can_bypass for one in model.parse_interrupts(
+                             INTERRUPTS)])
 
     def test_devices_that_share_a_wire(self):
         text = ('155: 3 0 GICv3 78 Level  vfio-intx(0001:00:00.0), '
                 'vfio-intx(0001:00:00.1)')
         self.assertEqual([('0001:00:00.0', False), ('0001:00:00.1', False)],
                          [(one.device, one.alone)
-                          for one in model.parse(text)])
+                          for one in model.parse_interrupts(text)])
 
     @given(st.text(st.sampled_from('vfio-msx[0](:18.2), \n9I'))
            | st.text())
     def test_any_text_is_parsed(self, text):
-        for one in model.parse(text):
+        for one in model.parse_interrupts(text):
             self.assertIn(one.name, text)
-            self.assertTrue(model.is_name(one.name))
+            self.assertTrue(model.is_vfio_name(one.name))
 
 
 NODES = {0: frozenset(range(4)), 1: frozenset(range(4, 8))}
@@ -88,11 +90,11 @@ ROUTES = st.builds(model.Route, CPUS, CPUS,
 class PlanTest(base.TestCase):
 
     GUEST = model.Guest('uuid', 'web', frozenset({'0000:18:00.2'}))
-    FOUND = ((GUEST, model.parse(INTERRUPTS)[0]),)
+    FOUND = ((GUEST, model.parse_interrupts(INTERRUPTS)[0]),)
 
     def plan(self, route, kept=(), nodes=NODES):
-        return model.plan(self.FOUND, {152: route},
-                          model.Host(nodes, frozenset(kept)))
+        return model.plan_actions(self.FOUND, {152: route},
+                                  model.Host(nodes, frozenset(kept)))
 
     def test_an_interrupt_goes_to_cpus_that_no_guest_has(self):
         (action,), problems = self.plan(model.Route(
@@ -121,20 +123,19 @@ class PlanTest(base.TestCase):
             str(problem))
 
     def test_what_has_gone_is_left(self):
-        self.assertEqual(((), ()), model.plan(
+        self.assertEqual(((), ()), model.plan_actions(
             self.FOUND, {}, model.Host(NODES)))
 
     def test_what_bypasses_the_host_or_is_shared_is_not_steered(self):
         every = model.Guest('uuid', 'web', frozenset(
-            model.counts(INTERRUPTS)))
+            model.count_by_device(INTERRUPTS)))
         wired = INTERRUPTS.replace(', usb1', '')
         for text, bypass, numbers in (
                 (INTERRUPTS, False, [152, 153, 154]), (INTERRUPTS, True, []),
                 (wired, False, [152, 153, 154, 155]), (wired, True, [155])):
-            self.assertEqual(numbers, [one.number for _, one in
-                                       model.steerable([every],
-                                                       model.parse(text),
-                                                       bypass)])
+            found = model.select_steerable(
+                [every], model.parse_interrupts(text), bypass)
+            self.assertEqual(numbers, [one.number for _, one in found])
 
     @given(ROUTES, st.frozensets(st.integers(0, 7)))
     def test_it_ends_on_housekeeping_cpus_and_is_written_once(self, route,

@@ -73,10 +73,10 @@ class AdmissionTest(base.TestCase):
         until = time.monotonic() + _PATIENCE
         alone = None
         while True:
-            error = deadline.write_errno(pid, wanted)
+            error = deadline.try_deadline(pid, wanted)
             if error in (errno.EPERM, errno.ENOSYS):
                 self.skipTest('the kernel refuses deadline here: '
-                              + deadline.explained(error))
+                              + deadline.explain_errno(error))
             others = deadline_threads() - {*self.pids, pid}
             now = time.monotonic()
             alone = None if others else alone or now
@@ -108,7 +108,7 @@ class AdmissionTest(base.TestCase):
             wanted = self.flavors(chance)
             pid = self.pids[call % len(self.pids)]
             self.assertEqual(0, self.admitted(pid, wanted), str(wanted))
-            self.assertEqual(wanted, deadline.read(pid))
+            self.assertEqual(wanted, deadline.read_deadline(pid))
 
     def test_the_kernel_refuses_a_guest_more_than_there_are_cpus(self):
         runtime = Path('/proc/sys/kernel/sched_rt_runtime_us').read_text()
@@ -119,6 +119,6 @@ class AdmissionTest(base.TestCase):
         for pid in self.pids:
             self.assertEqual(0, self.admitted(pid, most))
         # What is left of all CPUs together may do for one more each 18 CPUs.
-        more = [deadline.write_errno(self.sleeper(), most)
+        more = [deadline.try_deadline(self.sleeper(), most)
                 for _number in range(1 + len(self.pids) // 18)]
         self.assertEqual(errno.EBUSY, more[-1])

@@ -56,7 +56,7 @@ class ThreadsTestCase(base.TestCase):
         self.process = self.qemu.process
 
     def threads(self):
-        return survey.threads(self.process.pid)
+        return survey.read_threads(self.process.pid)
 
     def guest(self, **wanted):
         roles = {'vcpu0': VCPU0, 'vcpu1': VCPU1, 'main': MAIN, 'io1': IO1}
@@ -64,7 +64,8 @@ class ThreadsTestCase(base.TestCase):
             roles[name]: one for name, one in wanted.items()})
 
     def reconcile(self, *guests):
-        return engine.reconcile(guests, self.run_path, privileged.perform)
+        return engine.reconcile(guests, self.run_path,
+                                privileged.set_class_directly)
 
 
 class SurveyTest(ThreadsTestCase):
@@ -85,7 +86,7 @@ class SurveyTest(ThreadsTestCase):
         self.assertIsNone(qemu.process_of(self.run_path, 'gone'))
         (self.run_path / 'odd.pid').write_text('x')
         self.assertIsNone(qemu.process_of(self.run_path, 'odd'))
-        self.assertEqual({}, survey.threads(2**22 + 1))
+        self.assertEqual({}, survey.read_threads(2**22 + 1))
 
     def test_threads_of_two_with_one_name_are_the_older_one(self):
         before = self.threads()
@@ -113,7 +114,8 @@ class EngineTest(ThreadsTestCase):
     def test_look_changes_nothing(self):
         guest = self.guest(vcpu0=BATCH)
         before = self.threads()
-        self.assertEqual(1, len(engine.look([guest], self.run_path).actions))
+        self.assertEqual(1, len(engine.check_threads([guest],
+                                                     self.run_path).actions))
         self.assertEqual(before, self.threads())
 
     def test_a_thread_that_is_not_there_is_a_problem(self):
@@ -126,7 +128,7 @@ class EngineTest(ThreadsTestCase):
 
     def test_another_thread_of_the_same_number_is_left_alone(self):
         thread = self.threads()[VCPU0]
-        self.assertIn('has ended', privileged.apply(
+        self.assertIn('has ended', privileged.apply_class(
             thread.tid, thread.start + 1, BATCH))
         self.assertEqual(OTHER, self.threads()[VCPU0].scheduling)
 
