@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Literal
 
+from ghsched_nova.resctrl import preconditions
+
 DRIVER = 'ghsched.GhschedLibvirtDriver'
 FILTER = 'GhschedNUMATopologyFilter'
 FILTERS = 'ghsched_nova.scheduler.filters.' + FILTER
@@ -72,6 +74,7 @@ class Facts:
     :param mode: of the directory, None where that cannot be read.
     :param dialect: of the kernel, empty where it is not recognised.
     :param unavailable: why.
+    :param missing: preconditions of resctrl that the host does not meet.
     :param notes: sentences on controls of the kernel that ghsched leaves
         alone.
     :param overlaps: sentences, one for each control group of other software
@@ -96,6 +99,7 @@ class Facts:
     mode: int | None = None
     dialect: str = ''
     unavailable: str = ''
+    missing: tuple[preconditions.Missing, ...] = ()
     notes: tuple[str, ...] = ()
     overlaps: tuple[str, ...] = ()
     bandwidth: Mapping[int, int] = field(default_factory=dict)
@@ -236,6 +240,8 @@ def _compute_program(facts: Facts) -> Check:
 
 
 def _resctrl(facts: Facts) -> Iterator[Check]:
+    yield from (Check(f'resctrl: {one.name}', 'error', one.text, one.remedy)
+                for one in facts.missing if one.name != 'mount')
     if not facts.mounted:
         yield Check('resctrl', 'error',
                     f'it is not mounted at {facts.resctrl}',

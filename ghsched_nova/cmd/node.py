@@ -16,12 +16,14 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import gzip
 from importlib import metadata
 import os
 from pathlib import Path
 import re
 import shutil
 import stat
+import zlib
 
 from oslo_config import cfg
 
@@ -31,7 +33,9 @@ from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import preconditions
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.resctrl import sysfs as sysfs_files
 
 _OWN_FILE = 'placement.conf'
 _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
@@ -64,6 +68,8 @@ def read(files: Sequence[str] | None,
         programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
         mounted=(root / 'schemata').is_file(), mode=_mode(root),
         dialect=host.dialect.name if host else '', unavailable=unavailable,
+        missing=preconditions.missing(
+            _kernel(root, Path(section.sysfs_path), proc)),
         notes=tuple(_notes(root, host)) if host else (),
         overlaps=tuple(_overlaps(root, host.cache if host else None)),
         bandwidth=bandwidth, invalid=invalid,
@@ -127,6 +133,38 @@ def _host(root: Path, sysfs: Path
         return resctrl_host.read_host(root, sysfs), ''
     except (OSError, ValueError, resctrl_host.ResctrlUnavailable) as error:
         return None, str(error)
+
+
+def _kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
+    """Return what this host shows of its kernel."""
+    system = os.uname()
+    tables = sysfs / 'firmware' / 'acpi' / 'tables'
+    return preconditions.Kernel(
+        machine=system.machine, release=system.release,
+        filesystems=_text(proc / 'filesystems') or '',
+        config=_kernel_config(proc, system.release),
+        tables={path.name for path in sysfs_files.entries(tables)}
+        if tables.is_dir() else None,
+        cpuinfo=_text(proc / 'cpuinfo') or '',
+        cmdline=_text(proc / 'cmdline') or '',
+        mounted=(root / 'schemata').is_file(), path=str(root),
+        info={path.name for path in sysfs_files.entries(root / 'info')})
+
+
+def _kernel_config(proc: Path, release: str) -> str | None:
+    """Return the configuration of the running kernel; None without one."""
+    try:
+        return gzip.decompress(
+            (proc / 'config.gz').read_bytes()).decode(errors='replace')
+    except (OSError, EOFError, zlib.error):
+        return _text(Path('/boot') / f'config-{release}')
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors='replace')
+    except OSError:
+        return None
 
 
 def _notes(root: Path, host: resctrl_host.ResctrlHost) -> Iterator[str]:

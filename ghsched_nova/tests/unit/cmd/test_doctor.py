@@ -37,6 +37,7 @@ from ghsched_nova.cmd import status
 from ghsched_nova.host import burst_use
 from ghsched_nova.host import readings
 from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.resctrl import preconditions
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
 
@@ -166,6 +167,18 @@ class ChecksTest(base.TestCase):
         found = checks.checks(checks.Facts(programs=(checks.COMPUTE,)))
         self.assertEqual({'compute': 'skipped'}, {
             one.name: one.status for one in found if 'compute' in one.name})
+
+    def test_preconditions_that_are_missing_come_before_the_mount(self):
+        lack = preconditions.Missing('firmware', 'no table', 'switch it on')
+        mount = preconditions.Missing('mount', 'not mounted', 'mount it')
+        found = [one for one in checks.checks(dataclasses.replace(
+            GOOD, mounted=False, missing=(lack, mount)))
+            if one.status != 'ok']
+        self.assertEqual(
+            [('resctrl: firmware', 'no table', 'switch it on'),
+             ('resctrl', 'it is not mounted at /sys/fs/resctrl',
+              'mount -t resctrl resctrl /sys/fs/resctrl, if the kernel has '
+              'it')], [(one.name, one.text, one.remedy) for one in found])
 
     def test_what_is_not_about_a_node_is_skipped(self):
         found = checks.checks(checks.Facts(files=('nova.conf',)))

@@ -1,0 +1,198 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Preconditions of resctrl with control of memory bandwidth (pure).
+
+Between a processor that has the control and a mounted resctrl that offers it
+there are eight things, and the kernel reports none that is missing. Names are
+those of fs/Kconfig, arch/x86/Kconfig, drivers/resctrl/Kconfig and
+Documentation/admin-guide/kernel-parameters.txt of Linux 7.2; the boot options
+of openEuler are those of its MPAM manuals.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Set
+from dataclasses import dataclass
+import re
+
+_X86 = ('x86_64', 'i686')
+_ARM = ('aarch64', 'arm64')
+_DRIVERS = {**dict.fromkeys(_X86, ('X86_CPU_RESCTRL',)),
+            **dict.fromkeys(_ARM, ('ARM64_MPAM', 'ARM64_MPAM_DRIVER'))}
+#: What the processor lists in /proc/cpuinfo.
+_FLAGS = ('rdt_a', 'mba')
+#: Boot options without which openEuler's kernels leave MPAM off.
+_OPENEULER = (('.oe22', 'mpam=acpi'), ('.oe24', 'arm64.mpam'))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a host shows of its kernel, its firmware and its processor.
+
+    :param machine: as uname(1) gives it with ``-m``.
+    :param release: as with ``-r``.
+    :param filesystems: text of /proc/filesystems.
+    :param config: text of the kernel's configuration; None where it cannot be
+        read.
+    :param tables: names of ACPI tables; None where there are none to see.
+    :param cpuinfo: text of /proc/cpuinfo.
+    :param cmdline: text of /proc/cmdline.
+    :param mounted: whether resctrl is mounted where it should be.
+    :param path: that place.
+    :param info: names of the directories in its info/.
+    """
+
+    machine: str = ''
+    release: str = ''
+    filesystems: str = ''
+    config: str | None = None
+    tables: Set[str] | None = None
+    cpuinfo: str = ''
+    cmdline: str = ''
+    mounted: bool = False
+    path: str = '/sys/fs/resctrl'
+    info: Set[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A precondition that is not met.
+
+    :param name: of the precondition, fixed.
+    :param text: what was found.
+    :param remedy: what switches it on.
+    """
+
+    name: str
+    text: str
+    remedy: str
+
+
+def missing(kernel: Kernel) -> tuple[Missing, ...]:
+    """Return the preconditions that a host does not meet, in their order.
+
+    One that follows from another that is not met is left out.
+    """
+    if 'MB' in kernel.info:
+        return ()
+    registered = 'resctrl' in kernel.filesystems.split()
+    causes: list[Missing] = []
+    if not registered and not kernel.mounted:
+        causes += [*_option(kernel), *_driver(kernel), *_firmware(kernel)]
+    causes += [*_command_line(kernel), *_processor(kernel)]
+    if kernel.mounted:
+        return tuple(causes) or (_control(),)
+    if registered:
+        return (*causes, Missing(
+            'mount', f'resctrl is not mounted at {kernel.path}',
+            f'mount -t resctrl resctrl {kernel.path}'))
+    return tuple(causes) or (Missing(
+        'file system', 'the kernel has not registered resctrl, though '
+        'nothing else is missing', 'look for "resctrl", "rdt" or "mpam" in '
+        'the log of the kernel (dmesg)'),)
+
+
+def _control() -> Missing:
+    return Missing(
+        'control', 'resctrl is mounted and has no info/MB: it controls no '
+        'memory bandwidth', 'see whether the firmware setup of the machine '
+        'switches the control off, and how resctrl is mounted')
+
+
+def _built(config: str, option: str) -> bool | None:
+    """Return whether a kernel has an option; None: it does not know it."""
+    if re.search(f'^CONFIG_{option}=[ym]$', config, re.M):
+        return True
+    off = re.search(f'^# CONFIG_{option} is not set$', config, re.M)
+    return False if off else None
+
+
+def _is_openeuler(kernel: Kernel) -> bool:
+    return '.oe2' in kernel.release
+
+
+def _option(kernel: Kernel) -> Iterator[Missing]:
+    if kernel.config is None or _is_openeuler(kernel):
+        return
+    built = _built(kernel.config, 'RESCTRL_FS')
+    # Before Linux 6.16 the file system was a part of the driver for x86.
+    old = built is None and _built(kernel.config, 'X86_CPU_RESCTRL')
+    if not built and not old and kernel.machine not in _X86 or built is False:
+        yield Missing(
+            'kernel option', f'the kernel {kernel.release} is built without '
+            'CONFIG_RESCTRL_FS', 'boot a kernel that is built with '
+            'CONFIG_RESCTRL_FS=y')
+
+
+def _driver(kernel: Kernel) -> Iterator[Missing]:
+    if kernel.config is None or _is_openeuler(kernel):
+        return
+    lacking = [f'CONFIG_{option}' for option
+               in _DRIVERS.get(kernel.machine, ())
+               if not _built(kernel.config, option)]
+    if lacking:
+        yield Missing(
+            'kernel driver', f'the kernel {kernel.release} is built without '
+            + ' and '.join(lacking), 'boot a kernel that is built with '
+            + ' and '.join(f'{option}=y' for option in lacking))
+
+
+def _firmware(kernel: Kernel) -> Iterator[Missing]:
+    if (kernel.machine in _ARM and kernel.tables is not None
+            and 'MPAM' not in kernel.tables):
+        yield Missing(
+            'firmware', 'the firmware has no ACPI table MPAM',
+            'switch MPAM on in the firmware setup, or update the firmware')
+
+
+def _command_line(kernel: Kernel) -> Iterator[Missing]:
+    words = kernel.cmdline.split()
+    off = 'arm64.nompam' if 'arm64.nompam' in words else _rdt_off(words)
+    if off:
+        yield Missing(
+            'command line', f'the kernel was booted with {off}, which '
+            'switches the control off', f'remove {off} from the command line '
+            'of the kernel, and boot')
+    for part, word in _OPENEULER:
+        if (part in kernel.release and kernel.machine in _ARM
+                and word not in words):
+            yield Missing(
+                'command line', f'the kernel was booted without {word}',
+                f'add {word} to the command line of the kernel, and boot')
+
+
+def _rdt_off(words: Iterable[str]) -> str:
+    """Return the boot option that switches MBA off; empty: none does."""
+    found = ''
+    for word in words:
+        features = (word.removeprefix('rdt=').split(',')
+                    if word.startswith('rdt=') else [])
+        if '!mba' in features:
+            found = word
+        elif 'mba' in features:
+            found = ''
+    return found
+
+
+def _processor(kernel: Kernel) -> Iterator[Missing]:
+    lines = re.findall(r'^flags\s*:(.*)$', kernel.cpuinfo, re.M)
+    if kernel.machine not in _X86 or not lines:
+        return
+    lacking = [flag for flag in _FLAGS if flag not in lines[0].split()]
+    if lacking:
+        yield Missing(
+            'processor', 'the processor, or the virtual machine that this '
+            f'is, has not {" and ".join(lacking)} in /proc/cpuinfo',
+            'switch RDT or QoS on in the firmware setup, if the processor '
+            'has it')
